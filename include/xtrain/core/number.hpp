@@ -1,0 +1,175 @@
+// The number types: our own 16-bit storage types, and what the library needs to know of each type.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace xtrain {
+
+namespace detail {
+
+/// A double as a float that still knows, in its last bit, whether anything was cut off ("round to odd"):
+/// rounding it once more to 16 bits gives what rounding the double directly would have given.
+/// [Boldo & Melquiond 2008]
+constexpr float float_rounded_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || value != value) return nearest;
+  const auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if ((bits & 0x7fffffffU) == 0x7f800000U) return nearest;  // beyond the float range: stays infinite
+  const double magnitude = value < 0 ? -value : value;
+  const double rounded = nearest < 0 ? -static_cast<double>(nearest) : static_cast<double>(nearest);
+  const std::uint32_t towards_zero = rounded > magnitude ? bits - 1U : bits;
+  return std::bit_cast<float>(towards_zero | 1U);
+}
+
+}  // namespace detail
+
+/// bfloat16: the upper half of a float. 8 bits of exponent, 8 of precision.
+/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  constexpr bf16() = default;
+  constexpr explicit bf16(float value) : bits(rounded(value)) {}
+  constexpr explicit bf16(double value) : bf16(detail::float_rounded_to_odd(value)) {}
+  constexpr explicit bf16(std::integral auto value) : bf16(static_cast<double>(value)) {}
+  constexpr operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+  [[nodiscard]] static constexpr bf16 from_bits(std::uint16_t bits) {
+    bf16 value;
+    value.bits = bits;
+    return value;
+  }
+
+ private:
+  static constexpr std::uint16_t rounded(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<std::uint16_t>((u >> 16) | 0x40U);  // quiet, with its sign
+    return static_cast<std::uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
+  }
+};
+
+/// IEEE 754 binary16: 5 bits of exponent, 11 of precision, largest value 65504.
+/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept, overflow is infinite.
+struct fp16 {
+  std::uint16_t bits = 0;
+
+  constexpr fp16() = default;
+  constexpr explicit fp16(float value) : bits(rounded(value)) {}
+  constexpr explicit fp16(double value) : fp16(detail::float_rounded_to_odd(value)) {}
+  constexpr explicit fp16(std::integral auto value) : fp16(static_cast<double>(value)) {}
+  constexpr operator float() const {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
+    const std::uint32_t exponent = (bits >> 10) & 0x1fU;
+    const std::uint32_t fraction = bits & 0x3ffU;
+    if (exponent == 0x1fU) return std::bit_cast<float>(sign | 0x7f800000U | (fraction << 13));
+    if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (fraction << 13));
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // subnormal or zero: exact in float
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+  }
+
+  [[nodiscard]] static constexpr fp16 from_bits(std::uint16_t bits) {
+    fp16 value;
+    value.bits = bits;
+    return value;
+  }
+
+ private:
+  static constexpr std::uint16_t rounded(float value) {
+    const auto u = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (u >> 16) & 0x8000U;
+    const std::uint32_t magnitude = u & 0x7fffffffU;
+    if (magnitude > 0x7f800000U)  // NaN: quiet, with the upper bits of its payload
+      return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
+    if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and more
+    if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 lets the float adder round at bit 2^-24
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
+    }
+    const std::uint32_t rebased = magnitude - (112U << 23);
+    return static_cast<std::uint16_t>(sign | ((rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13));
+  }
+};
+
+/// `value` rounded to T up or down at random, so that the expected result is `value`: with probability equal to its
+/// distance from the lower neighbour. `word` is a uniform random word; its lower 16 bits are used.
+/// Types as wide as float are not rounded.                            [Gupta et al. 2015, section 3]
+template <class T>
+[[nodiscard]] constexpr T rounded_stochastically(float value, std::uint32_t) {
+  return static_cast<T>(value);
+}
+template <>
+[[nodiscard]] constexpr bf16 rounded_stochastically<bf16>(float value, std::uint32_t word) {
+  const auto u = std::bit_cast<std::uint32_t>(value);
+  if ((u & 0x7f800000U) == 0x7f800000U) return bf16(value);
+  return bf16::from_bits(static_cast<std::uint16_t>((u + (word & 0xffffU)) >> 16));
+}
+template <>
+[[nodiscard]] constexpr fp16 rounded_stochastically<fp16>(float value, std::uint32_t word) {
+  const auto u = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (u >> 16) & 0x8000U;
+  const std::uint32_t magnitude = u & 0x7fffffffU;
+  if (magnitude >= 0x477fe000U) return fp16(value);  // 65504 and more, infinities, NaN: nothing above to round to
+  if (magnitude < 0x38800000U) {                     // subnormal: steps of 2^-24
+    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + static_cast<float>(word & 0xffffU) * 0x1p-16f;
+    return fp16::from_bits(static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps)));
+  }
+  return fp16::from_bits(static_cast<std::uint16_t>(sign | ((magnitude - (112U << 23) + (word & 0x1fffU)) >> 13)));
+}
+
+/// What is known of a number type. `accumulate` is what sums over it are kept in; `unit_roundoff` is
+/// the largest relative error of one rounding to nearest.
+template <class T>
+struct number_traits;
+
+template <>
+struct number_traits<float> {
+  using accumulate = float;
+  static constexpr std::string_view name = "fp32";
+  static constexpr double unit_roundoff = 0x1p-24;
+  static constexpr double largest = 0x1.fffffep127;
+  static constexpr int exponent_bits = 8;
+};
+template <>
+struct number_traits<double> {
+  using accumulate = double;
+  static constexpr std::string_view name = "fp64";
+  static constexpr double unit_roundoff = 0x1p-53;
+  static constexpr double largest = std::numeric_limits<double>::max();
+  static constexpr int exponent_bits = 11;
+};
+template <>
+struct number_traits<bf16> {
+  using accumulate = float;
+  static constexpr std::string_view name = "bf16";
+  static constexpr double unit_roundoff = 0x1p-8;
+  static constexpr double largest = 0x1.fep127;
+  static constexpr int exponent_bits = 8;
+};
+template <>
+struct number_traits<fp16> {
+  using accumulate = float;
+  static constexpr std::string_view name = "fp16";
+  static constexpr double unit_roundoff = 0x1p-11;
+  static constexpr double largest = 65504.0;
+  static constexpr int exponent_bits = 5;
+};
+template <>
+struct number_traits<std::int32_t> {
+  static constexpr std::string_view name = "int32";
+};
+
+/// The floating-point types that tensors are made of.
+template <class T>
+concept number = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
+
+template <class T>
+using accumulate_t = typename number_traits<T>::accumulate;
+
+/// A token's place in the vocabulary. Negative: no token here (padding, or no target).
+using token = std::int32_t;
+
+}  // namespace xtrain

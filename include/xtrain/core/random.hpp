@@ -1,0 +1,120 @@
+// Randomness as a function: the same (seed, step, site, element) gives the same bits on every device, under every
+// parallel layout, with or without recomputation. Nothing is carried from one draw to the next.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace xtrain {
+
+/// What distinguishes one stream of random elements from another.
+///   seed   of the run
+///   step   of the optimizer; draws of different steps are independent
+///   site   the place in the program that draws, e.g. one dropout of one block
+///   first  index of the first element drawn here among the elements of the whole global batch
+struct random_site {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::uint32_t site = 0;
+  std::uint64_t first = 0;
+};
+
+/// Philox-4x32 with ten rounds: four random words for a 128-bit counter and a 64-bit key.
+/// [Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"]
+[[nodiscard]] constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * counter[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * counter[2];
+    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  return counter;
+}
+
+/// The four words of elements 4·quad … 4·quad + 3.
+[[nodiscard]] constexpr std::array<std::uint32_t, 4> random_quad(const random_site& at, std::uint64_t quad) {
+  return philox({static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(quad >> 32), at.site, at.step}, at.seed);
+}
+
+/// The random word of element `first + i`.
+[[nodiscard]] constexpr std::uint32_t random_word(const random_site& at, std::uint64_t i) {
+  const std::uint64_t element = at.first + i;
+  return random_quad(at, element / 4)[static_cast<std::size_t>(element % 4)];
+}
+
+/// A word is kept by dropout when it is at least this: P(dropped) = probability, to 2^-32.
+[[nodiscard]] constexpr std::uint32_t dropout_threshold(double probability) {
+  const double words = probability * 4294967296.0;
+  return words >= 4294967295.0 ? 0xffffffffU : static_cast<std::uint32_t>(words);
+}
+
+/// A word as a number in (0, 1], with 24 random bits.
+[[nodiscard]] constexpr float uniform_open(std::uint32_t word) {
+  return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
+}
+
+/// Standard normal numbers of elements 4·quad … 4·quad + 3, by Box and Muller's transform of the four words.
+[[nodiscard]] inline std::array<float, 4> normal_quad(const random_site& at, std::uint64_t quad) {
+  constexpr double two_pi = 6.283185307179586476925;
+  const auto words = random_quad(at, quad);
+  std::array<float, 4> normal{};
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(static_cast<double>(uniform_open(words[pair]))));
+    const double angle = two_pi * static_cast<double>(uniform_open(words[pair + 1]));
+    normal[pair] = static_cast<float>(radius * std::cos(angle));
+    normal[pair + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return normal;
+}
+
+/// A name as a number that distinguishes it (FNV-1a, 32 bits): what a tensor's initial values are drawn with.
+[[nodiscard]] constexpr std::uint32_t site_of_name(std::string_view name) {
+  std::uint32_t hash = 0x811C9DC5U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
+  return hash;
+}
+
+/// A permutation of 0 … size-1 that is computed, not stored: position i of the shuffled order of (seed, epoch).
+/// A four-round Feistel network over the next power of four, walked until it lands inside.
+/// [Black & Rogaway 2002, cycle walking]
+class shuffled_order {
+ public:
+  shuffled_order(std::size_t size, std::uint64_t seed, std::uint32_t epoch) : size_(size), at_{seed, epoch, 0, 0} {
+    while ((std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
+  }
+
+  [[nodiscard]] std::size_t operator[](std::size_t i) const {
+    std::uint64_t place = i;
+    do place = round_trip(place);
+    while (place >= size_);
+    return static_cast<std::size_t>(place);
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  [[nodiscard]] std::uint64_t round_trip(std::uint64_t place) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+    std::uint64_t left = place >> half_bits_;
+    std::uint64_t right = place & mask;
+    for (std::uint32_t round = 0; round < 4; ++round) {
+      const auto mixed = philox({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32), round, at_.step}, at_.seed);
+      const std::uint64_t next = left ^ (mixed[0] & mask);
+      left = right;
+      right = next;
+    }
+    return (left << half_bits_) | right;
+  }
+
+  std::size_t size_;
+  random_site at_;
+  unsigned half_bits_ = 1;
+};
+
+}  // namespace xtrain

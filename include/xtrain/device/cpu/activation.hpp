@@ -1,0 +1,108 @@
+// Non-linearities, a vector at a time.
+#pragma once
+
+#include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/kernel/activation.hpp>
+
+namespace xtrain {
+
+namespace cpu_kernels {
+
+inline constexpr std::size_t elements_per_part = std::size_t{1} << 14;
+inline constexpr double gelu_slope = 0.79788456080286535588;  // sqrt(2/π)
+inline constexpr double gelu_cubic = 0.044715;
+
+template <class Arch, class T>
+void gelu_elements(const cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), half(A(0.5)), one(A{1});
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
+      const batch u = slope * (x + cubic * x * x * x);
+      simd::store(k.y_n.raw() + i, half * x * (one + xsimd::tanh(u)), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), half(A(0.5)), one(A{1}), three(A{3});
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
+      const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
+      // forward: y = x/2 · (1 + tanh u)
+      const batch tanh_u = xsimd::tanh(slope * (x + cubic * x * x * x));
+      const batch du = slope * (one + three * cubic * x * x);
+      simd::store(k.dx_n.raw() + i, dy * (half * (one + tanh_u) + half * x * (one - tanh_u * tanh_u) * du), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void swiglu_rows(const cpu_stream& stream, const kernel::swiglu<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* gate = k.gate_up_n2f.raw() + i * 2 * k.f;
+      const T* up = gate + k.f;
+      T* y = k.y_nf.raw() + i * k.f;
+      simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(gate + j, count);
+        simd::store(y + j, g / (batch(A{1}) + xsimd::exp(-g)) * simd::load<Arch>(up + j, count), count);
+      });
+    }
+  });
+}
+
+template <class Arch, class T>
+void swiglu_backward_rows(const cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch one(A{1});
+  stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* gate = k.gate_up_n2f.raw() + i * 2 * k.f;
+      const T* up = gate + k.f;
+      const T* dy = k.dy_nf.raw() + i * k.f;
+      T* dgate = k.dgate_up_n2f.raw() + i * 2 * k.f;
+      T* dup = dgate + k.f;
+      simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(gate + j, count);
+        const batch dy_j = simd::load<Arch>(dy + j, count);
+        const batch up_j = simd::load<Arch>(up + j, count);
+        // forward: y = g · s · up,  s = 1 / (1 + exp(−g))
+        const batch s = one / (one + xsimd::exp(-g));
+        simd::store(dgate + j, dy_j * up_j * s * (one + g * (one - s)), count);
+        simd::store(dup + j, dy_j * g * s, count);
+      });
+    }
+  });
+}
+
+}  // namespace cpu_kernels
+
+template <class T>
+void run(cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::gelu_elements<simd::native>(stream, k);
+}
+template <class T>
+void run(cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::gelu_backward_elements<simd::native>(stream, k);
+}
+template <class T>
+void run(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::swiglu_rows<simd::native>(stream, k);
+}
+template <class T>
+void run(cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::swiglu_backward_rows<simd::native>(stream, k);
+}
+
+}  // namespace xtrain

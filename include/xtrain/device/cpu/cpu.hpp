@@ -1,0 +1,56 @@
+// The cpu device: vector instructions by xsimd, threads by an executor.
+#pragma once
+
+#include <memory>
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/cpu/activation.hpp>
+#include <xtrain/device/cpu/attention.hpp>
+#include <xtrain/device/cpu/elementwise.hpp>
+#include <xtrain/device/cpu/embedding.hpp>
+#include <xtrain/device/cpu/loss.hpp>
+#include <xtrain/device/cpu/matmul.hpp>
+#include <xtrain/device/cpu/norm.hpp>
+#include <xtrain/device/cpu/optimizer.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host.hpp>
+
+namespace xtrain {
+
+struct cpu {
+  static constexpr std::string_view name = "cpu";
+  using memory = host_memory;
+  using properties = cpu_properties;
+  using stream = cpu_stream;
+
+  struct config {
+    std::size_t threads = 0;                               ///< 0: every processor the process may use
+    std::size_t memory_limit = 0;                          ///< bytes; 0: what the machine or the control group allows
+    std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the pool that the process shares
+  };
+
+  class context : public host_context {
+   public:
+    explicit context(const config& settings)
+        : host_context(settings.memory_limit), executor_(settings.executor ? settings.executor : thread_pool::shared()) {
+      threads_ = settings.threads == 0 ? executor_->threads() : std::min(settings.threads, executor_->threads());
+    }
+    context() : context(config{}) {}
+
+    [[nodiscard]] const std::shared_ptr<xtrain::executor>& executor() const { return executor_; }
+    [[nodiscard]] cpu::properties properties() const { return {threads_}; }
+    /// "cpu, avx512bw, 2 threads"
+    [[nodiscard]] std::string description() const {
+      return concat(name, ", ", simd::name_of<simd::native>(), ", ", threads_, threads_ == 1 ? " thread" : " threads");
+    }
+
+   private:
+    std::shared_ptr<xtrain::executor> executor_;
+    std::size_t threads_ = 1;
+  };
+};
+
+static_assert(device<cpu>);
+
+}  // namespace xtrain

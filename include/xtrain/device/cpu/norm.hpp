@@ -1,0 +1,196 @@
+// Normalisations: one row stays in the nearest cache while it is summed and scaled.
+#pragma once
+
+#include <cmath>
+
+#include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/kernel/norm.hpp>
+
+namespace xtrain {
+
+namespace cpu_kernels {
+
+/// Σ_j term(j, count) over the channels of a row, as batches and then across lanes.
+template <class Arch, class A, class Term>
+[[nodiscard]] XTRAIN_INLINE A sum_of(std::size_t c, Term&& term) {
+  simd::batch<A, Arch> sum(A{0});
+  simd::for_each_vector<A, Arch>(0, c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { sum = sum + term(j, count); });
+  return simd::sum(sum);
+}
+
+/// Rows are cut into this many ranges at most when sums over rows are needed; each range sums by itself, and the ranges
+/// are added in order.
+inline constexpr std::size_t row_ranges = 16;
+[[nodiscard]] constexpr std::size_t rows_per_range(std::size_t n) { return (n + row_ranges - 1) / row_ranges; }
+
+template <class Arch, class T>
+void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, 8, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nc.raw() + i * k.c;
+      T* y = k.y_nc.raw() + i * k.c;
+      const A squares = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch x_j = simd::load<Arch>(x + j, count);
+        return x_j * x_j;
+      });
+      const A rstd = A{1} / std::sqrt(squares / static_cast<A>(k.c) + static_cast<A>(k.epsilon));
+      k.rstd_n.raw()[i] = rstd;
+      const batch scale(rstd);
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(k.weight_c.raw() + j, count), count);
+      });
+    }
+  });
+}
+
+/// out_c += Σ over ranges of sums[range][c], in the order of the ranges.
+template <class Arch, class A, class G>
+void add_range_sums(std::size_t ranges, std::size_t c, const A* sums, std::size_t step, G* out) {
+  simd::for_each_vector<A, Arch>(0, c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+    simd::batch<A, Arch> total(A{0});
+    for (std::size_t r = 0; r < ranges; ++r) total = total + simd::load<Arch>(sums + r * step + j, count);
+    simd::store(out + j, simd::load<Arch>(out + j, count) + total, count);
+  });
+}
+
+template <class Arch, class T, class G>
+void rms_norm_backward_rows(const cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, std::byte* scratch) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const std::size_t per_range = rows_per_range(k.n);
+  const bool weight_learns = !k.dweight_c.empty();
+  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, c]
+  stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
+    A* dweight = sums + begin / per_range * k.c;
+    if (weight_learns) std::fill_n(dweight, k.c, A{0});
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nc.raw() + i * k.c;
+      const T* dy = k.dy_nc.raw() + i * k.c;
+      T* dx = k.dx_nc.raw() + i * k.c;
+      const batch rstd(k.rstd_n.raw()[i]);
+      // forward: y = x̂ · weight,  x̂ = x · rstd
+      const A gx = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(dy + j, count) * simd::load<Arch>(k.weight_c.raw() + j, count);
+        return g * simd::load<Arch>(x + j, count) * rstd;
+      });
+      const batch mean_gx(gx / static_cast<A>(k.c));
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch dy_j = simd::load<Arch>(dy + j, count);
+        const batch xhat = simd::load<Arch>(x + j, count) * rstd;
+        const batch g = dy_j * simd::load<Arch>(k.weight_c.raw() + j, count);
+        simd::store(dx + j, simd::load<Arch>(dx + j, count) + rstd * (g - xhat * mean_gx), count);
+        if (weight_learns) simd::store(dweight + j, simd::load<Arch>(dweight + j, count) + dy_j * xhat, count);
+      });
+    }
+  });
+  if (weight_learns) add_range_sums<Arch>((k.n + per_range - 1) / per_range, k.c, sums, k.c, k.dweight_c.raw());
+}
+
+template <class Arch, class T>
+void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, 8, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nc.raw() + i * k.c;
+      T* y = k.y_nc.raw() + i * k.c;
+      const A total = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return simd::load<Arch>(x + j, count); });
+      const A mean = total / static_cast<A>(k.c);
+      // lanes behind the row's end hold zeros, whose deviation must not count
+      A squares{0};
+      simd::batch<A, Arch> sum(A{0});
+      const std::size_t whole = k.c / simd::width<A, Arch> * simd::width<A, Arch>;
+      for (std::size_t j = 0; j < whole; j += simd::width<A, Arch>) {
+        const batch deviation = simd::load<Arch>(x + j) - batch(mean);
+        sum = simd::multiply_add(deviation, deviation, sum);
+      }
+      for (std::size_t j = whole; j < k.c; ++j) squares += (static_cast<A>(x[j]) - mean) * (static_cast<A>(x[j]) - mean);
+      squares += simd::sum(sum);
+      const A rstd = A{1} / std::sqrt(squares / static_cast<A>(k.c) + static_cast<A>(k.epsilon));
+      k.mean_n.raw()[i] = mean;
+      k.rstd_n.raw()[i] = rstd;
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
+        const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
+        simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);
+      });
+    }
+  });
+}
+
+template <class Arch, class T, class G>
+void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, std::byte* scratch) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const std::size_t per_range = rows_per_range(k.n);
+  const bool weight_learns = !k.dweight_c.empty();
+  const bool bias_learns = !k.dbias_c.empty();
+  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, c]: of the weight, of the bias
+  stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
+    A* dweight = sums + begin / per_range * 2 * k.c;
+    A* dbias = dweight + k.c;
+    std::fill_n(dweight, 2 * k.c, A{0});
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nc.raw() + i * k.c;
+      const T* dy = k.dy_nc.raw() + i * k.c;
+      T* dx = k.dx_nc.raw() + i * k.c;
+      const batch mean(k.mean_n.raw()[i]);
+      const batch rstd(k.rstd_n.raw()[i]);
+      // forward: y = x̂ · weight + bias,  x̂ = (x − mean) · rstd
+      batch g_sum(A{0}), gx_sum(A{0});
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(dy + j, count) * simd::load<Arch>(k.weight_c.raw() + j, count);
+        g_sum = g_sum + g;
+        gx_sum = gx_sum + g * (simd::load<Arch>(x + j, count) - mean) * rstd;
+      });
+      const batch mean_g(simd::sum(g_sum) / static_cast<A>(k.c));
+      const batch mean_gx(simd::sum(gx_sum) / static_cast<A>(k.c));
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch dy_j = simd::load<Arch>(dy + j, count);
+        const batch xhat = (simd::load<Arch>(x + j, count) - mean) * rstd;
+        const batch g = dy_j * simd::load<Arch>(k.weight_c.raw() + j, count);
+        simd::store(dx + j, simd::load<Arch>(dx + j, count) + rstd * (g - mean_g - xhat * mean_gx), count);
+        if (weight_learns) simd::store(dweight + j, simd::load<Arch>(dweight + j, count) + dy_j * xhat, count);
+        if (bias_learns) simd::store(dbias + j, simd::load<Arch>(dbias + j, count) + dy_j, count);
+      });
+    }
+  });
+  const std::size_t ranges = (k.n + per_range - 1) / per_range;
+  if (weight_learns) add_range_sums<Arch>(ranges, k.c, sums, 2 * k.c, k.dweight_c.raw());
+  if (bias_learns) add_range_sums<Arch>(ranges, k.c, sums + k.c, 2 * k.c, k.dbias_c.raw());
+}
+
+}  // namespace cpu_kernels
+
+template <class T>
+void run(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::rms_norm_rows<simd::native>(stream, k);
+}
+
+template <class T, class G>
+[[nodiscard]] std::size_t scratch_bytes(const cpu_properties&, const kernel::rms_norm_backward<host_memory, T, G>& k) {
+  return k.dweight_c.empty() ? 0 : cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
+}
+template <class T, class G>
+void run(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  cpu_kernels::rms_norm_backward_rows<simd::native>(stream, k, scratch.raw());
+}
+
+template <class T>
+void run(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::layer_norm_rows<simd::native>(stream, k);
+}
+
+template <class T, class G>
+[[nodiscard]] std::size_t scratch_bytes(const cpu_properties&, const kernel::layer_norm_backward<host_memory, T, G>& k) {
+  return 2 * cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
+}
+template <class T, class G>
+void run(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  cpu_kernels::layer_norm_backward_rows<simd::native>(stream, k, scratch.raw());
+}
+
+}  // namespace xtrain

@@ -1,0 +1,300 @@
+// xsimd, by the only header that names it, and the few things it does not have: 16-bit loads and stores, partial
+// vectors, and a fused multiply-add on every architecture. Everything below takes the architecture as a template
+// argument, so that code compiled with different flags has different names and can live in one program.
+#pragma once
+
+#if defined(__x86_64__) || defined(_M_X64)
+// g++ 12 takes the deliberately undefined registers of its own intrinsics for mistakes, wherever they are inlined.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <xsimd/xsimd.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/core/number.hpp>
+
+// g++ spills a whole accumulator array to the stack if one loop over it is left rolled.
+#define XTRAIN_UNROLL _Pragma("GCC unroll 64")
+#define XTRAIN_INLINE inline __attribute__((always_inline))
+#define XTRAIN_LAMBDA_INLINE __attribute__((always_inline))
+
+namespace xtrain::simd {
+
+/// The architecture that the compiler's flags allow.
+using native = xsimd::default_arch;
+
+/// As many A as fit a register of Arch.
+template <class A, class Arch>
+using batch = xsimd::batch<A, Arch>;
+
+template <class A, class Arch>
+inline constexpr std::size_t width = batch<A, Arch>::size;
+
+template <class Arch>
+inline constexpr bool is_avx512 = std::is_base_of_v<xsimd::avx512f, Arch>;
+template <class Arch>
+inline constexpr bool is_avx2 = std::is_base_of_v<xsimd::avx2, Arch>;
+template <class Arch>
+inline constexpr bool is_sse = std::is_base_of_v<xsimd::sse2, Arch>;
+template <class Arch>
+inline constexpr bool is_neon64 = std::is_base_of_v<xsimd::neon64, Arch>;
+
+/// Registers a kernel may keep its accumulators in.
+template <class Arch>
+inline constexpr std::size_t registers = is_avx512<Arch> || is_neon64<Arch> ? 32 : 16;
+
+/// The 128-bit architecture that every processor of Arch's kind has.
+template <class Arch>
+using quad_arch = std::conditional_t<is_neon64<Arch>, xsimd::neon64, xsimd::sse2>;
+
+template <class Arch>
+[[nodiscard]] inline std::string_view name_of() {
+  return Arch::name();
+}
+
+/// a·b + c, rounded once where the processor can.
+template <class A, class Arch>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
+                                                               const xsimd::batch<A, Arch>& c) {
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch> && std::is_same_v<A, float>) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (is_avx512<Arch> && std::is_same_v<A, double>) return _mm512_fmadd_pd(a, b, c);
+#endif
+  return xsimd::fma(a, b, c);
+}
+
+namespace detail {
+
+/// `width` 16-bit numbers as floats. One branch per instruction set; the loop serves the others.
+template <class Arch>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch>) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+#endif
+#ifdef __AVX2__
+  if constexpr (is_avx2<Arch>) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+#endif
+#ifdef __SSE2__
+  if constexpr (is_sse<Arch>) {
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+  }
+#endif
+#ifdef __aarch64__
+  if constexpr (is_neon64<Arch>) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(from)), 16));
+  }
+#endif
+  std::array<float, width<float, Arch>> lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = from[i];
+  return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
+}
+
+template <class Arch>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> widened(const fp16* from) {
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch>) return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#endif
+#if defined(__AVX2__) && defined(__F16C__)
+  if constexpr (is_avx2<Arch>) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#endif
+#ifdef __aarch64__
+  if constexpr (is_neon64<Arch>) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(from))));
+#endif
+#ifdef __F16C__
+  if constexpr (is_sse<Arch>) return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#endif
+  std::array<float, width<float, Arch>> lanes;
+  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = from[i];
+  return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
+}
+
+/// Rounds to nearest, ties to even, exactly as bf16(float) does: NaN and subnormals included. The processor's own
+/// conversion (AVX512-BF16) flushes subnormals and is not used for that reason.
+template <class Arch>
+XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch>) {
+    const __m512 value = x;
+    const __m512i u = _mm512_castps_si512(value);
+    const __m512i upper = _mm512_srli_epi32(u, 16);
+    const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_epi32(upper, _mm512_set1_epi32(1)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    const __m512i rounded = _mm512_mask_or_epi32(_mm512_srli_epi32(_mm512_add_epi32(u, bias), 16), nan, upper, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(rounded));
+    return;
+  }
+#endif
+#ifdef __AVX2__
+  if constexpr (is_avx2<Arch>) {
+    const __m256 value = x;
+    const __m256i u = _mm256_castps_si256(value);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+    const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    // shifted arithmetically, so that the signed pack below keeps all 16 bits
+    const __m256i rounded = _mm256_srai_epi32(_mm256_blendv_epi8(sum, quiet, nan), 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded, rounded), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+    return;
+  }
+#endif
+#ifdef __SSE2__
+  if constexpr (is_sse<Arch>) {
+    const __m128 value = x;
+    const __m128i u = _mm_castps_si128(value);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi32(u, 16), _mm_set1_epi32(1));
+    const __m128i sum = _mm_add_epi32(u, _mm_add_epi32(_mm_set1_epi32(0x7fff), odd));
+    const __m128i nan = _mm_castps_si128(_mm_cmpunord_ps(value, value));
+    const __m128i quiet = _mm_or_si128(u, _mm_set1_epi32(0x400000));
+    const __m128i chosen = _mm_or_si128(_mm_and_si128(nan, quiet), _mm_andnot_si128(nan, sum));
+    const __m128i rounded = _mm_srai_epi32(chosen, 16);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi32(rounded, rounded));
+    return;
+  }
+#endif
+  std::array<float, width<float, Arch>> lanes;
+  x.store_unaligned(lanes.data());
+  for (std::size_t i = 0; i < lanes.size(); ++i) to[i] = bf16(lanes[i]);
+}
+
+template <class Arch>
+XTRAIN_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
+#ifdef __AVX512F__
+  if constexpr (is_avx512<Arch>) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return;
+  }
+#endif
+#if defined(__AVX2__) && defined(__F16C__)
+  if constexpr (is_avx2<Arch>) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return;
+  }
+#endif
+#ifdef __aarch64__
+  if constexpr (is_neon64<Arch>) {
+    vst1_u16(reinterpret_cast<std::uint16_t*>(to), vreinterpret_u16_f16(vcvt_f16_f32(x)));
+    return;
+  }
+#endif
+#ifdef __F16C__
+  if constexpr (is_sse<Arch>) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return;
+  }
+#endif
+  std::array<float, width<float, Arch>> lanes;
+  x.store_unaligned(lanes.data());
+  for (std::size_t i = 0; i < lanes.size(); ++i) to[i] = fp16(lanes[i]);
+}
+
+}  // namespace detail
+
+/// `width` numbers of T, as a batch of T's accumulate type. No alignment is asked for.
+template <class Arch, class T>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
+  if constexpr (std::is_same_v<T, accumulate_t<T>>) {
+    return xsimd::batch<T, Arch>::load_unaligned(from);
+  } else {
+    return detail::widened<Arch>(from);
+  }
+}
+
+/// The first `count` numbers, zeros behind them.
+template <class Arch, class T>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::size_t count) {
+  std::array<T, width<accumulate_t<T>, Arch>> lanes{};
+  std::memcpy(lanes.data(), from, count * sizeof(T));
+  return simd::load<Arch>(lanes.data());
+}
+
+/// Rounds to T and stores `width` numbers.
+template <class T, class A, class Arch>
+XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
+  if constexpr (std::is_same_v<T, A>) {
+    x.store_unaligned(to);
+  } else if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
+    detail::narrow<Arch>(to, x);
+  } else {
+    std::array<A, width<A, Arch>> lanes;
+    x.store_unaligned(lanes.data());
+    for (std::size_t i = 0; i < lanes.size(); ++i) to[i] = static_cast<T>(lanes[i]);
+  }
+}
+
+/// Rounds to T and stores the first `count` numbers.
+template <class T, class A, class Arch>
+XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t count) {
+  std::array<T, width<A, Arch>> lanes;
+  simd::store(lanes.data(), x);
+  std::memcpy(to, lanes.data(), count * sizeof(T));
+}
+
+/// The sum of all lanes, halves first: the order does not depend on the compiler.
+template <class A, class Arch>
+[[nodiscard]] XTRAIN_INLINE A sum(const xsimd::batch<A, Arch>& x) {
+  std::array<A, width<A, Arch>> lanes;
+  x.store_unaligned(lanes.data());
+  XTRAIN_UNROLL for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+template <class A, class Arch>
+[[nodiscard]] XTRAIN_INLINE A largest(const xsimd::batch<A, Arch>& x) {
+  std::array<A, width<A, Arch>> lanes;
+  x.store_unaligned(lanes.data());
+  XTRAIN_UNROLL for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] < lanes[i + half] ? lanes[i + half] : lanes[i];
+  }
+  return lanes[0];
+}
+
+/// Calls step(i, count) for i = begin, begin + width, …: count is `width` but for a shorter last step. The calls with a
+/// whole vector get it as a constant, so that load(p, count) below becomes one instruction.
+template <class A, class Arch, class Step>
+XTRAIN_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& step) {
+  constexpr std::size_t w = width<A, Arch>;
+  std::size_t i = begin;
+  for (; i + w <= end; i += w) step(i, std::integral_constant<std::size_t, w>{});
+  if (i < end) step(i, end - i);
+}
+
+/// Whole vectors, where the count is the constant that for_each_vector passes.
+template <class Arch, class T, std::size_t Count>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::integral_constant<std::size_t, Count>) {
+  static_assert(Count == width<accumulate_t<T>, Arch>);
+  return simd::load<Arch>(from);
+}
+template <class T, class A, class Arch, std::size_t Count>
+XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::integral_constant<std::size_t, Count>) {
+  static_assert(Count == width<A, Arch>);
+  simd::store(to, x);
+}
+
+}  // namespace xtrain::simd

@@ -1,0 +1,165 @@
+// Who does the work of the cpu device: an executor runs the parts of a kernel. The library's own is a pool of threads that
+// the whole process shares; a host program can bring its own.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace xtrain {
+
+/// What an executor calls: a function of (part, worker), not owned. Parts may run in any order and at once; two parts
+/// that run at once have different worker numbers, each below the number of threads asked for.
+class parallel_task {
+ public:
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, parallel_task>)
+  parallel_task(F& function)
+      : function_(static_cast<const void*>(&function)), call_([](const void* f, std::size_t part, std::size_t worker) {
+          (*static_cast<F*>(const_cast<void*>(f)))(part, worker);
+        }) {}
+  void operator()(std::size_t part, std::size_t worker) const { call_(function_, part, worker); }
+
+ private:
+  const void* function_;
+  void (*call_)(const void*, std::size_t, std::size_t);
+};
+
+/// Runs the parts of a kernel and returns when all are done. Implement it to make xtrain work on a program's own threads.
+class executor {
+ public:
+  virtual ~executor() = default;
+  /// Threads that run() can use, the caller included; at least 1.
+  [[nodiscard]] virtual std::size_t threads() const = 0;
+  /// Calls task(0 … parts−1, worker) on at most `threads` threads. May be called from several threads at once.
+  virtual void run(std::size_t parts, std::size_t threads, parallel_task task) = 0;
+};
+
+namespace detail {
+
+/// Processors this process may use: its affinity mask, or its control group's quota where that is less.
+[[nodiscard]] inline std::size_t usable_processors() {
+  if (const char* asked = std::getenv("XTRAIN_THREADS")) {
+    const long threads = std::strtol(asked, nullptr, 10);
+    if (threads > 0) return static_cast<std::size_t>(threads);
+  }
+  std::size_t processors = std::thread::hardware_concurrency();
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) processors = static_cast<std::size_t>(CPU_COUNT(&mask));
+  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
+    unsigned long quota = 0;
+    unsigned long period = 0;
+    if (std::fscanf(file, "%lu %lu", &quota, &period) == 2 && period != 0 && quota != 0) {
+      const std::size_t allowed = (quota + period - 1) / period;
+      if (allowed < processors) processors = allowed;
+    }
+    std::fclose(file);
+  }
+  return processors == 0 ? 1 : processors;
+}
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Waits until `value` is no longer `old`: first awake, because the next kernel is usually microseconds away, then asleep.
+template <class T>
+T wait_for_change(const std::atomic<T>& value, T old) {
+  for (int spin = 0; spin < 20000; ++spin) {
+    const T seen = value.load(std::memory_order_acquire);
+    if (seen != old) return seen;
+    relax();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
+}  // namespace detail
+
+/// Threads that stay. Parts are handed out one by one, so a slow thread takes fewer. While one caller uses the pool,
+/// another caller's parts run on that caller alone: programs with several models do not oversubscribe the machine.
+class thread_pool final : public executor {
+ public:
+  explicit thread_pool(std::size_t threads = detail::usable_processors()) {
+    for (std::size_t worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+  }
+  ~thread_pool() override {
+    job_ = {};
+    stopping_.store(true, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+  thread_pool(const thread_pool&) = delete;
+  thread_pool& operator=(const thread_pool&) = delete;
+
+  [[nodiscard]] std::size_t threads() const override { return workers_.size() + 1; }
+
+  void run(std::size_t parts, std::size_t threads, parallel_task task) override {
+    if (parts <= 1 || threads <= 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
+      for (std::size_t part = 0; part < parts; ++part) task(part, 0);
+      return;
+    }
+    job_ = {&task, parts, threads};
+    next_part_.store(0, std::memory_order_relaxed);
+    working_.store(static_cast<std::uint32_t>(workers_.size()), std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+    take_parts(0);
+    std::uint32_t working = working_.load(std::memory_order_acquire);
+    while (working != 0) working = detail::wait_for_change(working_, working);
+    busy_.store(false, std::memory_order_release);
+  }
+
+  /// The pool that every context uses unless it is given another executor.
+  [[nodiscard]] static std::shared_ptr<thread_pool> shared() {
+    static const std::shared_ptr<thread_pool> pool = std::make_shared<thread_pool>();
+    return pool;
+  }
+
+ private:
+  struct job {
+    const parallel_task* task = nullptr;
+    std::size_t parts = 0;
+    std::size_t threads = 0;
+  };
+
+  void take_parts(std::size_t worker) {
+    for (std::size_t part = next_part_.fetch_add(1, std::memory_order_relaxed); part < job_.parts;
+         part = next_part_.fetch_add(1, std::memory_order_relaxed))
+      (*job_.task)(part, worker);
+  }
+
+  void work(std::size_t worker) {
+    std::uint32_t seen = 0;
+    while (true) {
+      seen = detail::wait_for_change(generation_, seen);
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      if (worker < job_.threads) take_parts(worker);
+      if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  job job_;
+  std::atomic<std::size_t> next_part_{0};
+  std::atomic<std::uint32_t> working_{0};
+  std::atomic<std::uint32_t> generation_{0};
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace xtrain

@@ -1,0 +1,165 @@
+// The dry device stands in for another device: it computes nothing and counts everything. Running a program on it tells
+// what the program will need, before it needs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain {
+
+/// Memory that does not exist. Addresses are handed out and can be compared, never followed.
+template <class Device>
+struct dry_memory {
+  static constexpr std::string_view name = "dry";
+  static constexpr bool host_addressable = false;
+};
+
+/// What all runs of one kernel amount to.
+struct kernel_count {
+  std::string_view name;
+  std::size_t runs = 0;
+  double operations = 0;  // floating-point operations that are necessary
+  double bytes = 0;       // bytes that must move at the least
+};
+
+/// What a program did on a dry device.
+struct dry_record {
+  std::vector<kernel_count> kernels;
+  std::size_t synchronisations = 0;
+  double bytes_from_host = 0;
+  double bytes_to_host = 0;
+
+  [[nodiscard]] double operations() const {
+    double all = 0;
+    for (const kernel_count& kernel : kernels) all += kernel.operations;
+    return all;
+  }
+  [[nodiscard]] std::size_t runs() const {
+    std::size_t all = 0;
+    for (const kernel_count& kernel : kernels) all += kernel.runs;
+    return all;
+  }
+  void count(std::string_view name, double operations, double bytes) {
+    for (kernel_count& kernel : kernels) {
+      if (kernel.name != name) continue;
+      ++kernel.runs;
+      kernel.operations += operations;
+      kernel.bytes += bytes;
+      return;
+    }
+    kernels.push_back({name, 1, operations, bytes});
+  }
+};
+
+template <class Device>
+struct dry_properties {
+  typename Device::properties of_device;
+};
+
+/// An opened dry device. Copies share one tally and one record.
+template <class Device>
+class dry_context {
+ public:
+  explicit dry_context(typename Device::properties properties) : shared_(std::make_shared<shared>()), properties_{properties} {}
+  dry_context() : dry_context(typename Device::context{}.properties()) {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
+    shared_->tally.add(role, bytes);
+    const std::uintptr_t address = shared_->next_address;
+    shared_->next_address += (bytes + 4095) / 4096 * 4096 + 4096;
+    return reinterpret_cast<void*>(address);
+  }
+  void release(void*, std::size_t bytes, memory_role role) const { shared_->tally.remove(role, bytes); }
+  [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
+  [[nodiscard]] std::size_t memory_limit() const { return ~std::size_t{0}; }
+  [[nodiscard]] dry_properties<Device> properties() const { return properties_; }
+  [[nodiscard]] dry_record& record() const { return shared_->record; }
+
+ private:
+  struct shared {
+    memory_tally tally;
+    dry_record record;
+    std::uintptr_t next_address = 4096;
+  };
+  std::shared_ptr<shared> shared_;
+  dry_properties<Device> properties_;
+};
+
+template <class Device>
+class dry_stream {
+ public:
+  struct event {
+    void synchronize() const {}
+  };
+
+  explicit dry_stream(const dry_context<Device>& context) : record_(&context.record()), keep_open_(context) {}
+
+  void copy_from_host(void*, const void*, std::size_t bytes) const { record_->bytes_from_host += static_cast<double>(bytes); }
+  /// The host sees zeros.
+  void copy_to_host(void* to, const void*, std::size_t bytes) const {
+    for (std::size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(to)[i] = 0;
+    record_->bytes_to_host += static_cast<double>(bytes);
+  }
+  void copy_within(void*, const void*, std::size_t bytes) const { record_->count("copy", 0, 2.0 * static_cast<double>(bytes)); }
+  void fill_zero(void*, std::size_t bytes) const { record_->count("fill_zero", 0, static_cast<double>(bytes)); }
+  void synchronize() const { ++record_->synchronisations; }
+  [[nodiscard]] event record() const { return {}; }
+  void wait(event) const {}
+  [[nodiscard]] dry_record& counts() const { return *record_; }
+
+ private:
+  dry_record* record_;
+  dry_context<Device> keep_open_;
+};
+
+/// Device as it would be, without doing anything.
+template <device Device>
+struct dry {
+  static constexpr std::string_view name = "dry";
+  using of_device = Device;
+  using memory = dry_memory<Device>;
+  using properties = dry_properties<Device>;
+  using context = dry_context<Device>;
+  using stream = dry_stream<Device>;
+};
+
+template <class Device>
+inline constexpr bool is_dry = false;
+template <class Device>
+inline constexpr bool is_dry<dry<Device>> = true;
+
+namespace detail {
+
+/// The kernel as the device that is stood in for would get it; only its sizes mean something.
+template <class Device, class Kernel>
+[[nodiscard]] auto as_on_device(const Kernel& kernel) {
+  using memory = typename Device::memory;
+  return kernel::moved_to<memory>(kernel, [](const auto& operand) {
+    using element = typename std::remove_cvref_t<decltype(operand)>::element_type;
+    return span_of<element, memory>(operand.raw(), operand.size());
+  });
+}
+template <class Device, class Kernel>
+using on_device_t = decltype(as_on_device<Device>(std::declval<const Kernel&>()));
+
+}  // namespace detail
+
+template <class Device, class Kernel>
+[[nodiscard]] std::size_t scratch_bytes(const dry_properties<Device>& properties, const Kernel& kernel) {
+  return scratch_bytes(properties.of_device, detail::as_on_device<Device>(kernel));
+}
+
+/// Counts the kernel. Exists only for kernels that the device itself has.
+template <class Device, class Kernel>
+  requires runs_kernel<Device, detail::on_device_t<Device, Kernel>>
+void run(dry_stream<Device>& stream, const Kernel& kernel, scratch_span<dry_memory<Device>>) {
+  stream.counts().count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
+}
+
+}  // namespace xtrain

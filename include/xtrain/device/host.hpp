@@ -1,0 +1,104 @@
+// What every device in host memory shares: allocation that is counted and limited, and a stream that works at once.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// Bytes this process may use: the machine's memory, or its control group's limit where that is less.
+[[nodiscard]] inline std::size_t host_memory_available() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGE_SIZE);
+  std::size_t available = pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : ~std::size_t{0};
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (std::FILE* file = std::fopen(path, "r")) {
+      unsigned long long limit = 0;
+      if (std::fscanf(file, "%llu", &limit) == 1 && limit < available) available = static_cast<std::size_t>(limit);
+      std::fclose(file);
+    }
+  }
+  return available;
+}
+
+}  // namespace detail
+
+/// An opened device whose memory is the host's. A handle: copies share the tally and the limit.
+class host_context {
+ public:
+  /// `memory_limit` in bytes; 0 means what the machine or the control group allows.
+  explicit host_context(std::size_t memory_limit) : shared_(std::make_shared<shared>()) {
+    shared_->limit = memory_limit != 0 ? memory_limit : detail::host_memory_available();
+  }
+
+  host_context() : host_context(0) {}
+
+  /// Aligned to a cache line, from 2 MiB on to huge pages. The contents are not defined.
+  ///   throws  memory_error when the limit would be passed or the system refuses
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
+    const std::size_t used = shared_->tally.total();
+    require<memory_error>(bytes <= shared_->limit && used <= shared_->limit - bytes, "device memory: ", name_of(role), " needs ",
+                          bytes_text(bytes), " more; ", bytes_text(used), " of ", bytes_text(shared_->limit), " are in use");
+    constexpr std::size_t huge_page = std::size_t{2} << 20;
+    const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+    require<memory_error>(memory != nullptr, "device memory: ", name_of(role), " needs ", bytes_text(bytes), "; the system has no more");
+#ifdef MADV_HUGEPAGE
+    if (alignment == huge_page) ::madvise(memory, rounded, MADV_HUGEPAGE);  // only advice: failure costs speed, not correctness
+#endif
+    shared_->tally.add(role, bytes);
+    return memory;
+  }
+
+  void release(void* memory, std::size_t bytes, memory_role role) const {
+    std::free(memory);
+    shared_->tally.remove(role, bytes);
+  }
+
+  [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
+  [[nodiscard]] std::size_t memory_limit() const { return shared_->limit; }
+
+ private:
+  struct shared {
+    memory_tally tally;
+    std::size_t limit = 0;
+  };
+  std::shared_ptr<shared> shared_;
+};
+
+/// A stream in host memory does everything before it returns, so there is never anything to wait for.
+class host_stream {
+ public:
+  struct event {
+    void synchronize() const {}
+  };
+
+  void copy_from_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
+  void copy_within(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
+  void fill_zero(void* to, std::size_t bytes) const {
+    if (bytes != 0) std::memset(to, 0, bytes);
+  }
+  void synchronize() const {}
+  [[nodiscard]] event record() const { return {}; }
+  void wait(event) const {}
+
+ private:
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+};
+
+}  // namespace xtrain

@@ -1,0 +1,88 @@
+// The non-linearities of feed-forward layers.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// Gaussian error linear unit in its tanh form, element by element.    [Hendrycks & Gimpel 2016, section 2]
+///   y = x/2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³)))
+///   x_n read, y_n written; computed in accumulate, rounded once
+template <class Memory, class T>
+struct gelu_tanh {
+  static constexpr std::string_view name = "gelu_tanh";
+  template <class M>
+  using on = gelu_tanh<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  written<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n); }
+};
+
+/// With u the argument of tanh:  dx = dy · (1 + tanh u)/2 + dy · x/2 · (1 − tanh² u) · u'
+///   x_n, dy_n read; dx_n written; dx_n may be the memory of dy_n
+template <class Memory, class T>
+struct gelu_tanh_backward {
+  static constexpr std::string_view name = "gelu_tanh_backward";
+  template <class M>
+  using on = gelu_tanh_backward<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{}, dy_n{};
+  written<T, Memory> dx_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.dy_n, s.dx_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
+};
+
+/// Swish-gated linear unit: y = silu(gate) · up, silu(z) = z / (1 + exp(−z)).    [Shazeer 2020, eq. 6]
+///   gate_up_n2f   read      each row holds f gates, then f ups: one matmul made both
+///   y_nf          written   computed in accumulate, rounded once
+template <class Memory, class T>
+struct swiglu {
+  static constexpr std::string_view name = "swiglu";
+  template <class M>
+  using on = swiglu<M, T>;
+
+  std::size_t n = 0, f = 0;
+  read<T, Memory> gate_up_n2f{};
+  written<T, Memory> y_nf{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& visit) {
+    return visit(s.n, s.f, s.gate_up_n2f, s.y_nf);
+  }
+  [[nodiscard]] constexpr double operations() const { return 5.0 * static_cast<double>(n) * static_cast<double>(f); }
+};
+
+/// With s = 1 / (1 + exp(−gate)):  dgate = dy · up · s · (1 + gate · (1 − s)),  dup = dy · gate · s
+///   gate_up_n2f, dy_nf   read
+///   dgate_up_n2f         written; may be the memory of gate_up_n2f
+template <class Memory, class T>
+struct swiglu_backward {
+  static constexpr std::string_view name = "swiglu_backward";
+  template <class M>
+  using on = swiglu_backward<M, T>;
+
+  std::size_t n = 0, f = 0;
+  read<T, Memory> gate_up_n2f{}, dy_nf{};
+  written<T, Memory> dgate_up_n2f{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& visit) {
+    return visit(s.n, s.f, s.gate_up_n2f, s.dy_nf, s.dgate_up_n2f);
+  }
+  [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n) * static_cast<double>(f); }
+};
+
+}  // namespace xtrain::kernel

@@ -1,0 +1,114 @@
+// Causal attention, never storing the time × time matrix.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// The sizes of one attention. Every row of `qkv` holds h query heads, then k key heads, then k value heads, of d
+/// elements each; query head i uses key/value head i / (h / k).            [Ainslie et al. 2023]
+struct attention_shape {
+  std::size_t b = 0, t = 0, h = 0, k = 0, d = 0;
+
+  [[nodiscard]] constexpr std::size_t row() const { return (h + 2 * k) * d; }
+  [[nodiscard]] constexpr std::size_t key_offset() const { return h * d; }
+  [[nodiscard]] constexpr std::size_t value_offset() const { return (h + k) * d; }
+  friend constexpr bool operator==(const attention_shape&, const attention_shape&) = default;
+};
+
+/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j − lse_i),  j from start_i to i.      [Vaswani et al. 2017, eq. 1]
+///   qkv        read      [b·t, row]
+///   start_bt   read      first time each query may see (where its sample begins in a packed row); empty: 0
+///   o_bthd     written   [b·t, h·d]
+///   lse_bht    written   log of the softmax's denominator, kept for the backward  [Dao et al. 2022, algorithm 1]
+///   dropout    drops p_ij, element ((row·h + head)·t + i)·t + j of `random`, row counted from random.first
+///   rounding   scores and sums in accumulate; o rounded once
+template <class Memory, class T>
+struct attention {
+  static constexpr std::string_view name = "attention";
+  template <class M>
+  using on = attention<M, T>;
+
+  attention_shape shape{};
+  double scale = 1.0;
+  double dropout = 0.0;
+  random_site random{};
+  read<T, Memory> qkv{};
+  read<token, Memory> start_bt{};
+  written<T, Memory> o_bthd{};
+  written<accumulate_t<T>, Memory> lse_bht{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.shape, s.scale, s.dropout, s.random, s.qkv, s.start_bt, s.o_bthd, s.lse_bht);
+  }
+  [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle
+    const auto [b, t, h, k, d] = shape;
+    return 2.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(t + 1);
+  }
+};
+
+/// With D_i = Σ do_i · o_i and ds_ij = p_ij (do_i·v_j − D_i):
+///   dq_i = scale Σ_j ds_ij k_j,  dk_j = scale Σ_i ds_ij q_i,  dv_j = Σ_i p_ij do_i       [Dao et al. 2022, section B.2]
+///   qkv, start_bt, o_bthd, lse_bht, do_bthd   read
+///   dqkv   written   [b·t, row]
+template <class Memory, class T>
+struct attention_backward {
+  static constexpr std::string_view name = "attention_backward";
+  template <class M>
+  using on = attention_backward<M, T>;
+
+  attention_shape shape{};
+  double scale = 1.0;
+  double dropout = 0.0;
+  random_site random{};
+  read<T, Memory> qkv{};
+  read<token, Memory> start_bt{};
+  read<T, Memory> o_bthd{};
+  read<accumulate_t<T>, Memory> lse_bht{};
+  read<T, Memory> do_bthd{};
+  written<T, Memory> dqkv{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.shape, s.scale, s.dropout, s.random, s.qkv, s.start_bt, s.o_bthd, s.lse_bht, s.do_bthd, s.dqkv);
+  }
+  [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle
+    const auto [b, t, h, k, d] = shape;
+    return 5.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(t + 1);
+  }
+};
+
+/// Attention of t new tokens per row over everything a key/value cache holds, the new tokens included.
+///   qkv            read      [b·t, row], rotated already
+///   length_b       read      tokens that each row's cache held before
+///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are put at length … length + t − 1
+///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i
+///   throws nothing; length + t must not pass capacity
+template <class Memory, class T>
+struct cached_attention {
+  static constexpr std::string_view name = "cached_attention";
+  template <class M>
+  using on = cached_attention<M, T>;
+
+  attention_shape shape{};
+  std::size_t capacity = 0;
+  double scale = 1.0;
+  read<T, Memory> qkv{};
+  read<token, Memory> length_b{};
+  updated<T, Memory> k_cache{}, v_cache{};
+  written<T, Memory> o_bthd{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.shape, s.capacity, s.scale, s.qkv, s.length_b, s.k_cache, s.v_cache, s.o_bthd);
+  }
+  [[nodiscard]] constexpr double operations() const {
+    const auto [b, t, h, k, d] = shape;
+    return 4.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(capacity);
+  }
+};
+
+}  // namespace xtrain::kernel

@@ -1,0 +1,91 @@
+// Element-by-element work, and the one number that says whether all elements are finite.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// y += x; rounded once
+template <class Memory, class T>
+struct add {
+  static constexpr std::string_view name = "add";
+  template <class M>
+  using on = add<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  updated<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
+};
+
+/// y = x in another number type, rounded to nearest
+template <class Memory, class From, class To>
+struct cast {
+  static constexpr std::string_view name = "cast";
+  template <class M>
+  using on = cast<M, From, To>;
+
+  std::size_t n = 0;
+  read<From, Memory> x_n{};
+  written<To, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 0.0; }
+};
+
+/// y = kept(x), or y += kept(x), where kept(x) = x / (1 − probability) for the elements whose random word is at least
+/// dropout_threshold(probability), else 0. Forward and backward are the same kernel: the mask is a function of
+/// `random` and is never stored.                                         [Srivastava et al. 2014]
+///   x_n   read
+///   y_n   written, or updated where accumulate; may be the memory of x_n where it is written
+template <class Memory, class T>
+struct dropout {
+  static constexpr std::string_view name = "dropout";
+  template <class M>
+  using on = dropout<M, T>;
+
+  std::size_t n = 0;
+  double probability = 0.0;
+  bool accumulate = false;
+  random_site random{};
+  read<T, Memory> x_n{};
+  updated<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.probability, s.accumulate, s.random, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
+};
+
+/// sum_1 = Σ x². Not finite exactly when an element is not, or is beyond 1e19 in magnitude (fp32 squares overflow).
+///   x_n     read
+///   sum_1   written   double, in an order that does not depend on the number of threads
+template <class Memory, class T>
+struct sum_of_squares {
+  static constexpr std::string_view name = "sum_of_squares";
+  template <class M>
+  using on = sum_of_squares<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  written<double, Memory> sum_1{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.sum_1);
+  }
+  [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
+};
+
+}  // namespace xtrain::kernel

@@ -1,0 +1,80 @@
+// Tokens and positions to vectors.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// y row i = table row index[i], or the same added to y. An index outside [0, v) gives a row of zeros.
+///   index_n    read      int32
+///   table_vc   read
+///   y_nc       written, or updated where accumulate; rounded once
+template <class Memory, class T>
+struct embedding {
+  static constexpr std::string_view name = "embedding";
+  template <class M>
+  using on = embedding<M, T>;
+
+  std::size_t n = 0, v = 0, c = 0;
+  bool accumulate = false;
+  read<token, Memory> index_n{};
+  read<T, Memory> table_vc{};
+  updated<T, Memory> y_nc{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.v, s.c, s.accumulate, s.index_n, s.table_vc, s.y_nc);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// dtable row index[i] += dy row i, rows taken in the order of i whatever the number of threads.
+///   index_n, dy_nc   read; rows whose index is outside [0, v) are left out
+///   dtable_vc        updated   added to, row by row in G
+template <class Memory, class T, class G = T>
+struct embedding_backward {
+  static constexpr std::string_view name = "embedding_backward";
+  template <class M>
+  using on = embedding_backward<M, T, G>;
+
+  std::size_t n = 0, v = 0, c = 0;
+  read<token, Memory> index_n{};
+  read<T, Memory> dy_nc{};
+  updated<G, Memory> dtable_vc{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.v, s.c, s.index_n, s.dy_nc, s.dtable_vc);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head turns with element
+/// i + d/2.                                                              [Su et al. 2021, eq. 34]
+///   x               updated   in place: the first `heads` heads of d elements of each of n rows, `stride` apart
+///   position_n      read      row of the table
+///   cos_sin_pd      read      [positions, d]: d/2 cosines, then d/2 sines
+///   inverse         turns back: the backward is the rotation by the opposite angle
+template <class Memory, class T>
+struct rotary {
+  static constexpr std::string_view name = "rotary";
+  template <class M>
+  using on = rotary<M, T>;
+
+  std::size_t n = 0, heads = 0, d = 0, stride = 0, positions = 0;
+  bool inverse = false;
+  read<token, Memory> position_n{};
+  read<float, Memory> cos_sin_pd{};
+  updated<T, Memory> x{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.heads, s.d, s.stride, s.positions, s.inverse, s.position_n, s.cos_sin_pd, s.x);
+  }
+  [[nodiscard]] constexpr double operations() const {
+    return 3.0 * static_cast<double>(n) * static_cast<double>(heads) * static_cast<double>(d);
+  }
+};
+
+}  // namespace xtrain::kernel

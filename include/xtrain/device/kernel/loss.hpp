@@ -1,0 +1,45 @@
+// The head's matmul and the cross-entropy as one kernel, so that nobody ever holds all logits.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// loss_i = logsumexp_v(x_i · weight_v) − x_i · weight_target, for rows with a target.
+/// Where with_gradient, in the same pass, with p = softmax(logits):
+///   dlogits = gradient_scale · (p − onehot(target)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x
+///   x_nc        read      final hidden states
+///   weight_vc   read
+///   target_n    read      token to be predicted; outside [0, v): no target, no loss, no gradient
+///   loss_n      written   natural logarithm; 0 where there is no target
+///   dx_nc       written   where with_gradient
+///   dweight_vc  updated   where with_gradient, added to; empty when the weight is frozen
+///   rounding    logits and softmax in accumulate; dlogits rounded to T before its two products
+///   memory      a device computes in chunks of rows: scratch of one chunk of logits, not of all
+template <class Memory, class T, class G = T>
+struct linear_cross_entropy {
+  static constexpr std::string_view name = "linear_cross_entropy";
+  template <class M>
+  using on = linear_cross_entropy<M, T, G>;
+
+  std::size_t n = 0, c = 0, v = 0;
+  bool with_gradient = false;
+  double gradient_scale = 1.0;
+  read<T, Memory> x_nc{}, weight_vc{};
+  read<token, Memory> target_n{};
+  written<accumulate_t<T>, Memory> loss_n{};
+  written<T, Memory> dx_nc{};
+  updated<G, Memory> dweight_vc{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.x_nc, s.weight_vc, s.target_n, s.loss_n, s.dx_nc, s.dweight_vc);
+  }
+  [[nodiscard]] constexpr double operations() const {
+    const double product = 2.0 * static_cast<double>(n) * static_cast<double>(c) * static_cast<double>(v);
+    return product * (with_gradient ? (dweight_vc.empty() ? 2.0 : 3.0) : 1.0);
+  }
+};
+
+}  // namespace xtrain::kernel

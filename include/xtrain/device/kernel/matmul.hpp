@@ -1,0 +1,58 @@
+// Matrix products and the column sum that a bias's gradient is.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// C = alpha · op(A) · op(B) + bias, or the same added to C. Row-major; op transposes or not.
+///   a        read      [m, k], or [k, m] where transpose_a; rows are lda elements apart
+///   b        read      [k, n], or [n, k] where transpose_b; rows are ldb elements apart
+///   bias_n   read      [n], added to every row; may be empty
+///   c        written   [m, n]; updated where accumulate; rows are ldc elements apart
+///   rounding products summed in the accumulate type of T; c rounded once (after the sum with the old c)
+template <class Memory, class T, class C = T>
+struct matmul {
+  static constexpr std::string_view name = "matmul";
+  template <class M>
+  using on = matmul<M, T, C>;
+
+  std::size_t m = 0, n = 0, k = 0;
+  std::size_t lda = 0, ldb = 0, ldc = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+  double alpha = 1.0;
+  read<T, Memory> a{}, b{}, bias_n{};
+  updated<C, Memory> c{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.transpose_a, s.transpose_b, s.accumulate, s.alpha, s.a, s.b, s.bias_n, s.c);
+  }
+  [[nodiscard]] constexpr double operations() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+};
+
+/// sum_c += sum over rows of x: the gradient of a bias.
+///   x_nc     read      rows are `stride` elements apart
+///   sum_c    updated   added to; rounded once after the whole column is summed
+template <class Memory, class T, class G = T>
+struct column_sum {
+  static constexpr std::string_view name = "column_sum";
+  template <class M>
+  using on = column_sum<M, T, G>;
+
+  std::size_t n = 0, c = 0, stride = 0;
+  read<T, Memory> x_nc{};
+  updated<G, Memory> sum_c{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.stride, s.x_nc, s.sum_c);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
+};
+
+}  // namespace xtrain::kernel

@@ -1,0 +1,106 @@
+// Normalisations over the channels of each row.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// Root-mean-square normalisation, scaled per channel.              [Zhang & Sennrich 2019, eq. 4]
+///   y = x · rstd · weight,  rstd = 1 / sqrt(mean(x²) + epsilon)
+///   x_nc      read              rstd_n   written, kept for the backward
+///   weight_c  read              y_nc     written
+///   rounding  squares summed in accumulate; y rounded once
+template <class Memory, class T>
+struct rms_norm {
+  static constexpr std::string_view name = "rms_norm";
+  template <class M>
+  using on = rms_norm<M, T>;
+
+  std::size_t n = 0, c = 0;
+  double epsilon = 1e-5;
+  read<T, Memory> x_nc{}, weight_c{};
+  written<T, Memory> y_nc{};
+  written<accumulate_t<T>, Memory> rstd_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.epsilon, s.x_nc, s.weight_c, s.y_nc, s.rstd_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// With g = dy · weight and x̂ = x · rstd:  dx += rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows of dy · x̂
+///   x_nc, weight_c, rstd_n, dy_nc   read
+///   dx_nc       updated   added to: the residual's gradient is already there
+///   dweight_c   updated   added to; empty when the weight is frozen
+template <class Memory, class T, class G = T>
+struct rms_norm_backward {
+  static constexpr std::string_view name = "rms_norm_backward";
+  template <class M>
+  using on = rms_norm_backward<M, T, G>;
+
+  std::size_t n = 0, c = 0;
+  read<T, Memory> x_nc{}, weight_c{};
+  read<accumulate_t<T>, Memory> rstd_n{};
+  read<T, Memory> dy_nc{};
+  updated<T, Memory> dx_nc{};
+  updated<G, Memory> dweight_c{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.x_nc, s.weight_c, s.rstd_n, s.dy_nc, s.dx_nc, s.dweight_c);
+  }
+  [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// Layer normalisation, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016, eq. 4]
+///   y = (x − mean) · rstd · weight + bias,  rstd = 1 / sqrt(variance + epsilon), the variance without Bessel's correction
+///   x_nc              read      mean_n, rstd_n   written, kept for the backward
+///   weight_c, bias_c  read      y_nc             written
+///   rounding  sums in accumulate, the variance from deviations (two passes); y rounded once
+template <class Memory, class T>
+struct layer_norm {
+  static constexpr std::string_view name = "layer_norm";
+  template <class M>
+  using on = layer_norm<M, T>;
+
+  std::size_t n = 0, c = 0;
+  double epsilon = 1e-5;
+  read<T, Memory> x_nc{}, weight_c{}, bias_c{};
+  written<T, Memory> y_nc{};
+  written<accumulate_t<T>, Memory> mean_n{}, rstd_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.epsilon, s.x_nc, s.weight_c, s.bias_c, s.y_nc, s.mean_n, s.rstd_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 7.0 * static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// With g = dy · weight and x̂ = (x − mean) · rstd:  dx += rstd · (g − mean(g) − x̂ · mean(g · x̂)),
+/// dweight += sum over rows of dy · x̂,  dbias += sum over rows of dy
+///   x_nc, weight_c, mean_n, rstd_n, dy_nc   read
+///   dx_nc               updated   added to: the residual's gradient is already there
+///   dweight_c, dbias_c  updated   added to; empty when frozen
+template <class Memory, class T, class G = T>
+struct layer_norm_backward {
+  static constexpr std::string_view name = "layer_norm_backward";
+  template <class M>
+  using on = layer_norm_backward<M, T, G>;
+
+  std::size_t n = 0, c = 0;
+  read<T, Memory> x_nc{}, weight_c{};
+  read<accumulate_t<T>, Memory> mean_n{}, rstd_n{};
+  read<T, Memory> dy_nc{};
+  updated<T, Memory> dx_nc{};
+  updated<G, Memory> dweight_c{}, dbias_c{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.c, s.x_nc, s.weight_c, s.mean_n, s.rstd_n, s.dy_nc, s.dx_nc, s.dweight_c, s.dbias_c);
+  }
+  [[nodiscard]] constexpr double operations() const { return 13.0 * static_cast<double>(n) * static_cast<double>(c); }
+};
+
+}  // namespace xtrain::kernel

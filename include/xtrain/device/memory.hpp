@@ -1,0 +1,216 @@
+// Typed memory. A device_ptr knows whose memory it points into; only where the host can reach that memory does
+// following it compile.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace xtrain {
+
+/// Memory that host code reads and writes directly.
+struct host_memory {
+  static constexpr std::string_view name = "host";
+  static constexpr bool host_addressable = true;
+};
+
+namespace clause {
+
+template <class Memory>
+concept names_a_memory = requires {
+  { Memory::name } -> std::convertible_to<std::string_view>;
+  { Memory::host_addressable } -> std::convertible_to<bool>;
+};
+
+template <class Memory>
+concept memory_is_host_addressable = names_a_memory<Memory> && Memory::host_addressable;
+
+}  // namespace clause
+
+/// An address in Memory. `raw()` is for handing on to that memory's device; the host follows a pointer only where
+/// Memory is host-addressable.
+template <class T, class Memory>
+class device_ptr {
+ public:
+  using element_type = T;
+
+  constexpr device_ptr() = default;
+  constexpr explicit device_ptr(T* raw) : raw_(raw) {}
+  constexpr operator device_ptr<const T, Memory>() const
+    requires(!std::is_const_v<T>)
+  {
+    return device_ptr<const T, Memory>(raw_);
+  }
+
+  [[nodiscard]] constexpr T* raw() const { return raw_; }
+  [[nodiscard]] constexpr device_ptr operator+(std::size_t elements) const { return device_ptr(raw_ + elements); }
+  [[nodiscard]] constexpr explicit operator bool() const { return raw_ != nullptr; }
+
+  [[nodiscard]] constexpr T& operator*() const
+    requires clause::memory_is_host_addressable<Memory>
+  {
+    return *raw_;
+  }
+  [[nodiscard]] constexpr T& operator[](std::size_t i) const
+    requires clause::memory_is_host_addressable<Memory>
+  {
+    return raw_[i];
+  }
+
+ private:
+  T* raw_ = nullptr;
+};
+
+/// `size` elements of Memory, one after the other. Does not own them.
+template <class T, class Memory>
+class device_span {
+ public:
+  using element_type = T;
+  using memory = Memory;
+
+  constexpr device_span() = default;
+  constexpr device_span(device_ptr<T, Memory> data, std::size_t size) : data_(data), size_(size) {}
+  constexpr operator device_span<const T, Memory>() const
+    requires(!std::is_const_v<T>)
+  {
+    return {data_, size_};
+  }
+
+  [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
+  [[nodiscard]] constexpr T* raw() const { return data_.raw(); }
+  [[nodiscard]] constexpr std::size_t size() const { return size_; }
+  [[nodiscard]] constexpr std::size_t bytes() const { return size_ * sizeof(T); }
+  [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+  [[nodiscard]] constexpr device_span subspan(std::size_t offset, std::size_t count) const {
+    return {data_ + offset, count};
+  }
+
+  /// The same elements as a span that host code can use.
+  [[nodiscard]] constexpr std::span<T> host() const
+    requires clause::memory_is_host_addressable<Memory>
+  {
+    return {data_.raw(), size_};
+  }
+
+ private:
+  device_ptr<T, Memory> data_{};
+  std::size_t size_ = 0;
+};
+
+template <class T, class Memory = host_memory>
+[[nodiscard]] constexpr device_span<T, Memory> span_of(T* raw, std::size_t size) {
+  return {device_ptr<T, Memory>(raw), size};
+}
+template <class T, std::size_t N>
+[[nodiscard]] constexpr device_span<T, host_memory> span_of(std::span<T, N> host) {
+  return {device_ptr<T, host_memory>(host.data()), host.size()};
+}
+
+/// What a piece of device memory is for. Memory is counted, planned and reported by role.
+enum class memory_role : std::uint8_t { weights, gradients, optimizer, stash, workspace, batch, cache, other };
+
+inline constexpr std::size_t memory_roles = 8;
+
+[[nodiscard]] constexpr std::string_view name_of(memory_role role) {
+  constexpr std::array<std::string_view, memory_roles> names{"weights",   "gradients", "optimizer", "stash",
+                                                             "workspace", "batch",     "cache",     "other"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+/// Bytes by role, and how often memory was asked for. A plain value: what a tally showed at one moment.
+struct memory_count {
+  std::array<std::size_t, memory_roles> now{};
+  std::array<std::size_t, memory_roles> peak{};  // of each role by itself
+  std::size_t total_now = 0;
+  std::size_t total_peak = 0;
+  std::size_t allocations = 0;
+
+  [[nodiscard]] std::size_t of(memory_role role) const { return now[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] std::size_t peak_of(memory_role role) const { return peak[static_cast<std::size_t>(role)]; }
+};
+
+/// Counts the memory that one opened device has given out. Safe to use from several threads.
+class memory_tally {
+ public:
+  void add(memory_role role, std::size_t bytes) {
+    const auto r = static_cast<std::size_t>(role);
+    raise(peak_[r], now_[r].fetch_add(bytes, std::memory_order_relaxed) + bytes);
+    raise(total_peak_, total_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void remove(memory_role role, std::size_t bytes) {
+    now_[static_cast<std::size_t>(role)].fetch_sub(bytes, std::memory_order_relaxed);
+    total_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t total() const { return total_.load(std::memory_order_relaxed); }
+  [[nodiscard]] memory_count count() const {
+    memory_count seen;
+    for (std::size_t r = 0; r < memory_roles; ++r) {
+      seen.now[r] = now_[r].load(std::memory_order_relaxed);
+      seen.peak[r] = peak_[r].load(std::memory_order_relaxed);
+    }
+    seen.total_now = total_.load(std::memory_order_relaxed);
+    seen.total_peak = total_peak_.load(std::memory_order_relaxed);
+    seen.allocations = allocations_.load(std::memory_order_relaxed);
+    return seen;
+  }
+
+ private:
+  static void raise(std::atomic<std::size_t>& peak, std::size_t seen) {
+    std::size_t known = peak.load(std::memory_order_relaxed);
+    while (known < seen && !peak.compare_exchange_weak(known, seen, std::memory_order_relaxed)) {
+    }
+  }
+
+  std::array<std::atomic<std::size_t>, memory_roles> now_{};
+  std::array<std::atomic<std::size_t>, memory_roles> peak_{};
+  std::atomic<std::size_t> total_{0};
+  std::atomic<std::size_t> total_peak_{0};
+  std::atomic<std::size_t> allocations_{0};
+};
+
+/// Device memory that is owned. Moves, never copies; keeps the device open for as long as it lives.
+template <class Device>
+class buffer {
+ public:
+  using memory = typename Device::memory;
+  using context = typename Device::context;
+
+  /// throws memory_error when the device cannot give `bytes` more, or is not allowed to
+  buffer(const context& device, std::size_t bytes, memory_role role)
+      : device_(device), raw_(bytes == 0 ? nullptr : device_.allocate(bytes, role)), bytes_(bytes), role_(role) {}
+  buffer(buffer&& from) noexcept
+      : device_(from.device_), raw_(std::exchange(from.raw_, nullptr)), bytes_(std::exchange(from.bytes_, 0)), role_(from.role_) {}
+  buffer& operator=(buffer&& from) noexcept {
+    buffer old(std::move(*this));
+    device_ = from.device_;
+    raw_ = std::exchange(from.raw_, nullptr);
+    bytes_ = std::exchange(from.bytes_, 0);
+    role_ = from.role_;
+    return *this;
+  }
+  ~buffer() {
+    if (raw_ != nullptr) device_.release(raw_, bytes_, role_);
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] const context& device() const { return device_; }
+  template <class T>
+  [[nodiscard]] device_span<T, memory> as() const {
+    return {device_ptr<T, memory>(static_cast<T*>(raw_)), bytes_ / sizeof(T)};
+  }
+
+ private:
+  context device_;
+  void* raw_ = nullptr;
+  std::size_t bytes_ = 0;
+  memory_role role_ = memory_role::other;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <xtrain/device/kernel/elementwise.hpp>
+#include <xtrain/device/reference/stream.hpp>
+
+namespace xtrain {
+
+template <class T>
+void run(reference_stream&, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
+  detail::store_added<1>(k.y_n, detail::values<accumulate_t<T>>(k.x_n, k.n));
+}
+
+template <class From, class To>
+void run(reference_stream&, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
+  detail::store<1>(k.y_n, detail::values<accumulate_t<From>>(k.x_n, k.n));
+}
+
+template <class T>
+void run(reference_stream&, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const std::uint32_t threshold = dropout_threshold(k.probability);
+  const acc scale = k.probability < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.probability)) : acc{0};
+  array<acc, 1> kept = detail::values<acc>(k.x_n, k.n);
+  for (std::size_t i = 0; i < k.n; ++i) kept(i) = random_word(k.random, i) >= threshold ? kept(i) * scale : acc{0};
+  if (k.accumulate) {
+    detail::store_added<1>(k.y_n, kept);
+  } else {
+    detail::store<1>(k.y_n, kept);
+  }
+}
+
+template <class T>
+void run(reference_stream&, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory>) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < k.n; ++i) {
+    const auto x = static_cast<accumulate_t<T>>(k.x_n.data()[i]);
+    sum += static_cast<double>(x * x);
+  }
+  k.sum_1.data()[0] = sum;
+}
+
+}  // namespace xtrain

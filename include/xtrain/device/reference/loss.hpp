@@ -1,0 +1,39 @@
+#pragma once
+
+#include <xtrain/device/kernel/loss.hpp>
+#include <xtrain/device/reference/embedding.hpp>
+#include <xtrain/device/reference/stream.hpp>
+
+namespace xtrain {
+
+template <class T, class G>
+void run(reference_stream&, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
+  const auto weight_vc = detail::values<acc>(k.weight_vc, k.v, k.c);
+  const array<acc, 2> logits_nv = detail::product_transposed(x_nc, weight_vc);
+  const array<acc, 1> largest_n = xt::amax(logits_nv, {1});
+  const array<acc, 2> shifted_nv = logits_nv - xt::view(largest_n, xt::all(), xt::newaxis());
+  const array<acc, 1> log_sum_n = xt::log(xt::sum(xt::exp(shifted_nv), {1}));
+  array<acc, 2> dlogits_nv(std::array<std::size_t, 2>{k.n, k.v});
+  dlogits_nv.fill(acc{0});
+  for (std::size_t i = 0; i < k.n; ++i) {
+    const token target = k.target_n.data()[i];
+    const bool counted = detail::inside(target, k.v);
+    k.loss_n.data()[i] = counted ? log_sum_n(i) - shifted_nv(i, static_cast<std::size_t>(target)) : acc{0};
+    if (!counted) continue;
+    // forward: loss = logsumexp(logits) − logits[target]
+    for (std::size_t j = 0; j < k.v; ++j) {
+      const acc p = std::exp(shifted_nv(i, j) - log_sum_n(i));
+      const acc hit = j == static_cast<std::size_t>(target) ? acc{1} : acc{0};
+      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(k.gradient_scale) * (p - hit)));
+    }
+  }
+  if (!k.with_gradient) return;
+  // forward: logits = x · weightᵀ
+  detail::store<2>(k.dx_nc, detail::product_transposed<acc>(dlogits_nv, xt::transpose(weight_vc)));
+  if (!k.dweight_vc.empty())
+    detail::store_added<2>(k.dweight_vc, detail::product_transposed<acc>(xt::transpose(dlogits_nv), xt::transpose(x_nc)));
+}
+
+}  // namespace xtrain

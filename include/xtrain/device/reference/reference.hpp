@@ -1,0 +1,41 @@
+// The reference device: every kernel as its formula, slow and obvious, over any number type, double included. It is the
+// oracle that every other device is checked against.
+#pragma once
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/host.hpp>
+#include <xtrain/device/reference/activation.hpp>
+#include <xtrain/device/reference/attention.hpp>
+#include <xtrain/device/reference/elementwise.hpp>
+#include <xtrain/device/reference/embedding.hpp>
+#include <xtrain/device/reference/loss.hpp>
+#include <xtrain/device/reference/matmul.hpp>
+#include <xtrain/device/reference/norm.hpp>
+#include <xtrain/device/reference/optimizer.hpp>
+#include <xtrain/device/reference/stream.hpp>
+
+namespace xtrain {
+
+struct reference {
+  static constexpr std::string_view name = "reference";
+  using memory = host_memory;
+
+  struct properties {};
+
+  struct config {
+    std::size_t memory_limit = 0;  ///< bytes; 0: what the machine allows
+  };
+
+  class context : public host_context {
+   public:
+    explicit context(config settings) : host_context(settings.memory_limit) {}
+    context() : context(config{}) {}
+    [[nodiscard]] reference::properties properties() const { return {}; }
+  };
+
+  using stream = reference_stream;
+};
+
+static_assert(device<reference>);
+
+}  // namespace xtrain

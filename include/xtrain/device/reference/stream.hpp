@@ -1,0 +1,64 @@
+// The reference device's stream, and how its kernels read and write operands as xtensor arrays.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/host.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/tensor/xt.hpp>
+
+namespace xtrain {
+
+class reference_stream : public host_stream {
+ public:
+  template <class Context>
+  explicit reference_stream(const Context&) {}
+};
+
+namespace detail {
+
+/// The operand's elements as an array of `To`, copied: a kernel may then write over what it has read.
+template <class To, class T, class... Size>
+[[nodiscard]] auto values(const device_span<T, host_memory>& operand, Size... sizes) {
+  const std::array<std::size_t, sizeof...(Size)> shape{sizes...};
+  array<To, sizeof...(Size)> all(shape);
+  for (std::size_t i = 0; i < all.size(); ++i) all.data()[i] = static_cast<To>(operand.data()[i]);
+  return all;
+}
+
+/// Rows that are `stride` elements apart, as a dense array.
+template <class To, class T>
+[[nodiscard]] array<To, 2> strided_values(const device_span<T, host_memory>& operand, std::size_t rows, std::size_t columns, std::size_t stride) {
+  array<To, 2> all(std::array<std::size_t, 2>{rows, columns});
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) all(i, j) = static_cast<To>(operand.data()[i * stride + j]);
+  return all;
+}
+
+/// Every element of an expression of N dims, rounded once to the operand's type.
+template <std::size_t N, class T, class Expression>
+void store(const device_span<T, host_memory>& operand, const Expression& expression) {
+  const array<typename Expression::value_type, N> all = expression;
+  for (std::size_t i = 0; i < all.size(); ++i) operand.data()[i] = static_cast<T>(all.data()[i]);
+}
+
+/// The same added to what the operand holds.
+template <std::size_t N, class T, class Expression>
+void store_added(const device_span<T, host_memory>& operand, const Expression& expression) {
+  using from = typename Expression::value_type;
+  const array<from, N> all = expression;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    operand.data()[i] = static_cast<T>(static_cast<from>(operand.data()[i]) + all.data()[i]);
+}
+
+/// c_ij = Σ_k a_ik b_jk
+template <class A>
+[[nodiscard]] array<A, 2> product_transposed(const array<A, 2>& a_ik, const array<A, 2>& b_jk) {
+  return xt::sum(xt::view(a_ik, xt::all(), xt::newaxis(), xt::all()) * xt::view(b_jk, xt::newaxis(), xt::all(), xt::all()), {2});
+}
+
+}  // namespace detail
+
+}  // namespace xtrain

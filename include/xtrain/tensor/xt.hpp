@@ -1,0 +1,56 @@
+// xtensor, by the only header that names it. Its headers have moved before (0.26); here is where that is absorbed.
+//
+// This header needs nothing of the tensor room. The reference backend, two floors below, includes it for that reason and
+// as the only guest: its kernels are xtensor expressions.
+#pragma once
+
+#if __has_include(<xtensor/containers/xtensor.hpp>)
+#include <xtensor/containers/xadapt.hpp>
+#include <xtensor/containers/xtensor.hpp>
+#include <xtensor/core/xmath.hpp>
+#include <xtensor/generators/xbuilder.hpp>
+#include <xtensor/views/xview.hpp>
+#else
+#include <xtensor/xadapt.hpp>
+#include <xtensor/xbuilder.hpp>
+#include <xtensor/xmath.hpp>
+#include <xtensor/xtensor.hpp>
+#include <xtensor/xview.hpp>
+#endif
+
+#include <array>
+#include <cstddef>
+#include <new>
+#include <span>
+
+namespace xtrain {
+
+/// Allocates on 64-byte boundaries. xtensor's own default depends on compiler flags (XTENSOR_USE_XSIMD, -mavx2), which
+/// would make one program's arrays two types; this one never changes.
+template <class T>
+struct cache_line_allocator {
+  using value_type = T;
+
+  cache_line_allocator() = default;
+  template <class U>
+  cache_line_allocator(const cache_line_allocator<U>&) {}
+
+  [[nodiscard]] T* allocate(std::size_t n) {
+    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64}));
+  }
+  void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{64}); }
+
+  friend bool operator==(const cache_line_allocator&, const cache_line_allocator&) { return true; }
+};
+
+/// An xtensor container of N dims, row-major, the same type under every compiler flag.
+template <class T, std::size_t N>
+using array = xt::xtensor<T, N, xt::layout_type::row_major, cache_line_allocator<T>>;
+
+/// Host memory as an xtensor expression of the given shape. Nothing is copied: writing to it writes to the memory.
+template <class T, std::size_t N>
+[[nodiscard]] auto adapted(std::span<T> memory, const std::array<std::size_t, N>& shape) {
+  return xt::adapt(memory.data(), memory.size(), xt::no_ownership(), shape);
+}
+
+}  // namespace xtrain

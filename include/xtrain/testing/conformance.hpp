@@ -1,0 +1,526 @@
+// The device conformance suite: every kernel, forward and backward, on odd sizes, against the reference device. It is what
+// someone who brings a device up runs first and last.
+//
+//     xtrain::testing::conformance<acme_device> suite;
+//     suite.check_all();
+//     std::fputs(suite.text().c_str(), stdout);
+//
+// For every kernel and number type it prints how many cases agreed, the largest error as a share of what is allowed, or
+// that the device does not have the kernel. A case fails when an element is off, when anything outside the operands was
+// written, or when an operand that is only read was changed.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/random.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/reference/reference.hpp>
+#include <xtrain/testing/compare.hpp>
+
+namespace xtrain::testing {
+
+/// What became of one kernel for one number type.
+struct conformance_result {
+  std::string_view kernel = {};
+  std::string_view number = {};
+  bool missing = false;
+  std::size_t cases = 0;
+  std::size_t failed = 0;
+  double largest_error = 0;    // as a share of what is allowed
+  std::string first_problem = {};
+
+  [[nodiscard]] bool passed() const { return !missing && failed == 0; }
+};
+
+namespace detail {
+
+/// Host memory for a case's operands, filled from a counter so that every run checks the same numbers.
+class case_memory {
+ public:
+  /// Numbers in [low, high], rounded to T.
+  template <class T>
+  device_span<T, host_memory> numbers(std::size_t n, double low = -1.0, double high = 1.0) {
+    const auto span = fresh<T>(n);
+    for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
+    return span;
+  }
+  /// Tokens in [0, limit), with one below and one beyond it where there is room: rows without a token.
+  device_span<token, host_memory> tokens(std::size_t n, std::size_t limit) {
+    const auto span = fresh<token>(n);
+    for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<token>(random_word(site(), drawn_++) % limit);
+    if (n > 4) {
+      span.raw()[1] = -1;
+      span.raw()[3] = static_cast<token>(limit);
+    }
+    return span;
+  }
+  template <class T>
+  device_span<T, host_memory> fresh(std::size_t n) {
+    auto& memory = all_.emplace_back(n * sizeof(T) + 64);
+    return span_of(reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64), n);
+  }
+
+ private:
+  static random_site site() { return {.seed = 20240229, .step = 0, .site = 7}; }
+  std::deque<std::vector<std::byte>> all_;
+  std::uint64_t drawn_ = 0;
+};
+
+}  // namespace detail
+
+/// Checks Device. `guard` elements before and behind every operand must stay untouched.
+template <device Device>
+class conformance {
+ public:
+  explicit conformance(const typename Device::context& context = typename Device::context{}) : context_(context), stream_(context_) {}
+
+  /// Every kernel for every number type.
+  void check_all() {
+    check<float>();
+    check<bf16>();
+    check<fp16>();
+    check<double>();
+  }
+
+  /// Every kernel for one number type.
+  template <number T>
+  void check() {
+    products<T>();
+    norms<T>();
+    activations<T>();
+    embeddings<T>();
+    elementwise<T>();
+    attentions<T>();
+    losses<T>();
+    optimizers<T>();
+  }
+
+  [[nodiscard]] const std::vector<conformance_result>& results() const { return results_; }
+  [[nodiscard]] bool passed() const {
+    return std::all_of(results_.begin(), results_.end(), [](const auto& r) { return r.passed(); });
+  }
+  /// The report, a line per kernel and number type.
+  [[nodiscard]] std::string text() const {
+    std::string all = concat("conformance of device ", Device::name, " with reference\n");
+    std::size_t good = 0, bad = 0, missing = 0;
+    for (const conformance_result& r : results_) {
+      std::string line = concat("  ", r.kernel, " ", r.number, " ");
+      line.resize(std::max<std::size_t>(line.size(), 36), '.');
+      (r.missing ? missing : r.failed != 0 ? bad : good) += 1;
+      if (r.missing) all += line + " missing\n";
+      else if (r.failed != 0) all += concat(line, " FAILED in ", r.failed, " of ", r.cases, " cases: ", r.first_problem, "\n");
+      else all += concat(line, " ok, ", r.cases, " cases, largest error ", fixed(100.0 * r.largest_error, 1), " % of what is allowed\n");
+    }
+    return concat(all, good, " agree, ", bad, " fail, ", missing, " missing\n");
+  }
+
+  /// Runs one kernel, given on host memory, on both devices and compares whatever it writes.
+  ///   terms      how many products or numbers are summed for one result
+  ///   magnitude  the largest partial sum to expect
+  /// A result of T may differ by one rounding on each side, and its sum by the random walk of `terms` roundings in the
+  /// accumulate type, here with a factor of 8 for the longest excursion and the functions (exp, tanh) inside.
+  template <class T, class Kernel>
+  void check_kernel(const Kernel& kernel, double terms, double magnitude) {
+    conformance_result& result = entry(Kernel::name, number_traits<T>::name);
+    if constexpr (!runs_kernel<Device, decltype(kernel::moved_to<typename Device::memory>(kernel, to_device_span{}))>) {
+      result.missing = true;
+    } else {
+      const double walk = 8.0 * number_traits<accumulate_t<T>>::unit_roundoff * std::sqrt(terms + 1.0) * magnitude;
+      std::vector<guarded> operands;
+      const auto on_device = kernel::moved_to<typename Device::memory>(kernel, [&](const auto& operand) {
+        using element = typename std::remove_cvref_t<decltype(operand)>::element_type;
+        if (operand.empty()) return span_of<element, typename Device::memory>(nullptr, 0);
+        return operands.emplace_back(context_, stream_, operand.raw(), operand.bytes()).template inner<element>();
+      });
+      const buffer<Device> scratch(context_, scratch_bytes(context_.properties(), on_device), memory_role::workspace);
+      run(stream_, on_device, scratch.template as<std::byte>());
+      stream_.synchronize();
+
+      std::vector<std::vector<std::byte>> results;
+      for (guarded& operand : operands) results.push_back(operand.fetch(stream_));
+      reference_stream reference(0);
+      run(reference, kernel, {});
+
+      ++result.cases;
+      std::string problem;
+      std::size_t next = 0;
+      kernel::for_each_operand(kernel, [&](const auto& operand) {
+        using operand_type = std::remove_cvref_t<decltype(operand)>;
+        using value = std::remove_const_t<typename operand_type::element_type>;
+        if (operand.empty()) return;
+        const std::size_t index = next++;
+        if (!operands[index].guards_hold(results[index])) problem = concat("operand ", index, ": memory outside it was written");
+        const std::byte* got = results[index].data() + guarded::guard;
+        if constexpr (operand_type::access == kernel::role::read) {
+          if (std::memcmp(got, operand.raw(), operand.bytes()) != 0) problem = concat("operand ", index, " is only read but was changed");
+        } else {
+          std::vector<value> copy(operand.size());
+          std::memcpy(copy.data(), got, operand.bytes());
+          const tolerance allowed{.absolute = walk, .relative = 2.0 * number_traits<value>::unit_roundoff};
+          const comparison found =
+              compare<value, value>(std::span<const value>(copy), std::span<const value>(operand.raw(), operand.size()), allowed);
+          result.largest_error = std::max(result.largest_error, found.largest_error);
+          if (!found) problem = concat("operand ", index, ": ", found.problem);
+        }
+      });
+      if (!problem.empty() && result.failed++ == 0) result.first_problem = concat("case ", result.cases, ", ", problem);
+    }
+  }
+
+ private:
+  using memory = detail::case_memory;
+
+  struct rows_and_columns {
+    std::size_t rows, columns;
+  };
+  static std::vector<rows_and_columns> sizes(std::initializer_list<rows_and_columns> all) { return all; }
+
+  struct to_device_span {
+    template <class Operand>
+    auto operator()(const Operand& operand) const {
+      return span_of<typename Operand::element_type, typename Device::memory>(operand.raw(), operand.size());
+    }
+  };
+
+  /// An operand on the device, with sentinels on both sides.
+  class guarded {
+   public:
+    static constexpr std::size_t guard = 64;  // bytes
+    guarded(const typename Device::context& context, typename Device::stream& stream, const void* host, std::size_t bytes)
+        : memory_(context, bytes + 2 * guard, memory_role::other) {
+      std::vector<std::byte> all(bytes + 2 * guard, sentinel);
+      std::copy_n(static_cast<const std::byte*>(host), bytes, all.begin() + guard);
+      stream.copy_from_host(memory_.template as<std::byte>().raw(), all.data(), all.size());
+      stream.synchronize();
+    }
+    template <class T>
+    [[nodiscard]] device_span<T, typename Device::memory> inner() const {
+      using plain = std::remove_const_t<T>;
+      const auto all = memory_.template as<plain>();
+      return all.subspan(guard / sizeof(plain), all.size() - 2 * guard / sizeof(plain));
+    }
+    [[nodiscard]] std::vector<std::byte> fetch(typename Device::stream& stream) const {
+      std::vector<std::byte> all(memory_.bytes());
+      stream.copy_to_host(all.data(), memory_.template as<std::byte>().raw(), all.size());
+      stream.synchronize();
+      return all;
+    }
+    [[nodiscard]] static bool guards_hold(const std::vector<std::byte>& all) {
+      const auto whole = [](std::byte b) { return b == sentinel; };
+      return std::all_of(all.begin(), all.begin() + guard, whole) && std::all_of(all.end() - guard, all.end(), whole);
+    }
+
+   private:
+    static constexpr std::byte sentinel{0xA5};
+    buffer<Device> memory_;
+  };
+
+  conformance_result& entry(std::string_view kernel, std::string_view number) {
+    for (conformance_result& known : results_)
+      if (known.kernel == kernel && known.number == number) return known;
+    return results_.emplace_back(conformance_result{.kernel = kernel, .number = number});
+  }
+
+  template <class T, class C>
+  void product(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, bool accumulate, bool bias, std::size_t gap) {
+    memory mem;
+    const std::size_t lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
+    kernel::matmul<host_memory, T, C> kernel{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .transpose_a = ta, .transpose_b = tb,
+                                             .accumulate = accumulate, .alpha = gap == 0 ? 1.0 : 0.75};
+    kernel.a = mem.numbers<T>(((ta ? k : m) - 1) * lda + (ta ? m : k));
+    kernel.b = mem.numbers<T>(((tb ? n : k) - 1) * ldb + (tb ? k : n));
+    if (bias) kernel.bias_n = mem.numbers<T>(n);
+    kernel.c = mem.numbers<C>((m - 1) * ldc + n);
+    check_kernel<T>(kernel, static_cast<double>(k), std::sqrt(static_cast<double>(k)) + 2.0);
+  }
+
+  template <class T>
+  void products() {
+    struct size {
+      std::size_t m, n, k;
+    };
+    const std::array<size, 7> product_sizes{{{1, 1, 1}, {3, 5, 7}, {17, 33, 19}, {1, 67, 130}, {6, 35, 21}, {31, 70, 40}, {260, 9, 3}}};
+    for (const auto [m, n, k] : product_sizes) {
+      for (const bool ta : {false, true}) {
+        for (const bool tb : {false, true}) {
+          product<T, T>(m, n, k, ta, tb, false, true, 0);
+          product<T, T>(m, n, k, ta, tb, true, false, 3);
+          if (!std::is_same_v<T, accumulate_t<T>>) product<T, accumulate_t<T>>(m, n, k, ta, tb, true, true, 1);
+        }
+      }
+    }
+    product<T, T>(5, 40, 2500, false, false, true, true, 0);   // deeper than any block
+    product<T, T>(20, 40, 1030, true, false, true, false, 0);
+    for (const auto& [n, c] : sizes({{1, 1}, {7, 37}, {40, 131}})) {
+      memory mem;
+      kernel::column_sum<host_memory, T> kernel{.n = n, .c = c, .stride = c + 2};
+      kernel.x_nc = mem.numbers<T>((n - 1) * (c + 2) + c);
+      kernel.sum_c = mem.numbers<T>(c);
+      check_kernel<T>(kernel, static_cast<double>(n), std::sqrt(static_cast<double>(n)) + 1.0);
+    }
+  }
+
+  template <class T>
+  void norms() {
+    using acc = accumulate_t<T>;
+    for (const auto& [n, c] : sizes({{1, 1}, {3, 37}, {33, 130}, {5, 64}})) {
+      const auto terms = static_cast<double>(c);
+      {
+        memory mem;
+        kernel::rms_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5};
+        kernel.x_nc = mem.numbers<T>(n * c);
+        kernel.weight_c = mem.numbers<T>(c);
+        kernel.y_nc = mem.numbers<T>(n * c);
+        kernel.rstd_n = mem.numbers<acc>(n);
+        check_kernel<T>(kernel, terms, 4.0);
+      }
+      {
+        memory mem;
+        kernel::layer_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5};
+        kernel.x_nc = mem.numbers<T>(n * c, -0.5, 2.0);
+        kernel.weight_c = mem.numbers<T>(c);
+        kernel.bias_c = mem.numbers<T>(c);
+        kernel.y_nc = mem.numbers<T>(n * c);
+        kernel.mean_n = mem.numbers<acc>(n);
+        kernel.rstd_n = mem.numbers<acc>(n);
+        // one channel has no variance: rstd is 1/sqrt(epsilon), and so is what rounding is multiplied with
+        check_kernel<T>(kernel, terms, c == 1 ? 400.0 : 8.0);
+      }
+      for (const bool frozen : {false, true}) {
+        {
+          memory mem;
+          kernel::rms_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+          kernel.x_nc = mem.numbers<T>(n * c);
+          kernel.weight_c = mem.numbers<T>(c);
+          kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
+          kernel.dy_nc = mem.numbers<T>(n * c);
+          kernel.dx_nc = mem.numbers<T>(n * c);
+          if (!frozen) kernel.dweight_c = mem.numbers<T>(c);
+          check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
+        }
+        {
+          memory mem;
+          kernel::layer_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+          kernel.x_nc = mem.numbers<T>(n * c);
+          kernel.weight_c = mem.numbers<T>(c);
+          kernel.mean_n = mem.numbers<acc>(n, -0.1, 0.1);
+          kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
+          kernel.dy_nc = mem.numbers<T>(n * c);
+          kernel.dx_nc = mem.numbers<T>(n * c);
+          if (!frozen) {
+            kernel.dweight_c = mem.numbers<T>(c);
+            kernel.dbias_c = mem.numbers<T>(c);
+          }
+          check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
+        }
+      }
+    }
+  }
+
+  template <class T>
+  void activations() {
+    for (const std::size_t n : {std::size_t{1}, std::size_t{37}, std::size_t{20001}}) {
+      memory mem;
+      kernel::gelu_tanh<host_memory, T> forward{.n = n};
+      forward.x_n = mem.numbers<T>(n, -6.0, 6.0);
+      forward.y_n = mem.numbers<T>(n);
+      check_kernel<T>(forward, 8.0, 6.0);
+      kernel::gelu_tanh_backward<host_memory, T> backward{.n = n};
+      backward.x_n = mem.numbers<T>(n, -6.0, 6.0);
+      backward.dy_n = mem.numbers<T>(n);
+      backward.dx_n = mem.numbers<T>(n);
+      check_kernel<T>(backward, 12.0, 6.0);
+    }
+    for (const auto& [n, f] : sizes({{1, 1}, {5, 19}, {9, 130}})) {
+      memory mem;
+      kernel::swiglu<host_memory, T> forward{.n = n, .f = f};
+      forward.gate_up_n2f = mem.numbers<T>(n * 2 * f, -8.0, 8.0);
+      forward.y_nf = mem.numbers<T>(n * f);
+      check_kernel<T>(forward, 8.0, 64.0);
+      kernel::swiglu_backward<host_memory, T> backward{.n = n, .f = f};
+      backward.gate_up_n2f = mem.numbers<T>(n * 2 * f, -8.0, 8.0);
+      backward.dy_nf = mem.numbers<T>(n * f);
+      backward.dgate_up_n2f = mem.numbers<T>(n * 2 * f);
+      check_kernel<T>(backward, 12.0, 64.0);
+    }
+  }
+
+  template <class T>
+  void embeddings() {
+    for (const auto& [n, c] : sizes({{1, 1}, {9, 37}, {40, 131}})) {
+      constexpr std::size_t v = 11;  // fewer rows than tokens: rows are hit more than once
+      for (const bool accumulate : {false, true}) {
+        memory mem;
+        kernel::embedding<host_memory, T> kernel{.n = n, .v = v, .c = c, .accumulate = accumulate};
+        kernel.index_n = mem.tokens(n, v);
+        kernel.table_vc = mem.numbers<T>(v * c);
+        kernel.y_nc = mem.numbers<T>(n * c);
+        check_kernel<T>(kernel, 1.0, 1.0);
+      }
+      memory mem;
+      kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c};
+      kernel.index_n = mem.tokens(n, v);
+      kernel.dy_nc = mem.numbers<T>(n * c);
+      kernel.dtable_vc = mem.numbers<T>(v * c);
+      check_kernel<T>(kernel, 8.0, 4.0);
+    }
+    for (const std::size_t d : {std::size_t{2}, std::size_t{6}, std::size_t{34}}) {
+      for (const bool inverse : {false, true}) {
+        constexpr std::size_t n = 7, heads = 3, positions = 20;
+        memory mem;
+        kernel::rotary<host_memory, T> kernel{.n = n, .heads = heads, .d = d, .stride = heads * d + 5, .positions = positions, .inverse = inverse};
+        kernel.position_n = mem.tokens(n, positions);
+        kernel.cos_sin_pd = mem.numbers<float>(positions * d);
+        kernel.x = mem.numbers<T>((n - 1) * kernel.stride + heads * d);
+        check_kernel<T>(kernel, 2.0, 1.0);
+      }
+    }
+  }
+
+  template <class T>
+  void elementwise() {
+    for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{33333}}) {
+      memory mem;
+      kernel::add<host_memory, T> sum{.n = n};
+      sum.x_n = mem.numbers<T>(n);
+      sum.y_n = mem.numbers<T>(n);
+      check_kernel<T>(sum, 1.0, 1.0);
+      kernel::cast<host_memory, T, float> widen{.n = n};
+      widen.x_n = mem.numbers<T>(n, -70000.0, 70000.0);
+      widen.y_n = mem.fresh<float>(n);
+      check_kernel<T>(widen, 0.0, 0.0);
+      kernel::cast<host_memory, float, T> narrow{.n = n};
+      narrow.x_n = mem.numbers<float>(n, -1e-5, 1e-5);
+      narrow.y_n = mem.fresh<T>(n);
+      check_kernel<T>(narrow, 0.0, 0.0);
+      for (const bool accumulate : {false, true}) {
+        kernel::dropout<host_memory, T> drop{.n = n, .probability = 0.3, .accumulate = accumulate, .random = {.seed = 5, .step = 2, .site = 9, .first = n + 1}};
+        drop.x_n = mem.numbers<T>(n);
+        drop.y_n = mem.numbers<T>(n);
+        check_kernel<T>(drop, 1.0, 2.0);
+      }
+      kernel::sum_of_squares<host_memory, T> squares{.n = n};
+      squares.x_n = mem.numbers<T>(n);
+      squares.sum_1 = mem.fresh<double>(1);
+      check_kernel<T>(squares, static_cast<double>(n), static_cast<double>(n));
+    }
+  }
+
+  template <class T>
+  void attentions() {
+    using acc = accumulate_t<T>;
+    const std::array<kernel::attention_shape, 5> shapes{
+        {{1, 1, 1, 1, 1}, {2, 5, 2, 1, 6}, {1, 67, 4, 2, 16}, {2, 130, 3, 3, 10}, {1, 150, 2, 2, 64}}};
+    for (const kernel::attention_shape& s : shapes) {
+      const std::size_t rows = s.b * s.t;
+      const auto terms = static_cast<double>(s.t + s.d);
+      for (const bool packed : {false, true}) {
+        memory mem;
+        const double dropout = packed ? 0.2 : 0.0;
+        device_span<token, host_memory> start{};
+        if (packed) {  // two samples to a row, cut at a place that is no multiple of anything
+          start = mem.fresh<token>(rows);
+          for (std::size_t i = 0; i < rows; ++i) start.raw()[i] = static_cast<token>(i % s.t < s.t / 3 ? 0 : s.t / 3);
+        }
+        kernel::attention<host_memory, T> forward{.shape = s, .scale = 0.5, .dropout = dropout, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+        forward.qkv = mem.numbers<T>(rows * s.row());
+        forward.start_bt = start;
+        forward.o_bthd = mem.numbers<T>(rows * s.h * s.d);
+        forward.lse_bht = mem.numbers<acc>(rows * s.h);
+        check_kernel<T>(forward, terms, 4.0);
+        kernel::attention_backward<host_memory, T> backward{.shape = s, .scale = 0.5, .dropout = dropout, .random = forward.random};
+        backward.qkv = forward.qkv;
+        backward.start_bt = forward.start_bt;
+        backward.o_bthd = device_span<const T, host_memory>(forward.o_bthd);
+        backward.lse_bht = device_span<const acc, host_memory>(forward.lse_bht);
+        backward.do_bthd = mem.numbers<T>(rows * s.h * s.d);
+        backward.dqkv = mem.numbers<T>(rows * s.row());
+        check_kernel<T>(backward, terms, 8.0 * std::sqrt(static_cast<double>(s.t)));
+      }
+      memory mem;
+      kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5};
+      cached.qkv = mem.numbers<T>(rows * s.row());
+      const auto length = mem.fresh<token>(s.b);
+      for (std::size_t b = 0; b < s.b; ++b) length.raw()[b] = static_cast<token>(4 + 5 * b);
+      cached.length_b = length;
+      cached.k_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
+      cached.v_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
+      cached.o_bthd = mem.numbers<T>(rows * s.h * s.d);
+      check_kernel<T>(cached, terms, 4.0);
+    }
+  }
+
+  template <class T>
+  void losses() {
+    using acc = accumulate_t<T>;
+    struct size {
+      std::size_t n, c, v;
+    };
+    const std::array<size, 4> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {130, 16, 67}, {9, 40, 130}}};
+    for (const auto [n, c, v] : loss_sizes) {
+      for (int mode = 0; mode < 3; ++mode) {  // loss alone, with a frozen weight, with everything
+        memory mem;
+        kernel::linear_cross_entropy<host_memory, T> kernel{.n = n, .c = c, .v = v, .with_gradient = mode > 0, .gradient_scale = 0.125};
+        kernel.x_nc = mem.numbers<T>(n * c);
+        kernel.weight_vc = mem.numbers<T>(v * c);
+        kernel.target_n = mem.tokens(n, v);
+        kernel.loss_n = mem.numbers<acc>(n);
+        if (mode > 0) kernel.dx_nc = mem.numbers<T>(n * c);
+        if (mode > 1) kernel.dweight_vc = mem.numbers<T>(v * c);
+        // a logit that is off by one rounding may round its gradient to a neighbour in T
+        const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
+        check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
+      }
+    }
+  }
+
+  template <class T>
+  void optimizers() {
+    using acc = accumulate_t<T>;
+    for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
+      for (const bool stochastic : {false, true}) {
+        const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
+        const auto adamw = [&]<class M, class S>(bool master) {
+          memory mem;
+          kernel::adamw<host_memory, T, T, M, S> kernel{.n = n, .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1,
+                                                        .correction1 = 1.5, .correction2 = 2.5, .gradient_scale = 0.5, .stochastic = stochastic,
+                                                        .random = random};
+          kernel.gradient_n = mem.numbers<T>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          kernel.m_n = mem.numbers<S>(n);
+          kernel.v_n = mem.numbers<S>(n, 0.1, 1.0);
+          check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        const auto sgd = [&]<class M, class S>(bool master, bool velocity) {
+          memory mem;
+          kernel::sgd<host_memory, T, T, M, S> kernel{.n = n, .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1, .gradient_scale = 0.5,
+                                                      .stochastic = stochastic, .random = random};
+          kernel.gradient_n = mem.numbers<T>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          if (velocity) kernel.velocity_n = mem.numbers<S>(n);
+          check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        adamw.template operator()<acc, acc>(true);
+        sgd.template operator()<acc, acc>(true, true);
+        adamw.template operator()<T, T>(false);
+        sgd.template operator()<T, T>(false, false);
+      }
+    }
+  }
+
+  typename Device::context context_;
+  typename Device::stream stream_;
+  std::vector<conformance_result> results_;
+};
+
+}  // namespace xtrain::testing
