@@ -1,0 +1,36 @@
+// What an adapter policy is: which modules it trains, and what it adds to a linear layer.
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <string_view>
+
+namespace xtrain {
+
+namespace clause {
+
+template <class A>
+concept adapter_has_a_name = requires {
+  { A::name } -> std::convertible_to<std::string_view>;
+};
+
+/// freezes_weights: base weights carry no gradients and no optimizer state.
+template <class A>
+concept adapter_says_whether_weights_freeze = requires {
+  { A::freezes_weights } -> std::convertible_to<bool>;
+};
+
+/// config::trains(module) says of a module of the base model whether its own parameters are trained.
+template <class A>
+concept adapter_config_says_what_is_trained = requires(const typename A::config& config, const std::string& module) {
+  { config.trains(module) } -> std::convertible_to<bool>;
+} && std::default_initializable<typename A::config>;
+
+}  // namespace clause
+
+/// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
+/// backward; adapt/README.md shows a complete one.
+template <class A>
+concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A>;
+
+}  // namespace xtrain

@@ -1,0 +1,40 @@
+// No adapter: the weights themselves are trained.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/adapt/concepts.hpp>
+
+namespace xtrain {
+
+struct no_adapter {
+  static constexpr std::string_view name = "none";
+  static constexpr bool freezes_weights = false;
+
+  struct config {
+    /// Every module is trained.
+    [[nodiscard]] bool trains(const std::string&) const { return true; }
+    /// Called when every layer has declared its parameters.
+    template <class Store>
+    void finish(const Store&) const {}
+  };
+
+  /// What is attached to a linear layer: nothing.
+  template <class Recipe>
+  class on_linear {
+   public:
+    template <class Builder, class Parts>
+    void declare(Builder&, const Parts&, std::size_t) {}
+    [[nodiscard]] bool needs_input() const { return false; }
+    template <class Pass, class X, class Y>
+    void forward(Pass&, const X&, const Y&) const {}
+    template <class Pass, class X, class DY, class DX>
+    void backward(Pass&, const X&, const DY&, const DX&) const {}
+  };
+};
+
+static_assert(adapter<no_adapter>);
+
+}  // namespace xtrain

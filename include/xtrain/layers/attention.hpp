@@ -1,0 +1,149 @@
+// Causal self-attention: one matmul makes queries, keys and values; positions may turn them; heads share key/value heads.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/positions.hpp>
+#include <xtrain/layers/recompute.hpp>
+#include <xtrain/ops/attention.hpp>
+
+namespace xtrain {
+
+/// What an attention layer is made of.
+struct attention_options {
+  std::size_t width = 0;
+  std::size_t heads = 0;
+  std::size_t kv_heads = 0;
+  std::size_t head_dim = 0;
+  bool bias = false;                            // of queries, keys and values
+  bool output_bias = false;
+  double dropout = 0.0;                         // of attention weights
+  std::uint32_t site = 0;                       // of that dropout
+  std::size_t layer = 0;                        // which part of a key/value cache is this layer's
+  std::vector<std::string> qkv_names{};         // one module, or three
+  std::string output_name{};
+  initial_values initial{};
+  initial_values output_initial{};
+  bool transposed_in_files = false;
+};
+
+/// Positions is what turns queries and keys: `rotary_positions` or `no_positions`.     [Vaswani et al. 2017; Ainslie et al. 2023]
+template <class Recipe, class Positions>
+class causal_attention {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using recompute = typename Recipe::recompute;
+
+  causal_attention(builder<Recipe>& build, const attention_options& o)
+      : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), dropout_(o.dropout), site_(o.site),
+        qkv_(build, qkv_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        output_(build, {{o.output_name, o.width}}, o.heads * o.head_dim,
+                {.bias = o.output_bias, .initial = o.output_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
+
+  [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
+
+  /// x [n, width] read, y [n, width] written or added to
+  void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+    const std::size_t n = x.shape(0);
+    const auto s = shape(p);
+    const auto qkv = p.keep(n, s.row());
+    qkv_.forward(p, x, qkv);
+    positions.turn(p, heads_ + kv_heads_, qkv, ops::turn::forth);
+    if (p.cache != nullptr) return attend_cached(p, s, qkv, y, how);
+    if constexpr (recompute::template drops<attention_outputs>) {
+      const auto scope = p.scope();
+      const auto o = p.temporary(n, heads_ * d_);
+      attend(p, s, qkv, o, temporary_sums(p, s));
+      output_.forward(p, o, y, how);
+    } else {
+      const auto o = p.keep(n, heads_ * d_);
+      attend(p, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
+      output_.forward(p, o, y, how);
+    }
+  }
+
+  /// dx [n, width] written or added to
+  void backward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx, ops::result how) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0);
+    const auto s = shape(p);
+    if constexpr (recompute::template drops<attention_outputs>) {
+      const auto qkv = p.pop(n, s.row());
+      const auto o = p.temporary(n, heads_ * d_);
+      const auto lse = temporary_sums(p, s);
+      attend(p, s, qkv, o, lse);
+      attend_backward(p, positions, s, qkv, o, lse, x, dy, dx, how);
+    } else {
+      const auto lse = p.pop_sums(s.b * s.h * s.t);
+      const auto o = p.pop(n, heads_ * d_);
+      const auto qkv = p.pop(n, s.row());
+      attend_backward(p, positions, s, qkv, o, lse, x, dy, dx, how);
+    }
+  }
+
+ private:
+  using sums = vector_view<accumulate_t<compute>, memory>;
+
+  static std::vector<module_part> qkv_parts(const attention_options& o) {
+    const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
+    if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv}};
+    return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
+  }
+
+  [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const { return {p.batch.b, p.batch.t, heads_, kv_heads_, d_}; }
+  [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
+  [[nodiscard]] ops::attention_settings settings(const pass<Recipe>& p) const {
+    // the kernel counts elements itself, from the index of the batch's first row
+    random_site random = p.random;
+    random.site = site_;
+    random.first = p.batch.first_row;
+    return {.scale = scale(), .dropout = p.trains() ? dropout_ : 0.0, .random = random};
+  }
+  [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
+    return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
+  }
+
+  void attend(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> o, sums lse) const {
+    ops::attention(p, s, settings(p), qkv, p.batch.starts_n, o, lse);
+  }
+
+  void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
+                       matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                       matrix_view<compute, memory> dx, ops::result how) const {
+    // forward: y = o · Woᵀ
+    const auto d_o = p.temporary(o.shape(0), o.shape(1));
+    output_.backward(p, o, dy, d_o);
+    // forward: o = attention(qkv)
+    const auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
+    ops::attention_backward(p, s, settings(p), qkv, p.batch.starts_n, o, lse, d_o, dqkv);
+    // forward: queries and keys turned by their positions
+    positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
+    // forward: qkv = x · Wqkvᵀ
+    qkv_.backward(p, x, dqkv, dx, how);
+  }
+
+  void attend_cached(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> y,
+                     ops::result how) const {
+    const auto scope = p.scope();
+    const auto o = p.temporary(qkv.shape(0), heads_ * d_);
+    const std::size_t rows = s.b * s.k;
+    ops::cached_attention(p, s, scale(), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows), p.cache->values.rows(layer_ * rows, rows), o);
+    output_.forward(p, o, y, how);
+  }
+
+  std::size_t heads_, kv_heads_, d_, layer_;
+  double dropout_;
+  std::uint32_t site_;
+  linear<Recipe> qkv_;
+  linear<Recipe> output_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,56 @@
+// The end of a residual branch: y = x + dropout(branch).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// Adds a branch to the residual stream, dropping elements of the branch while training. Without dropout the branch's last
+/// matmul adds to y directly.
+template <class Recipe>
+class residual {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  /// `site` names this place among all places that draw random numbers.
+  residual(double dropout, std::uint32_t site) : dropout_(dropout), site_(site) {}
+
+  /// y = x + dropout(branch); branch(y, how) computes it into y.
+  template <class Branch>
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, Branch&& branch) const {
+    ops::copy(p, x, y);
+    if (!drops(p)) return branch(y, ops::result::is_added);
+    const auto scope = p.scope();
+    const auto out = p.temporary(y.shape(0), y.shape(1));
+    branch(out, ops::result::replaces);
+    ops::dropout(p, out, dropout_, at(p, y), y, ops::result::is_added);
+  }
+
+  /// branch_backward(dbranch), where dbranch is dy with the same elements dropped; dx = dy is left to the caller, who keeps
+  /// one gradient for the whole residual stream.
+  template <class BranchBackward>
+  void backward(pass<Recipe>& p, matrix_view<compute, memory> dy, BranchBackward&& branch_backward) const {
+    if (!drops(p)) return branch_backward(dy);
+    const auto scope = p.scope();
+    const auto dbranch = p.temporary(dy.shape(0), dy.shape(1));
+    ops::dropout(p, dy, dropout_, at(p, dy), dbranch);
+    branch_backward(dbranch);
+  }
+
+ private:
+  [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
+  [[nodiscard]] random_site at(const pass<Recipe>& p, const matrix_view<compute, memory>& y) const {
+    return p.random_at(site_, p.batch.t * y.shape(1));
+  }
+
+  double dropout_;
+  std::uint32_t site_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,113 @@
+// Feed-forward layers: up, through a non-linearity, down.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/recompute.hpp>
+#include <xtrain/ops/activation.hpp>
+
+namespace xtrain {
+
+/// What a feed-forward layer is made of.
+struct feed_forward_options {
+  std::size_t width = 0;
+  std::size_t inner = 0;
+  bool bias = false;
+  std::vector<std::string> up_names{};  // one module; gate and up where the layer is gated
+  std::string down_name{};
+  initial_values initial{};
+  initial_values down_initial{};
+  bool transposed_in_files = false;
+};
+
+/// y = W2 · f(W1 · x). `Activation` is the non-linearity: how many columns of W1 it takes per output, and its two kernels.
+template <class Recipe, class Activation>
+class feed_forward {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
+
+  feed_forward(builder<Recipe>& build, const feed_forward_options& o)
+      : inner_(o.inner), up_(build, up_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        down_(build, {{o.down_name, o.width}}, o.inner,
+              {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
+
+  [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
+
+  /// x [n, width] read, y [n, width] written or added to
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+    const std::size_t n = x.shape(0);
+    const auto u = p.keep(n, Activation::columns * inner_);
+    up_.forward(p, x, u);
+    const auto scope = p.scope();
+    const auto a = keeps_activation() ? p.keep(n, inner_) : p.temporary(n, inner_);
+    Activation::forward(p, u, a);
+    down_.forward(p, a, y, how);
+  }
+
+  /// dx [n, width] written or added to
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
+                ops::result how) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0);
+    matrix_view<compute, memory> a{};
+    if (keeps_activation()) a = p.pop(n, inner_);
+    const auto u = p.pop(n, Activation::columns * inner_);
+    if (recomputes && down_.needs_input()) {
+      a = p.temporary(n, inner_);
+      Activation::forward(p, u, a);
+    }
+    // forward: y = a · W2ᵀ
+    const auto da = p.temporary(n, inner_);
+    down_.backward(p, a, dy, da);
+    // forward: a = f(u); the gradient takes the place of u
+    Activation::backward(p, u, da, u);
+    // forward: u = x · W1ᵀ
+    up_.backward(p, x, u, dx, how);
+  }
+
+ private:
+  static std::vector<module_part> up_parts(const feed_forward_options& o) {
+    std::vector<module_part> parts;
+    for (const std::string& name : o.up_names) parts.push_back({name, o.inner * Activation::columns / o.up_names.size()});
+    return parts;
+  }
+  [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }
+
+  std::size_t inner_;
+  linear<Recipe> up_;
+  linear<Recipe> down_;
+};
+
+/// GELU in its tanh form.                                    [Hendrycks & Gimpel 2016]
+struct gelu_activation {
+  static constexpr std::size_t columns = 1;
+  template <class Pass, class U, class A>
+  static void forward(Pass& p, const U& u, const A& a) {
+    ops::gelu_tanh(p, u, a);
+  }
+  template <class Pass, class U, class DA, class DU>
+  static void backward(Pass& p, const U& u, const DA& da, const DU& du) {
+    ops::gelu_tanh_backward(p, u, da, du);
+  }
+};
+
+/// SwiGLU: silu(gate) · up, gate and up made by one matmul.  [Shazeer 2020]
+struct swiglu_activation {
+  static constexpr std::size_t columns = 2;
+  template <class Pass, class U, class A>
+  static void forward(Pass& p, const U& u, const A& a) {
+    ops::swiglu(p, u, a);
+  }
+  template <class Pass, class U, class DA, class DU>
+  static void backward(Pass& p, const U& u, const DA& da, const DU& du) {
+    ops::swiglu_backward(p, u, da, du);
+  }
+};
+
+}  // namespace xtrain

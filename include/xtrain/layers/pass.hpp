@@ -1,0 +1,122 @@
+// What travels with a batch through a model: where to run, where parameters are, what to keep for the way back.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/core/random.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// Rows of tokens on the device.
+template <class Device>
+struct device_batch {
+  std::size_t b = 0;
+  std::size_t t = 0;
+  vector_view<const token, typename Device::memory> tokens_n{};
+  vector_view<const token, typename Device::memory> targets_n{};    // token to be predicted at each place; negative: none
+  vector_view<const token, typename Device::memory> positions_n{};  // within the sample, counted from 0
+  vector_view<const token, typename Device::memory> starts_n{};     // where in the row each place's sample begins; none: at 0
+  std::size_t first_row = 0;                                        // index of the first row within the step's global batch
+
+  [[nodiscard]] std::size_t n() const { return b * t; }
+};
+
+/// Training keeps what the backward needs and drops at random; evaluation does neither.
+enum class pass_mode : std::uint8_t { training, evaluation };
+
+/// Keys and values of earlier tokens, for generating. Lengths are tokens per row that the cache holds.
+template <class Device, class T>
+struct cache_view {
+  std::size_t capacity = 0;
+  vector_view<const token, typename Device::memory> lengths_b{};
+  matrix_view<T, typename Device::memory> keys{};    // [layers·b·k, capacity·d]
+  matrix_view<T, typename Device::memory> values{};  // likewise
+};
+
+/// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
+template <class Recipe>
+class pass : public execution<typename Recipe::device> {
+ public:
+  using device = typename Recipe::device;
+  using memory = typename device::memory;
+  using compute = typename Recipe::precision::compute;
+  using gradient_type = typename Recipe::precision::gradient;
+  using store = parameter_store<device, typename Recipe::precision>;
+  using parallel_state = typename Recipe::parallel::template state<device>;
+
+  pass(execution<device> on, const store& all_parameters, stash<device>& keep_in, parallel_state& strategy)
+      : execution<device>(on), parameters(all_parameters), kept(keep_in), parallel(strategy) {}
+
+  const store& parameters;
+  stash<device>& kept;
+  parallel_state& parallel;
+  device_batch<device> batch{};
+  pass_mode mode = pass_mode::training;
+  random_site random{};         // seed and step
+  double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
+  const cache_view<device, compute>* cache = nullptr;
+
+  [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
+
+  /// Temporary memory that is given back at the end of the caller's scope.
+  [[nodiscard]] typename arena<device>::scope scope() { return typename arena<device>::scope(this->workspace); }
+  [[nodiscard]] matrix_view<compute, memory> temporary(std::size_t rows, std::size_t columns) {
+    return {this->workspace.template take<compute>(rows * columns), {rows, columns}};
+  }
+
+  /// Memory that the backward of this layer will pop.
+  [[nodiscard]] matrix_view<compute, memory> keep(std::size_t rows, std::size_t columns) {
+    return {kept.template push<compute>(rows * columns), {rows, columns}};
+  }
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> keep_sums(std::size_t n) { return {kept.template push<accumulate_t<compute>>(n), {n}}; }
+  matrix_view<compute, memory> pop(std::size_t rows, std::size_t columns) {
+    return {kept.template pop<compute>(rows * columns), {rows, columns}};
+  }
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_sums(std::size_t n) { return {kept.template pop<accumulate_t<compute>>(n), {n}}; }
+  /// Where something is that the backward of this layer wants before it can pop it.
+  void remember(matrix_view<compute, memory> what) { kept.push_reference(what.span()); }
+  [[nodiscard]] matrix_view<compute, memory> recall(std::size_t rows, std::size_t columns) {
+    return {kept.template pop_reference<compute>(rows * columns), {rows, columns}};
+  }
+
+  [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
+  [[nodiscard]] vector_view<const compute, memory> vector(parameter p) const {
+    if (!p.exists()) return {};
+    return {parameters.value(p), {parameters.size(p)}};
+  }
+  /// Nothing when the parameter is frozen.
+  [[nodiscard]] matrix_view<gradient_type, memory> matrix_gradient(parameter p) const {
+    const auto span = parameters.gradient(p);
+    if (span.empty()) return {};
+    return {span, matrix_shape(p)};
+  }
+  [[nodiscard]] vector_view<gradient_type, memory> vector_gradient(parameter p) const {
+    const auto span = parameters.gradient(p);
+    if (span.empty()) return {};
+    return {span, {span.size()}};
+  }
+
+  /// The stream of random elements of a place in the model. Element i of the first row of this batch is the same element
+  /// in whichever micro-batch, on whichever rank, the row lands.
+  [[nodiscard]] random_site random_at(std::uint32_t site, std::size_t elements_per_row) const {
+    random_site at = random;
+    at.site = site;
+    at.first = batch.first_row * elements_per_row;
+    return at;
+  }
+
+ private:
+  [[nodiscard]] shape_of_rank<2> matrix_shape(parameter p) const {
+    const std::size_t columns = parameters.entries()[p.first()].spec.shape[1];
+    return {parameters.size(p) / columns, columns};
+  }
+};
+
+}  // namespace xtrain

@@ -1,0 +1,43 @@
+// What is asked of a model by the rooms above and beside it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/kernel/matmul.hpp>
+#include <xtrain/precision/concepts.hpp>
+
+namespace xtrain {
+
+/// The device has the kernel that everything rests on, for this number type.
+template <class Device, class T>
+concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::memory, T, T>>;
+
+/// Marks the model type that load_pretrained is to make.
+template <class Model>
+struct pretrained_tag {};
+
+namespace clause {
+
+template <class M>
+concept model_has_a_recipe = requires {
+  typename M::recipe;
+  typename M::recipe::device;
+  typename M::recipe::precision;
+};
+
+template <class M>
+concept model_has_a_flat_store = requires(M& model) {
+  { model.parameters().trained_values() };
+  { model.parameters().gradients() };
+  { model.parameters().entries() };
+};
+
+}  // namespace clause
+
+/// A model that predicts the next token.
+template <class M>
+concept causal_model = clause::model_has_a_recipe<M> && clause::model_has_a_flat_store<M>;
+
+}  // namespace xtrain

@@ -1,0 +1,67 @@
+// The sizes and settings of a decoder, the same aggregate for every family.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+/// Zero means 'the family's own': see each family's `complete`.
+struct decoder_config {
+  std::size_t vocabulary = 0;
+  std::size_t width = 0;
+  std::size_t layers = 0;
+  std::size_t heads = 0;
+  std::size_t kv_heads = 0;      ///< 0: as many as heads
+  std::size_t head_dim = 0;      ///< 0: width / heads
+  std::size_t feed_forward = 0;  ///< inner size of the feed-forward layers
+  std::size_t context = 0;       ///< longest row, in tokens
+  double norm_epsilon = 1e-5;
+  double rope_base = 10000.0;
+  bool tied_head = true;  ///< the head's weight is the embedding's
+  double embedding_dropout = 0.0;
+  double attention_dropout = 0.0;
+  double residual_dropout = 0.0;
+  double initial_deviation = 0.02;  ///< of normally distributed initial weights
+  token bos = -1;                   ///< begin of text; negative: none
+  std::vector<token> eos = {};      ///< any of these ends a text
+
+  friend bool operator==(const decoder_config&, const decoder_config&) = default;
+};
+
+namespace detail {
+
+/// Fills what is the same in every family and checks what must hold in every family.
+///   throws  config_error
+inline void complete_decoder(decoder_config& c, const char* family) {
+  const auto positive = [&](std::size_t value, const char* what) {
+    require<config_error>(value > 0, family, ": ", what, " must be given; it is 0");
+  };
+  positive(c.vocabulary, "vocabulary");
+  positive(c.width, "width");
+  positive(c.layers, "layers");
+  positive(c.heads, "heads");
+  positive(c.context, "context");
+  if (c.kv_heads == 0) c.kv_heads = c.heads;
+  require<config_error>(c.heads % c.kv_heads == 0, family, ": heads (", c.heads, ") must be divisible by kv_heads (", c.kv_heads, ")");
+  if (c.head_dim == 0) {
+    require<config_error>(c.width % c.heads == 0, family, ": width (", c.width, ") must be divisible by heads (", c.heads, ")");
+    c.head_dim = c.width / c.heads;
+  }
+  positive(c.feed_forward, "feed_forward");
+  constexpr std::size_t limit = std::size_t{1} << 31;
+  for (const std::size_t size : {c.vocabulary, c.width, c.layers, c.heads, c.head_dim, c.feed_forward, c.context})
+    require<config_error>(size < limit, family, ": every size must be below 2^31; given ", size);
+  for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
+    require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
+  require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
+  require<config_error>(c.rope_base > 0.0, family, ": rope_base must be positive; given ", c.rope_base);
+}
+
+}  // namespace detail
+
+}  // namespace xtrain

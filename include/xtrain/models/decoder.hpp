@@ -1,0 +1,390 @@
+// The decoder that every family of language models is: an embedding, blocks, a norm, a head. A family says which norm, which
+// positions, which feed-forward, and how files name the parts; nothing here is copied for a new one.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/layers/attention.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/dropout.hpp>
+#include <xtrain/layers/feed_forward.hpp>
+#include <xtrain/layers/head.hpp>
+#include <xtrain/layers/norm.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/models/concepts.hpp>
+#include <xtrain/models/config.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// How files name a decoder's modules. Block names follow "<blocks><index>.".
+struct decoder_names {
+  std::string embedding{};
+  std::string positions{};  // empty: none
+  std::string blocks{};
+  std::string attention_norm{};
+  std::vector<std::string> qkv{};  // one module that makes all three, or one for each
+  std::string attention_output{};
+  std::string feed_forward_norm{};
+  std::vector<std::string> up{};  // one module, or gate and up
+  std::string down{};
+  std::string final_norm{};
+  std::string head{};
+};
+
+/// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
+///                                                                       [Radford et al. 2019; Touvron et al. 2023]
+template <class Recipe, class Family>
+class decoder_block {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using positions = typename Family::template positions<Recipe>;
+  static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
+
+  decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
+      : attention_norm_(build, full(names, index, names.attention_norm), c.width, c.norm_epsilon),
+        attention_(build, attention_settings(c, names, index)),
+        attention_residual_(c.residual_dropout, site(index, 1)),
+        feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
+        feed_forward_(build, feed_forward_settings(c, names, index)),
+        feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+
+  /// x [n, width] read, y [n, width] written
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const bool keeps_attention_input = !recomputes_norms && attention_.needs_input();
+    const bool keeps_feed_forward_input = !recomputes_norms && feed_forward_.needs_input();
+    const auto attention_input = keeps_attention_input ? p.keep(n, c) : p.temporary(n, c);
+    const auto middle = p.keep(n, c);
+    const auto feed_forward_input = keeps_feed_forward_input ? p.keep(n, c) : p.temporary(n, c);
+
+    attention_norm_.forward(p, x, attention_input);
+    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
+    feed_forward_norm_.forward(p, middle, feed_forward_input);
+    feed_forward_residual_.forward(p, middle, y, [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
+
+    p.remember(attention_input);
+    p.remember(middle);
+    p.remember(feed_forward_input);
+  }
+
+  /// d [n, width] is dy before and dx after
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    auto feed_forward_input = p.recall(n, c);
+    const auto middle = p.recall(n, c);
+    auto attention_input = p.recall(n, c);
+    const auto dinput = p.temporary(n, c);
+    if (recomputes_norms) {
+      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      if (feed_forward_.needs_input()) feed_forward_norm_.recompute(p, middle, feed_forward_input);
+    }
+
+    // forward: y = middle + feed_forward(norm(middle))
+    feed_forward_residual_.backward(p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
+    feed_forward_norm_.backward(p, middle, dinput, d);
+    // forward: middle = x + attention(norm(x))
+    if (recomputes_norms && attention_.needs_input()) attention_norm_.recompute(p, x, attention_input);
+    attention_residual_.backward(p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
+    attention_norm_.backward(p, x, dinput, d);
+
+    if (!recomputes_norms && feed_forward_.needs_input()) p.pop(n, c);
+    p.pop(n, c);
+    if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
+  }
+
+ private:
+  static std::string full(const decoder_names& names, std::size_t index, const std::string& name) { return concat(names.blocks, index, ".", name); }
+  static std::vector<std::string> full(const decoder_names& names, std::size_t index, const std::vector<std::string>& all) {
+    std::vector<std::string> whole;
+    for (const std::string& name : all) whole.push_back(full(names, index, name));
+    return whole;
+  }
+  /// Places that draw random numbers: 0 of block 0 is the embedding's.
+  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
+
+  static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
+    return {.width = c.width,
+            .heads = c.heads,
+            .kv_heads = c.kv_heads,
+            .head_dim = c.head_dim,
+            .bias = Family::attention_bias,
+            .output_bias = Family::output_bias,
+            .dropout = c.attention_dropout,
+            .site = site(index, 0),
+            .layer = index,
+            .qkv_names = full(names, index, names.qkv),
+            .output_name = full(names, index, names.attention_output),
+            .initial = initial_values::normal(c.initial_deviation),
+            .output_initial = Family::residual_initial(c),
+            .transposed_in_files = Family::transposed_in_files};
+  }
+  static feed_forward_options feed_forward_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
+    return {.width = c.width,
+            .inner = c.feed_forward,
+            .bias = Family::feed_forward_bias,
+            .up_names = full(names, index, names.up),
+            .down_name = full(names, index, names.down),
+            .initial = initial_values::normal(c.initial_deviation),
+            .down_initial = Family::residual_initial(c),
+            .transposed_in_files = Family::transposed_in_files};
+  }
+
+  typename Family::template norm<Recipe> attention_norm_;
+  causal_attention<Recipe, positions> attention_;
+  residual<Recipe> attention_residual_;
+  typename Family::template norm<Recipe> feed_forward_norm_;
+  feed_forward<Recipe, typename Family::activation> feed_forward_;
+  residual<Recipe> feed_forward_residual_;
+};
+
+/// Everything about making a model that is not its size.
+template <class Recipe>
+struct model_options {
+  typename Recipe::adapter::config adapter = {};
+  typename Recipe::parallel::config parallel = {};
+  std::uint64_t seed = 42;  ///< of initial values
+};
+
+/// A language model of a family, on the recipe's device, in the recipe's precision.
+template <class Recipe, class Family>
+class decoder {
+ public:
+  using recipe = Recipe;
+  using family = Family;
+  using config = decoder_config;
+  using options = model_options<Recipe>;
+  using device = typename Recipe::device;
+  using context = typename device::context;
+  using stream = typename device::stream;
+  using memory = typename device::memory;
+  using precision = typename Recipe::precision;
+  using compute = typename precision::compute;
+  using accumulate = accumulate_t<compute>;
+  using store = parameter_store<device, precision>;
+  using parallel_state = typename Recipe::parallel::template state<device>;
+  /// The same model of another recipe, e.g. on the dry device.
+  template <class Other>
+  using with_recipe = decoder<Other, Family>;
+
+  static_assert(xtrain::device<device>, "xtrain recipe: 'device' must be a device; see device/README.md for what a device has");
+  static_assert(xtrain::precision<precision>, "xtrain recipe: 'precision' must be a precision policy; see precision/README.md for its members and clauses");
+  static_assert(xtrain::recompute_policy<typename Recipe::recompute>,
+                "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
+  static_assert(device_computes<device, compute>,
+                "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
+                "or wrap the device as with_host_fallback<Device>; see device/README.md");
+
+  /// Initial values as the family's paper draws them.
+  ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
+  explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
+      : decoder(std::move(sizes), on, settings, Family::names()) {
+    parameters_->initialise(*stream_, settings.seed);
+  }
+
+  /// Values that are not defined: for whoever loads them next.
+  struct uninitialised_t {};
+  decoder(uninitialised_t, config sizes, const context& on, const options& settings) : decoder(std::move(sizes), on, settings, Family::names()) {}
+
+  [[nodiscard]] const config& sizes() const { return config_; }
+  [[nodiscard]] const options& settings() const { return options_; }
+  [[nodiscard]] const context& on() const { return context_; }
+  [[nodiscard]] stream& work() { return *stream_; }
+  [[nodiscard]] store& parameters() { return *parameters_; }
+  [[nodiscard]] const store& parameters() const { return *parameters_; }
+  [[nodiscard]] parallel_state& parallel() { return *parallel_; }
+
+  /// A parameter by the name files give it.
+  ///   throws  config_error when there is none of that name, shape_error when it has another rank
+  template <std::size_t N>
+  [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
+    const auto* found = parameters_->find(name);
+    if (found == nullptr) fail_unknown(name);
+    require<shape_error>(found->spec.shape.size() == N, "parameter '", name, "': has ", found->spec.shape.size(), " dims; asked for ", N);
+    shape_of_rank<N> shape{};
+    for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];
+    return {parameters_->value(*found), shape};
+  }
+
+  /// Blocks that hooks and reductions speak of: the embedding is 0, decoder blocks follow, the final norm and head come last.
+  [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
+
+  /// The whole way forth. `boundaries` keeps what flows from block to block; pass::kept what each block keeps for itself.
+  /// loss_n gets each row's loss. While training, everything the backward needs is kept.
+  void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
+    const auto x = hidden(p, boundaries);
+    around_block(p, config_.layers + 1, [&] {
+      const auto scope = p.scope();
+      const auto last = p.temporary(x.shape(0), x.shape(1));
+      final_norm_.forward(p, x, last);
+      head_.forward(p, last, loss_n);
+    });
+    if (!p.trains()) forget(p, boundaries);
+  }
+
+  /// The whole way back; gradients are added to. `last_of_step` tells the parallel strategy that a block's gradients are
+  /// complete.
+  void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
+    const auto scope = p.scope();
+    const std::size_t n = p.batch.n(), c = config_.width;
+    const auto d = p.temporary(n, c);
+    const auto done = [&](std::size_t block) {
+      if (last_of_step) p.parallel.gradients_ready(p.stream, *parameters_, block);
+    };
+    around_block(p, config_.layers + 1, [&] {
+      const auto dlast = head_.backward(p, n, c);
+      fill_zero(p.stream, d.span());
+      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+      final_norm_.backward(p, x, dlast, d);
+    });
+    done(config_.layers + 1);
+    for (std::size_t i = config_.layers; i-- > 0;) {
+      const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
+      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+      around_block(p, i + 1, [&] {
+        if constexpr (Recipe::recompute::drops_blocks) {
+          const auto inner = p.scope();
+          blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
+        }
+        blocks_[i].backward(p, *positions_, x, d);
+      });
+      done(i + 1);
+    }
+    around_block(p, 0, [&] { embedding_.backward(p, d); });
+    boundaries.template pop<compute>(n * c);
+    done(0);
+    if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
+  }
+
+  /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
+  ///   logits_rv [rows, vocabulary] written
+  void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r, matrix_view<accumulate, memory> logits_rv) const {
+    const auto x = hidden(p, boundaries);
+    const auto scope = p.scope();
+    const std::size_t r = rows_r.shape(0), c = config_.width;
+    const auto chosen = p.temporary(r, c);
+    const auto last = p.temporary(r, c);
+    ops::embedding(p, rows_r, x, chosen);
+    final_norm_.recompute(p, chosen, last);
+    head_.logits(p, last, logits_rv);
+    forget(p, boundaries);
+  }
+
+  /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
+  [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
+    return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
+  }
+
+  /// Reads a Hugging Face folder; see io/pretrained.hpp.
+  template <class... Arguments>
+  [[nodiscard]] static decoder from_pretrained(const Arguments&... arguments) {
+    static_assert(requires { load_pretrained(pretrained_tag<decoder>{}, arguments...); },
+                  "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    return load_pretrained(pretrained_tag<decoder>{}, arguments...);
+  }
+
+ private:
+  using positions = typename decoder_block<Recipe, Family>::positions;
+
+  decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
+      : config_(completed(std::move(sizes))), options_(settings), context_(on), stream_(std::make_unique<stream>(context_)),
+        parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        positions_(std::make_unique<positions>(context_, *stream_, config_.context, config_.head_dim, config_.rope_base)),
+        embedding_(*build_, embedding_settings(config_, names)), blocks_(make_blocks(names)), final_norm_(make_final_norm(names)),
+        head_(config_.tied_head ? embedding_.table()
+                                : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation))) {
+    options_.adapter.finish(*parameters_);
+    parameters_->allocate();
+    build_.reset();
+  }
+
+  static config completed(config sizes) {
+    Family::complete(sizes);
+    detail::complete_decoder(sizes, Family::name);
+    return sizes;
+  }
+  static typename token_embedding<Recipe>::options embedding_settings(const config& c, const decoder_names& names) {
+    return {.vocabulary = c.vocabulary,
+            .width = c.width,
+            .name = names.embedding,
+            .position_name = names.positions,
+            .positions = c.context,
+            .dropout = c.embedding_dropout,
+            .site = 0,
+            .initial = initial_values::normal(c.initial_deviation)};
+  }
+  std::vector<decoder_block<Recipe, Family>> make_blocks(const decoder_names& names) {
+    std::vector<decoder_block<Recipe, Family>> blocks;
+    blocks.reserve(config_.layers);
+    for (std::size_t i = 0; i < config_.layers; ++i) {
+      parameters_->begin_block(i + 1);
+      blocks.emplace_back(*build_, config_, names, i);
+    }
+    return blocks;
+  }
+  typename Family::template norm<Recipe> make_final_norm(const decoder_names& names) {
+    parameters_->begin_block(config_.layers + 1);
+    return {*build_, names.final_norm, config_.width, config_.norm_epsilon};
+  }
+
+  template <class Work>
+  void around_block(pass<Recipe>& p, std::size_t block, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block);
+    work();
+    p.parallel.block_ends(p.stream, *parameters_, block);
+  }
+
+  /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
+  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
+    const std::size_t n = p.batch.n(), c = config_.width;
+    matrix_view<compute, memory> x{boundaries.template push<compute>(n * c), {n, c}};
+    around_block(p, 0, [&] { embedding_.forward(p, x); });
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      boundaries.push_reference(x.span());
+      const matrix_view<compute, memory> y{boundaries.template push<compute>(n * c), {n, c}};
+      const std::size_t before = p.kept.entries();
+      around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
+      if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
+      x = y;
+    }
+    boundaries.push_reference(x.span());
+    return x;
+  }
+  static void forget(pass<Recipe>& p, stash<device>& boundaries) {
+    p.kept.drop(0);
+    boundaries.drop(0);
+  }
+
+  [[noreturn]] void fail_unknown(std::string_view name) const {
+    std::vector<std::string> known;
+    for (const auto& entry : parameters_->entries()) known.push_back(entry.spec.name);
+    const std::string near = nearest_name(name, known);
+    fail<config_error>("parameter '", name, "': must be a parameter of the model", near.empty() ? "" : concat("; did you mean '", near, "'?"));
+  }
+
+  config config_;
+  options options_;
+  context context_;
+  std::unique_ptr<stream> stream_;
+  std::unique_ptr<store> parameters_;
+  std::unique_ptr<parallel_state> parallel_;
+  std::unique_ptr<builder<Recipe>> build_;
+  std::unique_ptr<positions> positions_;
+  token_embedding<Recipe> embedding_;
+  std::vector<decoder_block<Recipe, Family>> blocks_;
+  typename Family::template norm<Recipe> final_norm_;
+  language_head<Recipe> head_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <xtrain/device/kernel/elementwise.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain::ops {
+
+/// y += x
+template <class Device, class T, std::size_t N>
+void add(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y) {
+  require_shape("add: y", y.shape(), x.shape());
+  launch(on, kernel::add<typename Device::memory, T>{.n = x.size(), .x_n = x.span(), .y_n = y.span()});
+}
+
+/// y = x, both dense
+template <class Device, class T, std::size_t N>
+void copy(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y) {
+  require_shape("copy: y", y.shape(), x.shape());
+  copy_within(on.stream, y.span(), x.span());
+}
+
+/// y = x rounded to another number type
+template <class Device, class X, class Y, class M>
+void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {
+  require<shape_error>(x.size() == y.size(), "cast: y must have ", x.size(), " elements; given ", y.size());
+  launch(on, kernel::cast<M, std::remove_const_t<X>, Y>{.n = x.size(), .x_n = x, .y_n = y});
+}
+
+/// y = dropout(x), or y += dropout(x). The same call with gradients is the backward.
+template <class Device, class T, std::size_t N>
+void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
+             result how = result::replaces) {
+  require_shape("dropout: y", y.shape(), x.shape());
+  launch(on, kernel::dropout<typename Device::memory, T>{.n = x.size(), .probability = probability, .accumulate = how == result::is_added, .random = random, .x_n = x.span(),
+                                   .y_n = y.span()});
+}
+
+/// sum_1 = Σ x², in double
+template <class Device, class X, class M>
+void sum_of_squares(execution<Device>& on, device_span<X, M> x, device_span<double, M> sum_1) {
+  launch(on, kernel::sum_of_squares<M, std::remove_const_t<X>>{.n = x.size(), .x_n = x, .sum_1 = sum_1});
+}
+
+}  // namespace xtrain::ops

@@ -1,0 +1,37 @@
+// Where every operation goes: a checked kernel is given scratch memory and put on a stream.
+#pragma once
+
+#include <type_traits>
+
+#include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain::ops {
+
+// Arguments of operations. Number types are deduced from what an operation writes; what it reads may be const or not.
+template <class T, class Device>
+using vector = vector_view<T, typename Device::memory>;
+template <class T, class Device>
+using matrix = matrix_view<T, typename Device::memory>;
+template <class T, class Device>
+using in_vector = std::type_identity_t<vector_view<const T, typename Device::memory>>;
+template <class T, std::size_t N, class Device>
+using tensor_of = tensor_view<T, N, typename Device::memory>;
+template <class T, std::size_t N, class Device>
+using in_tensor = std::type_identity_t<tensor_view<const T, N, typename Device::memory>>;
+template <class T, class Device>
+using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::memory>>;
+
+/// Queues the kernel. Its scratch memory is free for the next kernel at once: a stream works in order.
+template <class Device, class Kernel>
+void launch(execution<Device>& on, const Kernel& kernel) {
+  static_assert(runs_kernel<Device, Kernel>,
+                "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
+                "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
+  const typename arena<Device>::scope scope(on.workspace);
+  const std::size_t scratch = scratch_bytes(on.properties, kernel);
+  run(on.stream, kernel, on.workspace.template take<std::byte>(scratch));
+}
+
+}  // namespace xtrain::ops

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <xtrain/device/kernel/loss.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain::ops {
+
+/// Cross-entropy of x · weightᵀ against the targets, row by row, without ever holding all logits.
+///   x_nc, weight_vc, target_n read; loss_n written
+template <class Device, class X>
+void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matrix<std::remove_const_t<X>, Device> weight_vc,
+                          in_vector<token, Device> target_n, vector<accumulate_t<std::remove_const_t<X>>, Device> loss_n) {
+  const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
+  require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
+  require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
+  require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
+  launch(on, kernel::linear_cross_entropy<typename Device::memory, std::remove_const_t<X>>{.n = n, .c = c, .v = v, .x_nc = x_nc.span(), .weight_vc = weight_vc.span(), .target_n = target_n.span(),
+                                                .loss_n = loss_n.span()});
+}
+
+/// The same with gradients, in one pass: logits are there only once.
+///   gradient_scale  what the gradient of each row's loss is multiplied with: 1 / targets of the whole step, times the loss scale
+///   dx_nc written; dweight_vc added to, or none
+template <class Device, class T, class G>
+void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,
+                                        in_vector<token, Device> target_n, double gradient_scale, vector<accumulate_t<T>, Device> loss_n,
+                                        matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc) {
+  const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
+  require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
+  require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
+  require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
+  require_shape("linear_cross_entropy: dx_nc", dx_nc.shape(), {n, c});
+  if (dweight_vc.exists()) require_shape("linear_cross_entropy: dweight_vc", dweight_vc.shape(), {v, c});
+  launch(on, kernel::linear_cross_entropy<typename Device::memory, T, G>{.n = n, .c = c, .v = v, .with_gradient = true, .gradient_scale = gradient_scale, .x_nc = x_nc.span(),
+                                                   .weight_vc = weight_vc.span(), .target_n = target_n.span(), .loss_n = loss_n.span(),
+                                                   .dx_nc = dx_nc.span(), .dweight_vc = dweight_vc.extent()});
+}
+
+}  // namespace xtrain::ops

@@ -1,0 +1,56 @@
+// What a parallel strategy is: which ranks see other rows, which share one layer, and what happens around every block.
+// Models and trainers call these hooks and know nothing else of parallelism.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/comm/concepts.hpp>
+
+namespace xtrain {
+
+namespace clause {
+
+template <class P>
+concept strategy_has_a_name = requires {
+  { P::name } -> std::convertible_to<std::string_view>;
+};
+
+/// Sizes are given at run time; the default config must work on one rank.
+template <class P>
+concept strategy_is_sized_at_run_time = requires { typename P::config; } && std::default_initializable<typename P::config>;
+
+template <class P, class Device>
+concept strategy_opens =
+    requires { typename P::template state<Device>; } && std::constructible_from<typename P::template state<Device>, const typename P::config&>;
+
+/// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer.
+template <class P, class Device>
+concept strategy_has_communicators = requires(typename P::template state<Device>& state) {
+  requires communicator<std::remove_cvref_t<decltype(state.data())>>;
+  requires communicator<std::remove_cvref_t<decltype(state.tensor())>>;
+};
+
+/// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
+/// there in between), gradients_ready after a block's last backward of the step, finish_gradients when all are ready.
+template <class P, class Device, class Store>
+concept strategy_hooks_into_a_step = requires(typename P::template state<Device>& state, typename Device::stream& stream, Store& store, std::size_t block) {
+  { state.block_begins(stream, store, block) };
+  { state.block_ends(stream, store, block) };
+  { state.gradients_ready(stream, store, block) };
+  { state.finish_gradients(stream, store) };
+};
+
+}  // namespace clause
+
+/// The axis's types. Whether a strategy works on a device is asked where both are known: `parallel_strategy_for`.
+template <class P>
+concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
+
+template <class P, class Device, class Store>
+concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> && clause::strategy_has_communicators<P, Device> &&
+                                clause::strategy_hooks_into_a_step<P, Device, Store>;
+
+}  // namespace xtrain

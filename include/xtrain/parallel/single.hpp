@@ -1,0 +1,40 @@
+// One device does everything.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/comm/self.hpp>
+#include <xtrain/parallel/concepts.hpp>
+
+namespace xtrain {
+
+struct single {
+  static constexpr std::string_view name = "single";
+
+  struct config {};
+
+  template <class Device>
+  class state {
+   public:
+    explicit state(const config&) {}
+
+    [[nodiscard]] self& data() { return self_; }
+    [[nodiscard]] self& tensor() { return self_; }
+
+    template <class Stream, class Store>
+    void block_begins(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void block_ends(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void gradients_ready(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void finish_gradients(Stream&, Store&) {}
+
+   private:
+    self self_;
+  };
+};
+
+static_assert(parallel_strategy<single>);
+
+}  // namespace xtrain

@@ -1,0 +1,70 @@
+// What a precision policy must say, clause by clause.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+/// How a new weight becomes a stored weight.
+enum class rounding : std::uint8_t { nearest, stochastic };
+
+namespace clause {
+
+template <class P>
+concept precision_has_a_name = requires {
+  { P::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class P>
+concept precision_names_a_number_for_every_role =
+    number<typename P::parameter> && number<typename P::compute> && number<typename P::gradient> && number<typename P::master> && number<typename P::state>;
+
+template <class P>
+concept precision_says_how_updates_are_rounded = std::same_as<std::remove_cv_t<decltype(P::update)>, rounding>;
+
+template <class P>
+concept precision_says_whether_the_loss_is_scaled = std::same_as<std::remove_cv_t<decltype(P::scales_loss)>, bool>;
+
+/// Kernels multiply weights with activations of the same type.
+template <class P>
+concept parameter_is_of_compute_type = std::same_as<typename P::parameter, typename P::compute>;
+
+/// Kernels sum in the accumulate type and round a weight's gradient once: to compute, or not at all.
+template <class P>
+concept gradient_is_of_compute_or_accumulate_type =
+    std::same_as<typename P::gradient, typename P::compute> || std::same_as<typename P::gradient, accumulate_t<typename P::compute>>;
+
+template <class P>
+concept master_not_narrower_than_parameter =
+    number_traits<typename P::master>::unit_roundoff <= number_traits<typename P::parameter>::unit_roundoff;
+
+/// Without either, steps below half a unit of the parameter vanish and training stalls silently.
+template <class P>
+concept narrow_parameters_have_a_master_or_round_stochastically =
+    sizeof(typename P::parameter) > 2 || !std::same_as<typename P::parameter, typename P::master> || P::update == rounding::stochastic;
+
+/// Gradients below 6e-8 are zero in fp16.
+template <class P>
+concept narrow_exponent_scales_the_loss =
+    (number_traits<typename P::compute>::exponent_bits >= 8 && number_traits<typename P::gradient>::exponent_bits >= 8) || P::scales_loss;
+
+}  // namespace clause
+
+/// Number types by role, and the rounding of updates.
+template <class P>
+concept precision =
+    clause::precision_has_a_name<P> && clause::precision_names_a_number_for_every_role<P> && clause::precision_says_how_updates_are_rounded<P> &&
+    clause::precision_says_whether_the_loss_is_scaled<P> && clause::parameter_is_of_compute_type<P> && clause::gradient_is_of_compute_or_accumulate_type<P> &&
+    clause::master_not_narrower_than_parameter<P> && clause::narrow_parameters_have_a_master_or_round_stochastically<P> &&
+    clause::narrow_exponent_scales_the_loss<P>;
+
+/// The optimizer keeps weights of its own, wider than those the layers read.
+template <class P>
+inline constexpr bool has_master_copy = !std::is_same_v<typename P::master, typename P::parameter>;
+
+}  // namespace xtrain

@@ -1,0 +1,152 @@
+// Memory for one pass through a model: taken and given back in the order of a stack, out of one piece that is allocated
+// once. How large that piece must be is found by running the same program on the dry device.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+/// A stack of memory. On a dry device it has no end: it measures.
+template <class Device>
+class arena {
+ public:
+  using memory = typename Device::memory;
+  static constexpr std::size_t alignment = 64;
+
+  /// `bytes` of device memory; ignored on a dry device.
+  arena(const typename Device::context& device, std::size_t bytes, memory_role role)
+      : memory_(device, is_dry<Device> ? 0 : bytes, role), role_(role), capacity_(is_dry<Device> ? ~std::size_t{0} : bytes) {}
+
+  /// Elements that are not defined yet.
+  ///   throws  memory_error when the arena is smaller than what the pass takes
+  template <class T>
+  [[nodiscard]] device_span<T, memory> take(std::size_t n) {
+    const std::size_t bytes = (n * sizeof(T) + alignment - 1) / alignment * alignment;
+    require<memory_error>(bytes <= capacity_ - used_, "arena of the ", name_of(role_), ": must be large enough for the pass; ", bytes_text(bytes),
+                          " asked, ", bytes_text(used_), " of ", bytes_text(capacity_), " in use");
+    T* first = static_cast<T*>(static_cast<void*>(base() + used_));
+    used_ += bytes;
+    if (used_ > high_water_) high_water_ = used_;
+    return span_of<T, memory>(first, n);
+  }
+
+  [[nodiscard]] std::size_t used() const { return used_; }
+  /// Gives back everything taken since `used()` was `mark`.
+  void release(std::size_t mark) { used_ = mark; }
+  [[nodiscard]] std::size_t high_water() const { return high_water_; }
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+
+  /// Gives back, at the end of a block of code, what was taken in it.
+  class scope {
+   public:
+    explicit scope(arena& of) : arena_(&of), mark_(of.used()) {}
+    ~scope() { arena_->release(mark_); }
+    scope(const scope&) = delete;
+    scope& operator=(const scope&) = delete;
+
+   private:
+    arena* arena_;
+    std::size_t mark_;
+  };
+
+ private:
+  [[nodiscard]] std::byte* base() const {
+    if constexpr (is_dry<Device>) return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
+    else return memory_.template as<std::byte>().raw();
+  }
+
+  buffer<Device> memory_;
+  memory_role role_;
+  std::size_t capacity_;
+  std::size_t used_ = 0;
+  std::size_t high_water_ = 0;
+};
+
+/// What the forward leaves for the backward: pushed on the way forth, popped on the way back, last in, first out.
+template <class Device>
+class stash {
+ public:
+  using memory = typename Device::memory;
+
+  stash(const typename Device::context& device, std::size_t bytes) : arena_(device, bytes, memory_role::stash) {}
+
+  /// Memory for n elements that stays until it is popped.
+  template <class T>
+  [[nodiscard]] device_span<T, memory> push(std::size_t n) {
+    const std::size_t mark = arena_.used();
+    const auto span = arena_.template take<T>(n);
+    pushed_.push_back({span.raw(), n * sizeof(T), mark, true});
+    return span;
+  }
+  /// The memory pushed last. It stays readable until the next push.
+  ///   throws  shape_error when n elements of T are not what was pushed last: the backward must mirror the forward
+  template <class T>
+  device_span<T, memory> pop(std::size_t n) {
+    const entry last = take_back(n * sizeof(T), true);
+    arena_.release(last.mark);
+    return span_of<T, memory>(static_cast<T*>(last.address), n);
+  }
+
+  /// Remembers where something is that lies elsewhere (further down in the stash, say). Costs no device memory.
+  template <class T>
+  void push_reference(device_span<T, memory> span) {
+    pushed_.push_back({const_cast<std::remove_const_t<T>*>(span.raw()), span.bytes(), 0, false});
+  }
+  template <class T>
+  [[nodiscard]] device_span<T, memory> pop_reference(std::size_t n) {
+    return span_of<T, memory>(static_cast<T*>(take_back(n * sizeof(T), false).address), n);
+  }
+
+  [[nodiscard]] std::size_t entries() const { return pushed_.size(); }
+  /// Forgets everything pushed since there were `entries`.
+  void drop(std::size_t entries) {
+    for (std::size_t i = pushed_.size(); i > entries; --i)
+      if (pushed_[i - 1].owned) arena_.release(pushed_[i - 1].mark);
+    pushed_.resize(std::min(entries, pushed_.size()));
+  }
+  [[nodiscard]] std::size_t high_water() const { return arena_.high_water(); }
+  [[nodiscard]] std::size_t capacity() const { return arena_.capacity(); }
+  /// Room for this many entries, so that a step allocates nothing on the host either.
+  void reserve(std::size_t entries) { pushed_.reserve(entries); }
+  [[nodiscard]] std::size_t reserved() const { return pushed_.capacity(); }
+
+ private:
+  struct entry {
+    void* address = nullptr;
+    std::size_t bytes = 0;
+    std::size_t mark = 0;  // what the arena goes back to
+    bool owned = false;
+  };
+
+  entry take_back(std::size_t bytes, bool owned) {
+    require<shape_error>(!pushed_.empty(), "stash: the backward must pop what the forward pushed; nothing is left to pop");
+    const entry last = pushed_.back();
+    require<shape_error>(last.bytes == bytes && last.owned == owned, "stash: the backward must pop what the forward pushed, last first; ",
+                         last.owned ? "memory" : "a reference", " of ", last.bytes, " bytes was pushed last, ", owned ? "memory" : "a reference", " of ",
+                         bytes, " bytes is popped");
+    pushed_.pop_back();
+    return last;
+  }
+
+  arena<Device> arena_;
+  std::vector<entry> pushed_;
+};
+
+/// Where an operation runs, and memory it may use while it runs.
+template <class Device>
+struct execution {
+  typename Device::stream& stream;
+  arena<Device>& workspace;
+  typename Device::properties properties;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,109 @@
+// Memory with a shape. A view does not own what it looks at.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+template <std::size_t N>
+using shape_of_rank = std::array<std::size_t, N>;
+
+template <std::size_t N>
+[[nodiscard]] constexpr std::size_t elements(const shape_of_rank<N>& shape) {
+  std::size_t product = 1;
+  for (const std::size_t size : shape) product *= size;
+  return product;
+}
+
+/// N dims, row-major. The innermost dims lie densely; rows of the first dim may be further apart (a range of columns of a
+/// wider matrix), and `dense()` says whether they are.
+template <class T, std::size_t N, class Memory>
+class tensor_view {
+ public:
+  using element_type = T;
+  using value_type = std::remove_const_t<T>;
+  using memory = Memory;
+  static constexpr std::size_t rank = N;
+
+  constexpr tensor_view() = default;
+  /// Dense: `span` holds exactly the shape's elements.
+  ///   throws  shape_error otherwise
+  constexpr tensor_view(device_span<T, Memory> span, const shape_of_rank<N>& shape)
+      : data_(span.data()), shape_(shape), stride_(shape[0] == 0 ? 0 : elements(shape) / shape[0]) {
+    require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ", span.size(),
+                         " elements");
+  }
+  /// A null view of a shape: an optional argument that is not given.
+  [[nodiscard]] static constexpr tensor_view none() { return {}; }
+
+  constexpr operator tensor_view<const T, N, Memory>() const
+    requires(!std::is_const_v<T>)
+  {
+    return tensor_view<const T, N, Memory>(data_, shape_, stride_);
+  }
+
+  [[nodiscard]] constexpr const shape_of_rank<N>& shape() const { return shape_; }
+  [[nodiscard]] constexpr std::size_t shape(std::size_t dim) const { return shape_[dim]; }
+  [[nodiscard]] constexpr std::size_t size() const { return elements(shape_); }
+  /// Elements from one row of the first dim to the next.
+  [[nodiscard]] constexpr std::size_t stride() const { return stride_; }
+  [[nodiscard]] constexpr bool dense() const { return shape_[0] <= 1 || stride_ * shape_[0] == size(); }
+  [[nodiscard]] constexpr bool exists() const { return static_cast<bool>(data_); }
+  [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
+
+  /// Everything from the first element to the last, gaps between rows included.
+  [[nodiscard]] constexpr device_span<T, Memory> extent() const {
+    return size() == 0 ? device_span<T, Memory>{} : device_span<T, Memory>{data_, (shape_[0] - 1) * stride_ + size() / shape_[0]};
+  }
+  /// The elements in order; the view must be dense.
+  ///   throws  shape_error otherwise
+  [[nodiscard]] constexpr device_span<T, Memory> span() const {
+    require<shape_error>(dense(), "tensor: only a dense view is a span; shape ", shape_, " with rows ", stride_, " elements apart");
+    return {data_, size()};
+  }
+
+  /// The same elements in another shape; the view must be dense.
+  template <std::size_t M>
+  [[nodiscard]] constexpr tensor_view<T, M, Memory> reshaped(const shape_of_rank<M>& shape) const {
+    return {span(), shape};
+  }
+  /// Rows first … first + count − 1 of the first dim.
+  [[nodiscard]] constexpr tensor_view rows(std::size_t first, std::size_t count) const {
+    shape_of_rank<N> shape = shape_;
+    shape[0] = count;
+    return tensor_view(data_ + first * stride_, shape, stride_);
+  }
+  /// Columns first … first + count − 1 of every row.
+  [[nodiscard]] constexpr tensor_view columns(std::size_t first, std::size_t count) const
+    requires(N == 2)
+  {
+    return tensor_view(data_ + first, {shape_[0], count}, stride_);
+  }
+
+ private:
+  template <class, std::size_t, class>
+  friend class tensor_view;
+  constexpr tensor_view(device_ptr<T, Memory> data, const shape_of_rank<N>& shape, std::size_t stride) : data_(data), shape_(shape), stride_(stride) {}
+
+  device_ptr<T, Memory> data_{};
+  shape_of_rank<N> shape_{};
+  std::size_t stride_ = 0;
+};
+
+template <class T, class Memory>
+using vector_view = tensor_view<T, 1, Memory>;
+template <class T, class Memory>
+using matrix_view = tensor_view<T, 2, Memory>;
+
+/// throws shape_error unless `given` is `expected`; `who` names the operation and the argument.
+template <std::size_t N>
+constexpr void require_shape(std::string_view who, const shape_of_rank<N>& given, const shape_of_rank<N>& expected) {
+  require<shape_error>(given == expected, who, ": must have shape ", expected, "; given ", given);
+}
+
+}  // namespace xtrain
