@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/matmul.hpp>

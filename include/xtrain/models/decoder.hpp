@@ -148,11 +148,11 @@ class decoder_block {
   residual<Recipe> feed_forward_residual_;
 };
 
-/// Everything about making a model that is not its size.
-template <class Recipe>
+/// Everything about making a model that is not its size. Two recipes with the same adapter and strategy share the type.
+template <class Adapter, class Parallel>
 struct model_options {
-  typename Recipe::adapter::config adapter = {};
-  typename Recipe::parallel::config parallel = {};
+  typename Adapter::config adapter = {};
+  typename Parallel::config parallel = {};
   std::uint64_t seed = 42;  ///< of initial values
 };
 
@@ -163,7 +163,7 @@ class decoder {
   using recipe = Recipe;
   using family = Family;
   using config = decoder_config;
-  using options = model_options<Recipe>;
+  using options = model_options<typename Recipe::adapter, typename Recipe::parallel>;
   using device = typename Recipe::device;
   using context = typename device::context;
   using stream = typename device::stream;

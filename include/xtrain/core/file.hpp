@@ -1,0 +1,173 @@
+// Files: read by mapping them, written so that a reader never sees half of one.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+[[nodiscard]] inline std::string reason(int error) { return std::strerror(error); }
+
+/// Closes itself.
+class descriptor {
+ public:
+  descriptor() = default;
+  explicit descriptor(int fd) : fd_(fd) {}
+  descriptor(descriptor&& from) noexcept : fd_(std::exchange(from.fd_, -1)) {}
+  descriptor& operator=(descriptor&& from) noexcept {
+    if (this != &from) {
+      close();
+      fd_ = std::exchange(from.fd_, -1);
+    }
+    return *this;
+  }
+  ~descriptor() { close(); }
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Writes all of it, whatever the system splits it into.
+inline void write_all(int fd, const void* data, std::size_t bytes, const std::string& path) {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    constexpr std::size_t most = std::size_t{1} << 30;
+    const ::ssize_t written = ::write(fd, from, bytes < most ? bytes : most);
+    if (written < 0 && errno == EINTR) continue;
+    require<file_error>(written > 0, path, ": must be written whole; ", bytes, " bytes are left and the system says: ", reason(written < 0 ? errno : ENOSPC));
+    from += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+/// Makes a directory's entries survive a power failure.
+inline void sync_directory(const std::string& path) {
+  const descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.valid()) ::fsync(directory.get());  // some file systems cannot: then there is nothing to sync
+}
+
+[[nodiscard]] inline std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace detail
+
+/// A file's bytes, mapped read-only: memory is taken only for what is touched.
+class mapped_file {
+ public:
+  /// throws file_error when the file is missing or cannot be mapped
+  explicit mapped_file(const std::string& path) : path_(path) {
+    const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    require<file_error>(file.valid(), path, ": must be a readable file; the system says: ", detail::reason(errno));
+    struct ::stat status {};
+    require<file_error>(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), path, ": must be a file; it is a directory or a device");
+    size_ = static_cast<std::size_t>(status.st_size);
+    if (size_ == 0) return;
+    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    require<file_error>(mapped != MAP_FAILED, path, ": must be mapped into memory; the system says: ", detail::reason(errno));
+    data_ = static_cast<const char*>(mapped);
+  }
+  mapped_file(mapped_file&& from) noexcept
+      : path_(std::move(from.path_)), data_(std::exchange(from.data_, nullptr)), size_(std::exchange(from.size_, 0)) {}
+  mapped_file& operator=(mapped_file&& from) noexcept {
+    if (this != &from) {
+      unmap();
+      path_ = std::move(from.path_);
+      data_ = std::exchange(from.data_, nullptr);
+      size_ = std::exchange(from.size_, 0);
+    }
+    return *this;
+  }
+  ~mapped_file() { unmap(); }
+
+  [[nodiscard]] std::string_view text() const { return {data_, size_}; }
+  [[nodiscard]] const char* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  void unmap() {
+    if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
+  }
+
+  std::string path_;
+  const char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A file that appears under its name only when it is whole: written beside it, synced, renamed. If anything fails, what
+/// had the name before is still there, untouched.
+class atomic_file {
+ public:
+  /// throws file_error when the directory cannot be written to
+  explicit atomic_file(std::string path) : path_(std::move(path)), temporary_(concat(path_, ".", ::getpid(), ".part")) {
+    file_ = detail::descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    require<file_error>(file_.valid(), path_, ": must be writable; the system says: ", detail::reason(errno));
+  }
+  ~atomic_file() {
+    if (file_.valid()) ::unlink(temporary_.c_str());
+  }
+  atomic_file(const atomic_file&) = delete;
+  atomic_file& operator=(const atomic_file&) = delete;
+
+  void write(const void* data, std::size_t bytes) { detail::write_all(file_.get(), data, bytes, path_); }
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  /// Makes the file appear.
+  ///   throws  file_error when it could not be made durable; then it does not appear
+  void commit() {
+    const bool synced = ::fsync(file_.get()) == 0;
+    const int why = errno;
+    file_.close();
+    if (!synced || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+      const int error = synced ? errno : why;
+      ::unlink(temporary_.c_str());
+      fail<file_error>(path_, ": must be written whole; the system says: ", detail::reason(error));
+    }
+    detail::sync_directory(detail::parent_of(path_));
+  }
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  detail::descriptor file_;
+};
+
+/// Writes a whole file at once, atomically.
+inline void write_file(const std::string& path, std::string_view contents) {
+  atomic_file file(path);
+  file.write(contents);
+  file.commit();
+}
+
+[[nodiscard]] inline bool file_exists(const std::string& path) {
+  struct ::stat status {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+[[nodiscard]] inline bool is_directory(const std::string& path) {
+  struct ::stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+}  // namespace xtrain

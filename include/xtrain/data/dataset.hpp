@@ -1,0 +1,98 @@
+// Tokenised samples. However large the source, memory stays bounded: what does not fit lies in an unnamed file.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/data/spill.hpp>
+
+namespace xtrain {
+
+/// How samples become rows of a batch.
+enum class row_layout : std::uint8_t {
+  stream,   ///< all samples one after the other, cut into rows of the context's length: pre-training
+  separate  ///< one sample to a row, padded to the longest of the step
+  ,
+  packed  ///< several samples to a row; each attends to itself only and counts its positions from 0
+};
+
+/// What becomes of a sample that is longer than a row can be.
+enum class overlong : std::uint8_t { refuse, truncate, leave_out };
+
+/// Samples of tokens; each token is to be learned or only read.
+class dataset {
+ public:
+  explicit dataset(std::string source, row_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
+
+  /// A new sample. `learned(i)` says whether token i is a target.
+  template <class Learned>
+  void add(std::span<const token> tokens, Learned&& learned) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      largest_ = std::max(largest_, tokens[i]);
+      tokens_.push_back(tokens[i] | (learned(i) ? learned_bit : 0));
+      if (i > 0 && learned(i)) ++targets_;
+    }
+    begins_.push_back(tokens_.size());
+  }
+  void add(std::span<const token> tokens) {
+    add(tokens, [](std::size_t) { return true; });
+  }
+  /// Tokens that continue the last sample: documents too large to be held at once come in pieces.
+  void extend(std::span<const token> tokens) {
+    for (const token t : tokens) {
+      largest_ = std::max(largest_, t);
+      tokens_.push_back(t | learned_bit);
+    }
+    targets_ += tokens.size();
+    extended_ = true;
+  }
+  /// Ends a sample that was extended.
+  void end_sample() {
+    if (!extended_) return;
+    begins_.push_back(tokens_.size());
+    extended_ = false;
+  }
+  /// Called once, after the last sample.
+  ///   throws  data_error when there is nothing to learn
+  void finish() {
+    end_sample();
+    tokens_.finish();
+    begins_.finish();
+    require<data_error>(size() > 0 && tokens_.size() > 1, source_, ": must hold text to learn from; it is empty");
+    require<data_error>(targets_ > 0, source_, ": must hold tokens to learn; every token is prompt");
+  }
+
+  [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
+  [[nodiscard]] std::size_t tokens() const { return tokens_.size(); }
+  [[nodiscard]] std::size_t length(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample + 1] - begins_[sample]); }
+  [[nodiscard]] std::size_t begin(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample]); }
+  /// Token i of everything, and whether it is a target.
+  [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~learned_bit; }
+  [[nodiscard]] bool learned(std::size_t i) const { return (tokens_[i] & learned_bit) != 0; }
+  [[nodiscard]] token largest_token() const { return largest_; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] row_layout layout() const { return layout_; }
+
+  /// What happens to samples longer than a row; refused unless said otherwise.
+  overlong when_too_long = overlong::refuse;
+
+ private:
+  static constexpr token learned_bit = token{1} << 30;
+
+  std::string source_;
+  row_layout layout_;
+  spilled_array<token> tokens_;
+  spilled_array<std::uint64_t> begins_;
+  std::size_t targets_ = 0;
+  token largest_ = -1;
+  bool extended_ = false;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,93 @@
+// An array that grows without end: in memory while it is small, in an unnamed file when it is not. Reading it then costs
+// only what is touched.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+
+namespace xtrain {
+
+/// Append, then finish, then read.
+template <class T>
+class spilled_array {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  /// Up to `in_memory` bytes stay in memory.
+  explicit spilled_array(std::size_t in_memory = std::size_t{64} << 20) : limit_(in_memory / sizeof(T)) {}
+  spilled_array(spilled_array&& from) noexcept
+      : limit_(from.limit_), buffer_(std::move(from.buffer_)), file_(std::move(from.file_)), written_(std::exchange(from.written_, 0)),
+        mapped_(std::exchange(from.mapped_, nullptr)) {}
+  spilled_array& operator=(spilled_array&&) = delete;
+  ~spilled_array() {
+    if (mapped_ != nullptr) ::munmap(mapped_, written_ * sizeof(T));
+  }
+
+  void push_back(const T& value) {
+    buffer_.push_back(value);
+    if (buffer_.size() >= limit_) spill();
+  }
+  [[nodiscard]] std::size_t size() const { return written_ + (mapped_ != nullptr ? 0 : buffer_.size()); }
+
+  /// Makes the whole array readable; nothing can be appended any more.
+  ///   throws  file_error when the temporary directory has no room
+  void finish() {
+    if (!file_.valid()) {
+      buffer_.shrink_to_fit();
+      return;
+    }
+    spill();
+    if (written_ == 0) return;
+    mapped_ = ::mmap(nullptr, written_ * sizeof(T), PROT_READ, MAP_SHARED, file_.get(), 0);
+    if (mapped_ == MAP_FAILED) {
+      mapped_ = nullptr;
+      fail<file_error>("temporary file: must be mapped into memory; the system says: ", detail::reason(errno));
+    }
+    buffer_ = {};
+  }
+  [[nodiscard]] std::span<const T> values() const {
+    return mapped_ != nullptr ? std::span<const T>(static_cast<const T*>(mapped_), written_) : std::span<const T>(buffer_);
+  }
+  [[nodiscard]] const T& operator[](std::size_t i) const { return values()[i]; }
+  [[nodiscard]] bool in_file() const { return file_.valid(); }
+
+ private:
+  void spill() {
+    if (!file_.valid()) file_ = open_unnamed();
+    detail::write_all(file_.get(), buffer_.data(), buffer_.size() * sizeof(T), "temporary file");
+    written_ += buffer_.size();
+    buffer_.clear();
+  }
+  /// A file without a name disappears with its last user, however the program ends.
+  static detail::descriptor open_unnamed() {
+    const char* chosen = std::getenv("TMPDIR");
+    const std::string directory = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
+    detail::descriptor file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    if (file.valid()) return file;
+    std::string pattern = directory + "/xtrain-XXXXXX";  // file systems that cannot do without a name
+    file = detail::descriptor(::mkstemp(pattern.data()));
+    require<file_error>(file.valid(), directory, ": a temporary file must fit here (TMPDIR chooses another place); the system says: ", detail::reason(errno));
+    ::unlink(pattern.c_str());
+    return file;
+  }
+
+  std::size_t limit_;
+  std::vector<T> buffer_;
+  detail::descriptor file_;
+  std::size_t written_ = 0;
+  void* mapped_ = nullptr;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,130 @@
+// Text to tokens and back. A tokenizer is a handle: copies share the vocabulary.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+/// A token and the bytes of the text it came from.
+struct placed_token {
+  token id = 0;
+  std::size_t begin = 0, end = 0;
+};
+
+/// What a tokenizer model implements.
+class tokenizer_model {
+ public:
+  virtual ~tokenizer_model() = default;
+  /// Appends the tokens of `text` with their places; no begin- or end-of-text tokens.
+  virtual void encode(std::string_view text, std::vector<placed_token>& tokens) const = 0;
+  /// The bytes that the tokens stand for. Tokens that stand for nothing (begin of text) give nothing.
+  [[nodiscard]] virtual std::string decode(std::span<const token> tokens) const = 0;
+  [[nodiscard]] virtual std::size_t vocabulary() const = 0;
+  /// Writes the files that make the same tokenizer again, in a Hugging Face folder.
+  virtual void save(const std::string& folder) const = 0;
+};
+
+/// Tokens that are not text.
+struct special_tokens {
+  token bos = -1;           ///< begin of text; negative: none
+  token eos = -1;           ///< end of text; negative: none
+  bool adds_bos = false;    ///< texts begin with bos
+};
+
+class tokenizer {
+ public:
+  tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special) : model_(std::move(model)), special_(special) {}
+
+  /// The tokens of the text alone.
+  [[nodiscard]] std::vector<token> encode(std::string_view text) const {
+    std::vector<token> ids;
+    for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
+    return ids;
+  }
+  /// The same with the bytes each token came from.
+  [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const {
+    std::vector<placed_token> tokens;
+    model_->encode(text, tokens);
+    return tokens;
+  }
+  /// The tokens a model expects before it continues the text: bos first, where texts begin with it. An empty text is bos
+  /// alone (or eos, for models that use that to begin).
+  [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const {
+    std::vector<token> ids;
+    if (special_.adds_bos && special_.bos >= 0) ids.push_back(special_.bos);
+    for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
+    if (ids.empty()) {
+      const token first = special_.bos >= 0 ? special_.bos : special_.eos;
+      require<data_error>(first >= 0, "tokenizer: an empty prompt needs a begin-of-text token; this vocabulary has none");
+      ids.push_back(first);
+    }
+    return ids;
+  }
+  [[nodiscard]] std::string decode(std::span<const token> tokens) const { return model_->decode(tokens); }
+
+  [[nodiscard]] std::size_t vocabulary() const { return model_->vocabulary(); }
+  [[nodiscard]] const special_tokens& special() const { return special_; }
+  void save(const std::string& folder) const { model_->save(folder); }
+
+ private:
+  std::shared_ptr<const tokenizer_model> model_;
+  special_tokens special_;
+};
+
+/// Turns tokens into text as they come, never giving out half a character.
+class streaming_decoder {
+ public:
+  /// `before` is what was there already (the prompt): spaces between it and what follows come out right.
+  streaming_decoder(tokenizer with, std::span<const token> before) : tokenizer_(std::move(with)), window_(before.begin(), before.end()) {
+    given_ = tokenizer_.decode(window_).size();
+  }
+
+  /// The text that became certain with this token; empty when a character is not whole yet.
+  [[nodiscard]] std::string push(token next) {
+    window_.push_back(next);
+    return take(false);
+  }
+  /// What is left, broken characters included.
+  [[nodiscard]] std::string finish() { return take(true); }
+
+ private:
+  std::string take(bool all) {
+    const std::string text = tokenizer_.decode(window_);
+    if (text.size() < given_) return {};
+    if (!all && ends_inside_a_character(text)) return {};
+    std::string fresh = text.substr(given_);
+    given_ = text.size();
+    if (window_.size() > longest_window) {  // what is far behind no longer changes how the next token is written
+      window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(longest_window / 2));
+      given_ = tokenizer_.decode(window_).size();
+    }
+    return fresh;
+  }
+  [[nodiscard]] static bool ends_inside_a_character(std::string_view text) {
+    constexpr std::string_view replacement = "\xEF\xBF\xBD";  // what some vocabularies write for a part of a character
+    if (text.size() >= 3 && text.substr(text.size() - 3) == replacement) return true;
+    for (std::size_t back = 1; back <= 4 && back <= text.size(); ++back) {
+      const auto c = static_cast<unsigned char>(text[text.size() - back]);
+      if ((c & 0xC0U) == 0x80U) continue;
+      const std::size_t length = c >= 0xF0U ? 4 : c >= 0xE0U ? 3 : c >= 0xC0U ? 2 : 1;
+      return length > back;
+    }
+    return false;
+  }
+
+  static constexpr std::size_t longest_window = 64;
+  tokenizer tokenizer_;
+  std::vector<token> window_;
+  std::size_t given_ = 0;
+};
+
+}  // namespace xtrain

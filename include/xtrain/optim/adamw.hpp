@@ -1,0 +1,82 @@
+// AdamW.                            [Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2]
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/optim/master.hpp>
+
+namespace xtrain {
+
+/// Two running means per weight. Weight decay applies to matrices only: norms and biases are not decayed.
+struct adamw {
+  static constexpr std::string_view name = "adamw";
+
+  struct config {
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.01;
+  };
+
+  template <class Device, class Precision>
+  class state {
+   public:
+    using number = typename Precision::state;
+
+    state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
+        : settings_(settings), master_(on, store),
+          m_(store.device(), store.trained_values().size() * sizeof(number), memory_role::optimizer),
+          v_(store.device(), store.trained_values().size() * sizeof(number), memory_role::optimizer) {
+      fill_zero(on.stream, m_.template as<number>());
+      fill_zero(on.stream, v_.template as<number>());
+    }
+
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
+      const auto t = static_cast<double>(how.step);
+      for (const decay_run& run : store.decay_runs()) {
+        const std::size_t n = run.end - run.begin;
+        ops::adamw(on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, number>{
+                           .n = n,
+                           .learning_rate = how.learning_rate,
+                           .beta1 = settings_.beta1,
+                           .beta2 = settings_.beta2,
+                           .epsilon = settings_.epsilon,
+                           .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                           .correction1 = 1.0 / (1.0 - std::pow(settings_.beta1, t)),
+                           .correction2 = 1.0 / (1.0 - std::pow(settings_.beta2, t)),
+                           .gradient_scale = how.gradient_scale,
+                           .stochastic = Precision::update == rounding::stochastic,
+                           .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                           .gradient_n = store.gradients().subspan(run.begin, n),
+                           .master_n = master_.range(run.begin, run.end),
+                           .parameter_n = store.trained_values().subspan(run.begin, n),
+                           .m_n = m_.template as<number>().subspan(run.begin, n),
+                           .v_n = v_.template as<number>().subspan(run.begin, n)});
+      }
+    }
+
+    /// What a checkpoint must hold.
+    template <class Visit>
+    void visit(Visit&& visit) const {
+      if constexpr (has_master_copy<Precision>) visit("master", master_.span());
+      visit("m", m_.template as<number>());
+      visit("v", v_.template as<number>());
+    }
+
+   private:
+    static constexpr std::uint32_t rounding_site = 0xffff0000U;
+
+    config settings_;
+    master_copy<Device, Precision> master_;
+    buffer<Device> m_;
+    buffer<Device> v_;
+  };
+};
+
+static_assert(optimizer<adamw>);
+
+}  // namespace xtrain

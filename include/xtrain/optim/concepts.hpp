@@ -1,0 +1,71 @@
+// What an optimizer is: a policy, its config, and its state.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/precision/concepts.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// What a step needs besides gradients.
+struct optimizer_step {
+  double learning_rate = 0;
+  double gradient_scale = 1;  ///< every gradient is multiplied with this: clipping and the loss scale in one number
+  std::size_t step = 1;       ///< counted from 1
+  std::uint64_t seed = 0;     ///< of stochastic rounding
+};
+
+namespace clause {
+
+template <class O>
+concept optimizer_has_a_name = requires {
+  { O::name } -> std::convertible_to<std::string_view>;
+};
+
+template <class O>
+concept optimizer_config_is_default_initializable = requires { typename O::config; } && std::default_initializable<typename O::config>;
+
+template <class O, class Device, class Precision>
+using store_for = parameter_store<Device, Precision>;
+
+/// state(config, execution, store): allocates what it remembers per trained weight.
+template <class O, class Device, class Precision>
+concept optimizer_state_opens_on_a_store =
+    requires { typename O::template state<Device, Precision>; } &&
+    std::constructible_from<typename O::template state<Device, Precision>, const typename O::config&, execution<Device>&,
+                            const parameter_store<Device, Precision>&>;
+
+template <class O, class Device, class Precision>
+concept optimizer_state_steps = requires(typename O::template state<Device, Precision>& state, execution<Device>& on,
+                                         const parameter_store<Device, Precision>& store, const optimizer_step& how) {
+  { state.step(on, store, how) };
+};
+
+struct any_visitor {
+  template <class Span>
+  void operator()(std::string_view, Span) const {}
+};
+
+/// visit(f) calls f(name, span) for every array that a checkpoint must hold.
+template <class O, class Device, class Precision>
+concept optimizer_state_shows_its_arrays = requires(typename O::template state<Device, Precision>& state, any_visitor visitor) {
+  { state.visit(visitor) };
+};
+
+}  // namespace clause
+
+/// A policy that makes gradients into steps. Whether it works for a device and a precision is asked where they are known.
+template <class O>
+concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O>;
+
+template <class O, class Device, class Precision>
+concept optimizer_for = optimizer<O> && clause::optimizer_state_opens_on_a_store<O, Device, Precision> &&
+                        clause::optimizer_state_steps<O, Device, Precision> && clause::optimizer_state_shows_its_arrays<O, Device, Precision>;
+
+}  // namespace xtrain

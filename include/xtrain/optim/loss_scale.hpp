@@ -1,0 +1,64 @@
+// Keeps gradients inside the range of a narrow exponent by scaling the loss.         [Micikevicius et al. 2018, section 3.2]
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+/// The scale halves when gradients overflow and doubles when they have fitted for a while.
+class dynamic_loss_scale {
+ public:
+  struct config {
+    double start = 65536.0;
+    std::size_t growth_window = 1000;  ///< good steps in a row before the scale doubles
+    std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling restores them
+    double floor = 1.0;                ///< the scale never falls below
+  };
+
+  /// throws config_error when a number is out of range
+  explicit dynamic_loss_scale(const config& settings) : settings_(settings), scale_(settings.start), overflows_left_(settings.hysteresis) {
+    require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor, "loss scale: must start at or above its floor, and the floor above 0; start ",
+                          settings.start, ", floor ", settings.floor);
+    require<config_error>(settings.growth_window > 0 && settings.hysteresis > 0, "loss scale: growth_window and hysteresis must be positive; given ",
+                          settings.growth_window, " and ", settings.hysteresis);
+  }
+
+  [[nodiscard]] double scale() const { return scale_; }
+  [[nodiscard]] bool at_floor() const { return scale_ <= settings_.floor; }
+
+  void fitted() {
+    if (++good_ < settings_.growth_window) return;
+    good_ = 0;
+    overflows_left_ = settings_.hysteresis;
+    scale_ *= 2.0;
+  }
+  void overflowed() {
+    good_ = 0;
+    if (overflows_left_ > 0) --overflows_left_;
+    if (overflows_left_ == 0) scale_ = std::max(scale_ / 2.0, settings_.floor);
+  }
+
+  /// What a checkpoint must hold.
+  struct memory {
+    double scale = 0;
+    std::size_t good = 0;
+    std::size_t overflows_left = 0;
+  };
+  [[nodiscard]] memory save() const { return {scale_, good_, overflows_left_}; }
+  void restore(const memory& saved) {
+    scale_ = saved.scale;
+    good_ = saved.good;
+    overflows_left_ = saved.overflows_left;
+  }
+
+ private:
+  config settings_;
+  double scale_;
+  std::size_t good_ = 0;
+  std::size_t overflows_left_;
+};
+
+}  // namespace xtrain

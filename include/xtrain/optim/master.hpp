@@ -1,0 +1,36 @@
+// The optimizer's own copy of the weights, where the precision keeps one.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/memory.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// Master weights, wider than those the layers read; nothing at all when the precision has none.
+template <class Device, class Precision>
+class master_copy {
+ public:
+  using master = typename Precision::master;
+  using memory = typename Device::memory;
+  static constexpr bool exists = has_master_copy<Precision>;
+
+  master_copy(execution<Device>& on, const parameter_store<Device, Precision>& store)
+      : buffer_(store.device(), exists ? store.trained_values().size() * sizeof(master) : 0, memory_role::optimizer) {
+    if constexpr (exists) ops::cast(on, store.trained_values(), span());
+  }
+
+  [[nodiscard]] device_span<master, memory> span() const { return buffer_.template as<master>(); }
+  /// The part that belongs to a range of the trained parameters; empty when there is no copy.
+  [[nodiscard]] device_span<master, memory> range(std::size_t begin, std::size_t end) const {
+    return exists ? span().subspan(begin, end - begin) : device_span<master, memory>{};
+  }
+
+ private:
+  buffer<Device> buffer_;
+};
+
+}  // namespace xtrain

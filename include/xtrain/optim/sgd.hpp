@@ -1,0 +1,70 @@
+// Stochastic gradient descent with momentum.                   [Polyak 1964; Sutskever et al. 2013]
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/optim/master.hpp>
+
+namespace xtrain {
+
+/// One running sum per weight, or nothing when momentum is 0. Weight decay is decoupled (as in adamw) and applies to
+/// matrices only; PyTorch's SGD adds it to the gradient instead.
+struct sgd {
+  static constexpr std::string_view name = "sgd";
+
+  struct config {
+    double momentum = 0.9;
+    double weight_decay = 0.0;
+  };
+
+  template <class Device, class Precision>
+  class state {
+   public:
+    using number = typename Precision::state;
+
+    state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
+        : settings_(settings), master_(on, store),
+          velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.trained_values().size() * sizeof(number), memory_role::optimizer) {
+      fill_zero(on.stream, velocity_.template as<number>());
+    }
+
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
+      const auto velocity = velocity_.template as<number>();
+      for (const decay_run& run : store.decay_runs()) {
+        const std::size_t n = run.end - run.begin;
+        ops::sgd(on, kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, number>{
+                         .n = n,
+                         .learning_rate = how.learning_rate,
+                         .momentum = settings_.momentum,
+                         .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                         .gradient_scale = how.gradient_scale,
+                         .stochastic = Precision::update == rounding::stochastic,
+                         .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                         .gradient_n = store.gradients().subspan(run.begin, n),
+                         .master_n = master_.range(run.begin, run.end),
+                         .parameter_n = store.trained_values().subspan(run.begin, n),
+                         .velocity_n = velocity.empty() ? velocity : velocity.subspan(run.begin, n)});
+      }
+    }
+
+    template <class Visit>
+    void visit(Visit&& visit) const {
+      if constexpr (has_master_copy<Precision>) visit("master", master_.span());
+      if (settings_.momentum != 0.0) visit("velocity", velocity_.template as<number>());
+    }
+
+   private:
+    static constexpr std::uint32_t rounding_site = 0xffff0000U;
+
+    config settings_;
+    master_copy<Device, Precision> master_;
+    buffer<Device> velocity_;
+  };
+};
+
+static_assert(optimizer<sgd>);
+
+}  // namespace xtrain

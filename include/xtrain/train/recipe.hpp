@@ -1,0 +1,69 @@
+// A recipe names a policy for every axis. Write a struct that inherits `defaults` and say what is different.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <xtrain/adapt/none.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/layers/recompute.hpp>
+#include <xtrain/optim/adamw.hpp>
+#include <xtrain/optim/offload.hpp>
+#include <xtrain/parallel/single.hpp>
+#include <xtrain/precision/precision.hpp>
+
+namespace xtrain {
+
+/// struct my_run : xtrain::defaults { using precision = xtrain::bf16_mixed; };
+struct defaults {
+  using device = cpu;
+  using precision = fp32;
+  using parallel = single;
+  using optimizer = adamw;
+  using recompute = recompute_none;
+  using offload = no_offload;
+  using adapter = no_adapter;
+};
+
+/// The same recipe on the dry device: what its plan runs on.
+template <class Recipe>
+struct on_dry_device : Recipe {
+  using device = dry<typename Recipe::device>;
+};
+
+namespace clause {
+
+template <class R>
+concept recipe_names_every_axis = requires {
+  typename R::device;
+  typename R::precision;
+  typename R::parallel;
+  typename R::optimizer;
+  typename R::recompute;
+  typename R::offload;
+  typename R::adapter;
+};
+
+}  // namespace clause
+
+/// A line per axis, to be shown or logged.
+template <class Recipe>
+[[nodiscard]] std::string describe() {
+  static_assert(clause::recipe_names_every_axis<Recipe>,
+                "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+                "train/README.md");
+  using p = typename Recipe::precision;
+  return concat("device     ", Recipe::device::name, " (", simd::name_of<simd::native>(), ")\n",                                          //
+                "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",                     //
+                number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",           //
+                number_traits<typename p::state>::name, ", updates rounded ", p::update == rounding::nearest ? "to nearest" : "stochastically",  //
+                p::scales_loss ? ", loss scaled)\n" : ")\n",                                                                            //
+                "parallel   ", Recipe::parallel::name, "\n",                                                                            //
+                "optimizer  ", Recipe::optimizer::name, "\n",                                                                           //
+                "recompute  ", Recipe::recompute::name, "\n",                                                                           //
+                "offload    ", Recipe::offload::name, "\n",                                                                             //
+                "adapter    ", Recipe::adapter::name, "\n");
+}
+
+}  // namespace xtrain

@@ -1,0 +1,465 @@
+// The loop: batches to losses to gradients to steps.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/models/concepts.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/optim/loss_scale.hpp>
+#include <xtrain/optim/offload.hpp>
+#include <xtrain/optim/schedule.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/train/config.hpp>
+#include <xtrain/train/events.hpp>
+#include <xtrain/train/recipe.hpp>
+
+namespace xtrain {
+
+/// What a step needs, found by running it on the dry device.
+struct rehearsal {
+  std::array<std::size_t, memory_roles> bytes{};  // by role
+  std::size_t boundaries = 0, kept = 0, workspace = 0;
+  std::size_t boundary_entries = 0, kept_entries = 0;
+  std::size_t parameters = 0, trained = 0;
+  dry_record record{};  // of one step
+
+  [[nodiscard]] std::size_t total() const {
+    std::size_t all = 0;
+    for (const std::size_t role : bytes) all += role;
+    return all;
+  }
+  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
+};
+
+/// What a finished evaluation found.
+struct evaluation {
+  double loss = 0;        ///< mean over all targets, natural logarithm
+  double perplexity = 0;  ///< exp(loss)
+  std::size_t targets = 0;
+};
+
+/// Everything about a run that is not an array: what a checkpoint holds beside weights and optimizer state.
+struct training_progress {
+  std::size_t step = 0;  // optimizer steps done
+  loader_state data{};
+  dynamic_loss_scale::memory loss_scale{};
+  std::size_t skipped = 0;
+  std::size_t bad_in_a_row = 0;
+  std::uint64_t seed = 0;
+};
+
+/// Trains a model. A step allocates nothing: what it needs is measured on the dry device first, and a run that cannot fit
+/// is refused before anything is allocated.
+template <class Model>
+class trainer {
+ public:
+  using model_type = Model;
+  using recipe = typename Model::recipe;
+  using device = typename recipe::device;
+  using precision = typename recipe::precision;
+  using optimizer = typename recipe::optimizer;
+  using config = training_config<optimizer>;
+  using store = typename Model::store;
+  using accumulate = typename Model::accumulate;
+  using memory = typename device::memory;
+
+  static_assert(clause::recipe_names_every_axis<recipe>,
+                "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+                "train/README.md");
+  static_assert(xtrain::optimizer<optimizer>, "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
+  static_assert(optimizer_for<optimizer, device, precision>,
+                "xtrain recipe: the optimizer's state must open on a parameter store of this device and precision, step, and show its arrays; see "
+                "optim/README.md");
+  static_assert(parallel_strategy_for<typename recipe::parallel, device, store>,
+                "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
+  static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see optim/README.md");
+
+  /// throws  config_error when settings contradict the model, memory_error when the run does not fit: with the numbers
+  explicit trainer(Model& model, config settings = {}) : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
+    if constexpr (!is_dry<device>) {
+      plan_ = rehearse(model.sizes(), model.settings(), config_, model.on().properties());
+      require_room();
+    }
+    model.parameters().allocate_gradients();
+    memory_.emplace(model.on(), plan_, config_.batch * config_.context);
+    auto on = execution_on();
+    optimizer_.emplace(config_.optimizer, on, model.parameters());
+    model.work().synchronize();
+    progress_.seed = config_.seed;
+    progress_.loss_scale = scale_.save();
+  }
+
+  /// What a run would need: one step of this very trainer on the dry device. Nothing is allocated.
+  [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options, const config& settings,
+                                          const typename device::properties& properties) {
+    using dry_model = typename Model::template with_recipe<on_dry_device<recipe>>;
+    dry_model model(typename dry_model::uninitialised_t{}, sizes, dry_context<device>(properties), options);
+    trainer<dry_model> dry_trainer(model, settings);
+    return dry_trainer.rehearse_step();
+  }
+
+  void attach(observer& watcher) { observers_.push_back(&watcher); }
+
+  /// Trains on the data until the config's steps or epochs are done, or a stop is asked for.
+  ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
+  void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {}) {
+    loader rows(data, loader_settings());
+    require_vocabulary(data);
+    if (held_out != nullptr) require_vocabulary(*held_out);
+    fit(rows, held_out, std::move(stop));
+  }
+  void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
+    if (progress_.step > 0) rows.restore(progress_.data);
+    std::unique_ptr<loader> held_out_rows;
+    if (held_out != nullptr) held_out_rows = std::make_unique<loader>(*held_out, evaluation_settings());
+    const std::size_t steps = steps_of(rows);
+    const learning_rate_schedule rates = schedule_for(steps);
+    const auto begin = clock::now();
+    tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(), rows.rows_per_step(),
+                   config_.context, plan_.record.operations(), model_->on().memory()});
+    while (progress_.step < steps && !stop.stop_requested()) {
+      const auto batches = rows.next();
+      step(batches, rates.at(progress_.step), steps, rows);
+      if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
+    }
+    if (held_out_rows && (config_.evaluate_every == 0 || progress_.step % config_.evaluate_every != 0)) evaluate_and_tell(*held_out_rows);
+    tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
+  }
+
+  /// Mean loss and perplexity over all rows of the data, once.
+  [[nodiscard]] evaluation evaluate(const dataset& data) {
+    require_vocabulary(data);
+    loader rows(data, evaluation_settings());
+    return evaluate(rows);
+  }
+
+  /// One optimizer step from the given micro-batches. What fit() does over and over; public for programs with a loop of
+  /// their own.
+  ///   throws  non_finite_error after too many bad steps in a row
+  step_done step(std::span<const host_batch> batches, double learning_rate) {
+    const auto begin = clock::now();
+    const step_sums sums = forward_backward(batches);
+    step_done done{.step = progress_.step + 1, .steps = config_.steps, .loss = sums.loss, .learning_rate = learning_rate,
+                   .gradient_norm = sums.gradient_norm, .tokens = sums.tokens, .targets = sums.targets, .loss_scale = scale_.scale()};
+    if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
+      const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
+      auto on = execution_on();
+      optimizer_->step(on, model_->parameters(),
+                       {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.step + 1 - progress_.skipped, .seed = config_.seed});
+      model_->work().synchronize();
+      if (precision::scales_loss) scale_.fitted();
+      progress_.bad_in_a_row = 0;
+      last_skip_.reset();
+    } else {
+      skip(sums);
+    }
+    ++progress_.step;
+    progress_.loss_scale = scale_.save();
+    done.seconds = seconds_since(begin);
+    done.operations = plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(config_.batch * config_.accumulate * config_.context);
+    done.peak_memory = model_->on().memory().total_peak;
+    return done;
+  }
+
+  [[nodiscard]] const config& settings() const { return config_; }
+  [[nodiscard]] Model& model() { return *model_; }
+  [[nodiscard]] const Model& model() const { return *model_; }
+  [[nodiscard]] const rehearsal& plan() const { return plan_; }
+  [[nodiscard]] const training_progress& progress() const { return progress_; }
+  /// Goes on where another run stopped: fit() then continues from there.
+  void restore(const training_progress& saved) {
+    progress_ = saved;
+    scale_.restore(saved.loss_scale);
+  }
+  /// Calls visit(name, span) for every array of the optimizer's state.
+  template <class Visit>
+  void visit_optimizer(Visit&& visit) {
+    optimizer_->visit(visit);
+  }
+
+  /// A dataset's rows as this trainer reads them.
+  [[nodiscard]] loader_config loader_settings() const {
+    return {.batch = config_.batch, .accumulate = config_.accumulate, .context = config_.context, .shuffle = config_.shuffle, .seed = config_.seed};
+  }
+
+  /// Throws unless every token of the data is in the model's vocabulary.
+  void require_vocabulary(const dataset& data) const {
+    require<data_error>(data.largest_token() < static_cast<token>(model_->sizes().vocabulary), data.source(), ": tokens must be below the model's vocabulary of ",
+                        model_->sizes().vocabulary, "; token ", data.largest_token(), " occurs. Does the tokenizer belong to this model?");
+  }
+
+  /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
+  template <class... Arguments>
+  void save(const std::string& folder, const Arguments&... arguments) const {
+    static_assert(requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
+                  "xtrain trainer::save: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    save_pretrained(*model_, folder, arguments...);
+  }
+
+ private:
+  template <class>
+  friend class trainer;
+  using clock = std::chrono::steady_clock;
+
+  /// Device memory of a step.
+  struct step_memory {
+    stash<device> boundaries, kept;
+    arena<device> workspace;
+    buffer<device> batch, losses, norm;
+    std::vector<accumulate> host_losses;
+
+    step_memory(const typename device::context& on, const rehearsal& plan, std::size_t places)
+        : boundaries(on, plan.boundaries), kept(on, plan.kept), workspace(on, plan.workspace, memory_role::workspace),
+          batch(on, 4 * places * sizeof(token), memory_role::batch), losses(on, places * sizeof(accumulate), memory_role::batch),
+          norm(on, sizeof(double), memory_role::batch), host_losses(places) {
+      boundaries.reserve(plan.boundary_entries);
+      kept.reserve(plan.kept_entries);
+    }
+  };
+
+  /// What forward and backward of a whole step came to.
+  struct step_sums {
+    double loss = 0;  // mean over targets
+    double gradient_norm = 0;
+    std::size_t targets = 0, tokens = 0, places = 0;
+  };
+
+  static config complete(const Model& model, config c) {
+    const std::size_t longest = model.sizes().context;
+    if (c.context == 0) c.context = longest;
+    require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
+    require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ", c.accumulate);
+    require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
+    require<config_error>(c.warmup_ratio >= 0.0 && c.warmup_ratio <= 1.0, "warmup_ratio: must be in [0, 1]; given ", c.warmup_ratio);
+    require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0, "learning_rate: must be a number that is not negative; given ", c.learning_rate);
+    require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
+    return c;
+  }
+
+  [[nodiscard]] std::size_t steps_of(const loader& rows) const { return config_.steps > 0 ? config_.steps : config_.epochs * rows.steps_per_epoch(); }
+  [[nodiscard]] learning_rate_schedule schedule_for(std::size_t steps) const {
+    const auto warmup = config_.warmup_steps > 0 ? config_.warmup_steps : static_cast<std::size_t>(std::ceil(config_.warmup_ratio * static_cast<double>(steps)));
+    return {config_.shape, config_.learning_rate, warmup, steps, config_.floor};
+  }
+  [[nodiscard]] loader_config evaluation_settings() const {
+    loader_config settings = loader_settings();
+    settings.accumulate = 1;
+    settings.shuffle = false;
+    return settings;
+  }
+  [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
+  [[nodiscard]] execution<device> execution_on() { return {model_->work(), memory_->workspace, model_->on().properties()}; }
+  [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
+  template <class Event>
+  void tell(const Event& event) {
+    for (observer* watcher : observers_) watcher->on(event);
+  }
+
+  /// The whole run must fit, before anything of it is allocated.
+  void require_room() const {
+    const std::size_t limit = model_->on().memory_limit();
+    const std::size_t used = model_->on().memory().total_now;
+    const std::size_t more = plan_.total() - plan_.of(memory_role::weights);
+    if (used <= limit && more <= limit - used) return;
+    std::string roles;
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (plan_.bytes[r] > 0) roles += concat(roles.empty() ? "" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(plan_.bytes[r]));
+    fail<memory_error>("memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan_.total()), " (", roles, "), and ", bytes_text(used),
+                       " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
+  }
+
+  /// One step with rows full of targets. Only on the dry device.
+  [[nodiscard]] rehearsal rehearse_step() {
+    std::vector<host_batch> batches(config_.accumulate);
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      host_batch& batch = batches[m];
+      batch.b = config_.batch;
+      batch.t = config_.context;
+      const std::size_t n = batch.b * batch.t;
+      batch.tokens.assign(n, 0);
+      batch.targets.assign(n, 0);
+      batch.positions.assign(n, 0);
+      batch.starts.assign(n, 0);
+      batch.target_count = batch.token_count = n;
+      batch.first_row = m * batch.b;
+    }
+    model_->on().record() = {};  // what making the model took is not part of a step
+    (void)step(batches, 0.0);
+    rehearsal found;
+    found.record = model_->on().record();
+    found.boundaries = memory_->boundaries.high_water();
+    found.kept = memory_->kept.high_water();
+    found.workspace = memory_->workspace.high_water();
+    found.boundary_entries = memory_->boundaries.reserved();
+    found.kept_entries = memory_->kept.reserved();
+    found.parameters = model_->parameters().count();
+    found.trained = model_->parameters().trained_count();
+    const memory_count counted = model_->on().memory();
+    for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
+    found.bytes[static_cast<std::size_t>(memory_role::stash)] += found.boundaries + found.kept;
+    found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.workspace;
+    return found;
+  }
+
+  /// Copies a micro-batch to the device.
+  [[nodiscard]] device_batch<device> upload(const host_batch& batch) {
+    const std::size_t n = batch.b * batch.t;
+    require<shape_error>(n <= memory_->host_losses.size(), "trainer: a micro-batch must have at most ", memory_->host_losses.size(), " places; given ", batch.b,
+                         " rows of ", batch.t);
+    const auto all = memory_->batch.template as<token>();
+    std::size_t next = 0;
+    const auto put = [&](const std::vector<token>& values) {
+      const auto to = all.subspan(next, n);
+      next += n;
+      copy_to_device(model_->work(), to, values);
+      return vector_view<const token, memory>(device_span<const token, memory>(to), {n});
+    };
+    device_batch<device> on_device{.b = batch.b, .t = batch.t, .first_row = batch.first_row};
+    on_device.tokens_n = put(batch.tokens);
+    on_device.targets_n = put(batch.targets);
+    on_device.positions_n = put(batch.positions);
+    on_device.starts_n = put(batch.starts);
+    return on_device;
+  }
+
+  /// Sum of a micro-batch's losses, in a fixed order.
+  [[nodiscard]] double sum_losses(std::size_t n) {
+    const std::span<accumulate> host(memory_->host_losses.data(), n);
+    copy_to_host(model_->work(), host, memory_->losses.template as<accumulate>().subspan(0, n));
+    model_->work().synchronize();
+    double sum = 0;
+    for (const accumulate loss : host) sum += static_cast<double>(loss);
+    return sum;
+  }
+
+  [[nodiscard]] pass<recipe> new_pass() { return {execution_on(), model_->parameters(), memory_->kept, model_->parallel()}; }
+
+  [[nodiscard]] step_sums forward_backward(std::span<const host_batch> batches) {
+    step_sums sums;
+    std::array<double, 2> counts{};
+    for (const host_batch& batch : batches) {
+      counts[0] += static_cast<double>(batch.target_count);
+      counts[1] += static_cast<double>(batch.token_count);
+      sums.places += batch.b * batch.t;
+    }
+    model_->parallel().data().all_reduce(counts, reduction::sum);
+    sums.targets = static_cast<std::size_t>(counts[0]);
+    sums.tokens = static_cast<std::size_t>(counts[1]);
+    fill_zero(model_->work(), model_->parameters().gradients());
+    std::array<double, 1> loss{};
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      const std::size_t n = batches[m].b * batches[m].t;
+      pass<recipe> p = new_pass();
+      p.batch = upload(batches[m]);
+      p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
+      p.gradient_scale = counts[0] > 0 ? loss_scale() / counts[0] : 0.0;
+      const vector_view<accumulate, memory> losses(memory_->losses.template as<accumulate>().subspan(0, n), {n});
+      model_->forward(p, memory_->boundaries, losses);
+      model_->backward(p, memory_->boundaries, m + 1 == batches.size());
+      loss[0] += sum_losses(n);
+    }
+    model_->parallel().data().all_reduce(loss, reduction::sum);
+    sums.loss = counts[0] > 0 ? loss[0] / counts[0] : 0.0;
+    sums.gradient_norm = std::sqrt(squares_of(model_->parameters().gradients())) / loss_scale();
+    return sums;
+  }
+
+  template <class T>
+  [[nodiscard]] double squares_of(device_span<T, memory> values) {
+    auto on = execution_on();
+    const auto sum = memory_->norm.template as<double>();
+    ops::sum_of_squares(on, values, sum);
+    std::array<double, 1> host{};
+    copy_to_host(model_->work(), std::span<double>(host), sum);
+    model_->work().synchronize();
+    return host[0];
+  }
+
+  /// A step whose loss or gradients are not finite changes nothing.
+  void skip(const step_sums& sums) {
+    const bool overflow = precision::scales_loss && std::isfinite(sums.loss) && !scale_.at_floor();
+    if (overflow) scale_.overflowed();
+    else ++progress_.bad_in_a_row;
+    ++progress_.skipped;
+    last_skip_ = step_skipped{progress_.step + 1, overflow ? concat("gradients overflow at loss scale ", loss_scale()) : culprit(sums), overflow, progress_.bad_in_a_row};
+    tell(*last_skip_);
+    require<non_finite_error>(progress_.bad_in_a_row < config_.max_bad_steps, "training: loss and gradients must be finite; ", progress_.bad_in_a_row,
+                              " steps in a row were not, the last is step ", progress_.step + 1, ": ", last_skip_->reason,
+                              ". The weights are as they were before; the last checkpoint is whole");
+  }
+
+  /// Which tensor is not finite: weights first, because everything follows from them.
+  [[nodiscard]] std::string culprit(const step_sums& sums) {
+    for (const auto& entry : model_->parameters().entries())
+      if (!std::isfinite(squares_of(model_->parameters().value(entry)))) return concat("weight ", entry.spec.name, " is not finite (block ", entry.block, ")");
+    for (const auto& entry : model_->parameters().entries()) {
+      const auto gradient = model_->parameters().gradient(entry);
+      if (!gradient.empty() && !std::isfinite(squares_of(gradient))) return concat("gradient of ", entry.spec.name, " is not finite (block ", entry.block, ")");
+    }
+    return concat("loss is ", sums.loss, " while all weights and gradients are finite");
+  }
+
+  void step(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {
+    progress_.data = rows.state();  // where the step after this one comes from
+    const std::size_t skipped_before = progress_.skipped;
+    step_done done = step(batches, learning_rate);
+    if (progress_.skipped != skipped_before) return;
+    done.steps = steps;
+    done.epoch = static_cast<double>(progress_.step) / static_cast<double>(rows.steps_per_epoch());
+    tell(done);
+  }
+
+  [[nodiscard]] evaluation evaluate(loader& rows) {
+    evaluation found;
+    double sum = 0;
+    std::vector<host_batch> batches;
+    for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
+      rows.fill({0, s}, batches);
+      const host_batch& batch = batches.front();
+      const std::size_t n = batch.b * batch.t;
+      pass<recipe> p = new_pass();
+      p.mode = pass_mode::evaluation;
+      p.batch = upload(batch);
+      model_->forward(p, memory_->boundaries, {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
+      sum += sum_losses(n);
+      found.targets += batch.target_count;
+    }
+    found.loss = found.targets > 0 ? sum / static_cast<double>(found.targets) : 0.0;
+    found.perplexity = std::exp(found.loss);
+    return found;
+  }
+  void evaluate_and_tell(loader& rows) {
+    const auto begin = clock::now();
+    const evaluation found = evaluate(rows);
+    tell(evaluation_done{progress_.step, found.loss, found.perplexity, found.targets, seconds_since(begin)});
+  }
+
+  Model* model_;
+  config config_;
+  rehearsal plan_{};
+  std::optional<step_memory> memory_;
+  std::optional<typename optimizer::template state<device, precision>> optimizer_;
+  dynamic_loss_scale scale_;
+  training_progress progress_{};
+  std::optional<step_skipped> last_skip_;
+  std::vector<observer*> observers_;
+};
+
+}  // namespace xtrain
