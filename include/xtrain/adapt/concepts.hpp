@@ -4,6 +4,7 @@
 #include <concepts>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace xtrain {
 
@@ -20,17 +21,26 @@ concept adapter_says_whether_weights_freeze = requires {
   { A::freezes_weights } -> std::convertible_to<bool>;
 };
 
-/// config::trains(module) says of a module of the base model whether its own parameters are trained.
+/// config::trains(module) says of a module of the base model whether its own parameters are trained. A default config works.
 template <class A>
-concept adapter_config_says_what_is_trained = requires(const typename A::config& config, const std::string& module) {
-  { config.trains(module) } -> std::convertible_to<bool>;
-} && std::default_initializable<typename A::config>;
+concept adapter_config_says_what_is_trained = std::default_initializable<typename A::config> &&
+    requires(typename A::config& config, const std::string& module, const std::vector<std::string>& targets) {
+      { config.trains(module) } -> std::convertible_to<bool>;
+      { config.choose_targets(targets) };
+    };
+
+/// is_own(name) tells the adapter's parameters from the base model's.
+template <class A>
+concept adapter_knows_its_parameters = requires(std::string_view name) {
+  { A::is_own(name) } -> std::convertible_to<bool>;
+};
 
 }  // namespace clause
 
 /// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
 /// backward; adapt/README.md shows a complete one.
 template <class A>
-concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A>;
+concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&
+                  clause::adapter_knows_its_parameters<A>;
 
 }  // namespace xtrain

@@ -189,17 +189,23 @@ class decoder {
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
   explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : decoder(std::move(sizes), on, settings, Family::names()) {
-    parameters_->initialise(*stream_, settings.seed);
+    parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
   }
 
   /// Values that are not defined: for whoever loads them next.
   struct uninitialised_t {};
   decoder(uninitialised_t, config sizes, const context& on, const options& settings) : decoder(std::move(sizes), on, settings, Family::names()) {}
 
+  /// Initial values for the adapter's own parameters; whatever else there is, is loaded.
+  void initialise_adapter() {
+    parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
+  }
+
   [[nodiscard]] const config& sizes() const { return config_; }
   [[nodiscard]] const options& settings() const { return options_; }
   [[nodiscard]] const context& on() const { return context_; }
-  [[nodiscard]] stream& work() { return *stream_; }
+  /// The stream that everything about this model runs on.
+  [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() { return *parallel_; }
@@ -297,7 +303,7 @@ class decoder {
   using positions = typename decoder_block<Recipe, Family>::positions;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
-      : config_(completed(std::move(sizes))), options_(settings), context_(on), stream_(std::make_unique<stream>(context_)),
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
         positions_(std::make_unique<positions>(context_, *stream_, config_.context, config_.head_dim, config_.rope_base)),
@@ -309,6 +315,10 @@ class decoder {
     build_.reset();
   }
 
+  static options with_targets(options settings) {
+    settings.adapter.choose_targets(Family::adapter_targets());
+    return settings;
+  }
   static config completed(config sizes) {
     Family::complete(sizes);
     detail::complete_decoder(sizes, Family::name);

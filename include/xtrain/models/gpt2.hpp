@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <xtrain/models/decoder.hpp>
 
@@ -42,6 +45,61 @@ struct gpt2_family {
             .down = "mlp.c_proj",
             .final_norm = "transformer.ln_f",
             .head = "lm_head"};
+  }
+  static std::vector<std::string> adapter_targets() { return {"c_attn"}; }
+
+  // Files: config.json's keys, and names that differ from file to file.
+
+  template <class Settings>
+  static decoder_config read(const Settings& s) {
+    const std::string activation = s.text_or("gelu_new", {"activation_function"});
+    require<config_error>(activation == "gelu_new" || activation == "gelu_pytorch_tanh", s.who(), ": activation_function must be gelu_new; given '", activation, "'");
+    require<config_error>(s.flag_or(true, {"scale_attn_weights"}) && !s.flag_or(false, {"scale_attn_by_inverse_layer_idx"}), s.who(),
+                          ": attention must be scaled by the head dim alone");
+    const auto bos = s.tokens({"bos_token_id"});
+    return {.vocabulary = s.size({"vocab_size"}),
+            .width = s.size({"n_embd", "hidden_size"}),
+            .layers = s.size({"n_layer", "num_hidden_layers"}),
+            .heads = s.size({"n_head", "num_attention_heads"}),
+            .feed_forward = s.size_or(0, {"n_inner", "intermediate_size"}),
+            .context = s.size({"n_positions", "max_position_embeddings"}),
+            .norm_epsilon = s.number_or(1e-5, {"layer_norm_epsilon"}),
+            .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+            .embedding_dropout = s.number_or(0.1, {"embd_pdrop"}),
+            .attention_dropout = s.number_or(0.1, {"attn_pdrop"}),
+            .residual_dropout = s.number_or(0.1, {"resid_pdrop"}),
+            .initial_deviation = s.number_or(0.02, {"initializer_range"}),
+            .bos = bos.empty() ? -1 : bos.front(),
+            .eos = s.tokens({"eos_token_id"})};
+  }
+  template <class Settings>
+  static void write(const decoder_config& c, Settings& s) {
+    s.set("vocab_size", c.vocabulary);
+    s.set("n_embd", c.width);
+    s.set("n_layer", c.layers);
+    s.set("n_head", c.heads);
+    s.set("n_inner", c.feed_forward);
+    s.set("n_positions", c.context);
+    s.set("n_ctx", c.context);
+    s.set("layer_norm_epsilon", c.norm_epsilon);
+    s.set("activation_function", "gelu_new");
+    s.set("embd_pdrop", c.embedding_dropout);
+    s.set("attn_pdrop", c.attention_dropout);
+    s.set("resid_pdrop", c.residual_dropout);
+    s.set("initializer_range", c.initial_deviation);
+    s.set("tie_word_embeddings", c.tied_head);
+    if (c.bos >= 0) s.set("bos_token_id", c.bos);
+    if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
+  }
+  /// The first release's files have no "transformer." before every name.
+  static std::vector<std::string> other_names(const std::string& name) {
+    constexpr std::string_view prefix = "transformer.";
+    if (name.starts_with(prefix)) return {name.substr(prefix.size())};
+    return {};
+  }
+  /// The causal mask was saved as a tensor once; a tied head may be there a second time.
+  static bool may_be_ignored(std::string_view name, const decoder_config& c) {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || (c.tied_head && name == "lm_head.weight");
   }
 };
 

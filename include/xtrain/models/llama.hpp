@@ -1,6 +1,10 @@
 // LLaMA.                                       [Touvron et al. 2023, "LLaMA: Open and efficient foundation language models"]
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <xtrain/models/decoder.hpp>
 
 namespace xtrain {
@@ -39,6 +43,63 @@ struct llama_family {
             .down = "mlp.down_proj",
             .final_norm = "model.norm",
             .head = "lm_head"};
+  }
+  static std::vector<std::string> adapter_targets() { return {"q_proj", "v_proj"}; }
+
+  // Files: config.json's keys, and names that differ from file to file.
+
+  template <class Settings>
+  static decoder_config read(const Settings& s) {
+    const std::string activation = s.text_or("silu", {"hidden_act"});
+    require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
+    require<config_error>(!s.flag_or(false, {"attention_bias"}) && !s.flag_or(false, {"mlp_bias"}), s.who(), ": this family has no biases; attention_bias or mlp_bias is true");
+    const auto rope = s.inner({"rope_parameters", "rope_scaling"});
+    const std::string scaling = rope.text_or("default", {"rope_type", "type"});
+    require<config_error>(scaling == "default", s.who(), ": rotary positions must not be scaled; rope scaling '", scaling, "' is asked for");
+    const auto bos = s.tokens({"bos_token_id"});
+    const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
+    return {.vocabulary = s.size({"vocab_size"}),
+            .width = s.size({"hidden_size"}),
+            .layers = s.size({"num_hidden_layers"}),
+            .heads = s.size({"num_attention_heads"}),
+            .kv_heads = s.size_or(0, {"num_key_value_heads"}),
+            .head_dim = s.size_or(0, {"head_dim"}),
+            .feed_forward = s.size({"intermediate_size"}),
+            .context = s.size_or(2048, {"max_position_embeddings"}),
+            .norm_epsilon = s.number_or(1e-6, {"rms_norm_eps"}),
+            .rope_base = rope.number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
+            .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
+            .attention_dropout = attention_dropout,
+            .initial_deviation = s.number_or(0.02, {"initializer_range"}),
+            .bos = bos.empty() ? -1 : bos.front(),
+            .eos = s.tokens({"eos_token_id"})};
+  }
+  template <class Settings>
+  static void write(const decoder_config& c, Settings& s) {
+    s.set("vocab_size", c.vocabulary);
+    s.set("hidden_size", c.width);
+    s.set("num_hidden_layers", c.layers);
+    s.set("num_attention_heads", c.heads);
+    s.set("num_key_value_heads", c.kv_heads);
+    s.set("head_dim", c.head_dim);
+    s.set("intermediate_size", c.feed_forward);
+    s.set("max_position_embeddings", c.context);
+    s.set("rms_norm_eps", c.norm_epsilon);
+    s.set("rope_theta", c.rope_base);
+    s.set("hidden_act", "silu");
+    s.set("attention_bias", false);
+    s.set("mlp_bias", false);
+    s.set("attention_dropout", c.attention_dropout);
+    s.set("initializer_range", c.initial_deviation);
+    s.set("tie_word_embeddings", c.tied_head);
+    if (c.bos >= 0) s.set("bos_token_id", c.bos);
+    if (c.eos.size() == 1) s.set("eos_token_id", c.eos.front());
+    else if (!c.eos.empty()) s.set("eos_token_id", c.eos);
+  }
+  static std::vector<std::string> other_names(const std::string&) { return {}; }
+  /// Early files hold the rotary frequencies; a tied head may be there a second time.
+  static bool may_be_ignored(std::string_view name, const decoder_config& c) {
+    return name.ends_with(".rotary_emb.inv_freq") || (c.tied_head && name == "lm_head.weight");
   }
 };
 

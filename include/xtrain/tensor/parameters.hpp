@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +26,26 @@ namespace xtrain {
 
 /// What a parameter is before training.
 struct initial_values {
-  enum class kind : std::uint8_t { constant, normal };
+  enum class kind : std::uint8_t { constant, normal, uniform };
   kind distribution = kind::constant;
-  double value = 0;  // the constant, or the standard deviation around zero
+  double value = 0;  // the constant, the standard deviation around zero, or the largest magnitude
 
   [[nodiscard]] static constexpr initial_values constant(double value) { return {kind::constant, value}; }
   [[nodiscard]] static constexpr initial_values normal(double deviation) { return {kind::normal, deviation}; }
+  [[nodiscard]] static constexpr initial_values uniform(double largest) { return {kind::uniform, largest}; }
+
+  /// Elements 4·quad … 4·quad + 3, a function of the site.
+  [[nodiscard]] std::array<double, 4> quad(const random_site& site, std::uint64_t index) const {
+    std::array<double, 4> values{value, value, value, value};
+    if (distribution == kind::normal) {
+      const auto drawn = normal_quad(site, index);
+      for (std::size_t i = 0; i < 4; ++i) values[i] *= static_cast<double>(drawn[i]);
+    } else if (distribution == kind::uniform) {
+      const auto drawn = random_quad(site, index);
+      for (std::size_t i = 0; i < 4; ++i) values[i] *= 2.0 * static_cast<double>(uniform_open(drawn[i])) - 1.0;
+    }
+    return values;
+  }
 };
 
 /// One named parameter.
@@ -193,12 +208,14 @@ class parameter_store {
 
   [[nodiscard]] const typename Device::context& device() const { return device_; }
 
-  /// Sets every parameter to its initial values: a function of (seed, name, element).
-  template <class Stream>
-  void initialise(Stream& stream, std::uint64_t seed) const {
+  /// Sets padding to zero and every parameter whose name is `chosen` to its initial values: a function of (seed, name,
+  /// element).
+  template <class Stream, class Chosen>
+  void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
     std::vector<parameter_type> host;
     for (const entry& e : entries_) {
+      if (!chosen(e.spec.name)) continue;
       const initial_values& initial = e.spec.initial;
       if (initial.distribution == initial_values::kind::constant && initial.value == 0) continue;
       host.resize(e.size());
@@ -207,12 +224,8 @@ class parameter_store {
       const auto fill = [&](std::size_t part, std::size_t) {
         const std::size_t end = std::min(host.size(), (part + 1) * chunk);
         for (std::size_t i = part * chunk; i < end; i += 4) {
-          std::array<float, 4> values{};
-          if (initial.distribution == initial_values::kind::normal) values = normal_quad(site, i / 4);
-          for (std::size_t j = 0; j < 4 && i + j < end; ++j)
-            host[i + j] = static_cast<parameter_type>(initial.distribution == initial_values::kind::normal
-                                                          ? initial.value * static_cast<double>(values[j])
-                                                          : initial.value);
+          const auto values = initial.quad(site, i / 4);
+          for (std::size_t j = 0; j < 4 && i + j < end; ++j) host[i + j] = static_cast<parameter_type>(values[j]);
         }
       };
       const auto pool = thread_pool::shared();

@@ -57,7 +57,8 @@ struct evaluation {
 
 /// Everything about a run that is not an array: what a checkpoint holds beside weights and optimizer state.
 struct training_progress {
-  std::size_t step = 0;  // optimizer steps done
+  std::size_t step = 0;     // steps done in this run
+  std::size_t updates = 0;  // steps that changed weights, in this run and all before: what the optimizer counts
   loader_state data{};
   dynamic_loss_scale::memory loss_scale{};
   std::size_t skipped = 0;
@@ -126,7 +127,8 @@ class trainer {
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
-    if (progress_.step > 0) rows.restore(progress_.data);
+    if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
+    else rows.restore(progress_.data);
     std::unique_ptr<loader> held_out_rows;
     if (held_out != nullptr) held_out_rows = std::make_unique<loader>(*held_out, evaluation_settings());
     const std::size_t steps = steps_of(rows);
@@ -162,9 +164,10 @@ class trainer {
       const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
       auto on = execution_on();
       optimizer_->step(on, model_->parameters(),
-                       {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.step + 1 - progress_.skipped, .seed = config_.seed});
+                       {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
       model_->work().synchronize();
       if (precision::scales_loss) scale_.fitted();
+      ++progress_.updates;
       progress_.bad_in_a_row = 0;
       last_skip_.reset();
     } else {
@@ -186,12 +189,20 @@ class trainer {
   /// Goes on where another run stopped: fit() then continues from there.
   void restore(const training_progress& saved) {
     progress_ = saved;
+    restored_ = true;
     scale_.restore(saved.loss_scale);
   }
   /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
   void visit_optimizer(Visit&& visit) {
     optimizer_->visit(visit);
+  }
+
+  /// throws non_finite_error when a weight is not finite
+  void require_finite_weights() {
+    for (const auto& entry : model_->parameters().entries())
+      require<non_finite_error>(std::isfinite(squares_of(model_->parameters().value(entry))), "training: weights must be finite to be saved; ", entry.spec.name,
+                                " is not (block ", entry.block, ")");
   }
 
   /// A dataset's rows as this trainer reads them.
@@ -459,6 +470,7 @@ class trainer {
   dynamic_loss_scale scale_;
   training_progress progress_{};
   std::optional<step_skipped> last_skip_;
+  bool restored_ = false;
   std::vector<observer*> observers_;
 };
 

@@ -1,0 +1,10 @@
+# PCRE2::8BIT, from PCRE2's own package where there is one, else from its header and library.
+find_path(PCRE2_INCLUDE_DIR pcre2.h)
+find_library(PCRE2_8BIT_LIBRARY pcre2-8)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(PCRE2 REQUIRED_VARS PCRE2_8BIT_LIBRARY PCRE2_INCLUDE_DIR)
+if(PCRE2_FOUND AND NOT TARGET PCRE2::8BIT)
+  add_library(PCRE2::8BIT UNKNOWN IMPORTED)
+  set_target_properties(PCRE2::8BIT PROPERTIES IMPORTED_LOCATION "${PCRE2_8BIT_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}")
+endif()
+mark_as_advanced(PCRE2_INCLUDE_DIR PCRE2_8BIT_LIBRARY)

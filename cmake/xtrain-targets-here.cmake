@@ -1,0 +1,32 @@
+# The interface targets, built from the header lists. Linking one says which headers a program may include.
+
+function(xtrain_interface_target name export_name)
+  add_library(${name} INTERFACE)
+  add_library(xtrain::${export_name} ALIAS ${name})
+  set_target_properties(${name} PROPERTIES EXPORT_NAME ${export_name})
+  target_compile_features(${name} INTERFACE cxx_std_20)
+  if(ARGN)
+    list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/include/" OUTPUT_VARIABLE files)
+    target_sources(${name} INTERFACE FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${files})
+  endif()
+endfunction()
+
+# The core: xtensor, xsimd, threads.
+xtrain_interface_target(xtrain xtrain ${XTRAIN_CORE_HEADERS})
+target_link_libraries(xtrain INTERFACE xtensor xsimd Threads::Threads)
+
+# Files: safetensors, Hugging Face folders, JSON data sets.
+xtrain_interface_target(xtrain_io io ${XTRAIN_IO_HEADERS})
+target_link_libraries(xtrain_io INTERFACE xtrain nlohmann_json::nlohmann_json)
+
+# Tokenizers with vocabularies.
+xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
+target_link_libraries(xtrain_text INTERFACE xtrain_io SentencePiece::sentencepiece PCRE2::8BIT utf8proc::utf8proc)
+
+# OpenMP's team of threads instead of the library's own.
+xtrain_interface_target(xtrain_openmp openmp ${XTRAIN_OPENMP_HEADERS})
+target_link_libraries(xtrain_openmp INTERFACE xtrain OpenMP::OpenMP_CXX)
+
+# The processor that compiles is the processor that runs. Never part of xtrain::xtrain.
+xtrain_interface_target(xtrain_native native)
+target_compile_options(xtrain_native INTERFACE -march=native)

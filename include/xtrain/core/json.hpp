@@ -1,0 +1,126 @@
+// JSON, by the only header that names nlohmann-json. Component 'io': nothing in the core includes it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+
+namespace xtrain {
+
+/// Members keep the order in which they were written.
+using json = nlohmann::ordered_json;
+
+namespace detail {
+
+/// Line of a byte of a text, counted from 1.
+[[nodiscard]] inline std::size_t line_of(std::string_view text, std::size_t byte) {
+  return 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())), '\n'));
+}
+
+/// How deep objects and arrays may nest: more is an attack, not data.
+inline constexpr int deepest_json = 128;
+
+/// Builds a document, refusing duplicate keys and deep nesting: both mean that the file is not what it seems.
+class strict_json_builder {
+ public:
+  using number_integer_t = json::number_integer_t;
+  using number_unsigned_t = json::number_unsigned_t;
+  using number_float_t = json::number_float_t;
+  using string_t = json::string_t;
+  using binary_t = json::binary_t;
+
+  explicit strict_json_builder(json& result) : result_(&result) {}
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(number_integer_t value) { return add(value); }
+  bool number_unsigned(number_unsigned_t value) { return add(value); }
+  bool number_float(number_float_t value, const string_t&) { return add(value); }
+  bool string(string_t& value) { return add(std::move(value)); }
+  bool binary(binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(json::object()); }
+  bool key(string_t& name) {
+    if (open_.back()->contains(name)) return stop(concat("key '", name, "' occurs twice"));
+    key_ = std::move(name);
+    return true;
+  }
+  bool end_object() { return close(); }
+  bool start_array(std::size_t) { return open(json::array()); }
+  bool end_array() { return close(); }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& problem) {
+    position_ = position;
+    problem_ = problem.what();
+    // the library's own code number and line count would only repeat what the caller says
+    if (const std::size_t colon = problem_.find(": "); colon != std::string::npos) problem_.erase(0, colon + 2);
+    return false;
+  }
+
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+  [[nodiscard]] std::size_t position() const { return position_; }
+
+ private:
+  template <class Value>
+  json* place(Value&& value) {
+    if (open_.empty()) {
+      *result_ = std::forward<Value>(value);
+      return result_;
+    }
+    if (open_.back()->is_object()) return &((*open_.back())[key_] = std::forward<Value>(value));
+    open_.back()->push_back(std::forward<Value>(value));
+    return &open_.back()->back();
+  }
+  template <class Value>
+  bool add(Value&& value) {
+    place(std::forward<Value>(value));
+    return true;
+  }
+  bool open(json empty) {
+    if (open_.size() >= deepest_json) return stop(concat("nested deeper than ", deepest_json));
+    open_.push_back(place(std::move(empty)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  bool stop(std::string why) {
+    problem_ = std::move(why);
+    return false;
+  }
+
+  json* result_;
+  std::vector<json*> open_;
+  std::string key_;
+  std::string problem_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace detail
+
+/// The document that a text holds. `who` names the text in errors, `first_line` is the line its beginning stands on.
+///   throws  Error when the text is not JSON, repeats a key, or nests too deep: with the line
+template <class Error = file_error>
+[[nodiscard]] json parse_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
+  json document;
+  detail::strict_json_builder builder(document);
+  const bool good = json::sax_parse(text.begin(), text.end(), &builder);
+  if (!good)
+    fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
+                builder.problem());
+  return document;
+}
+
+/// The document in a file.
+///   throws  file_error
+[[nodiscard]] inline json read_json(const std::string& path) {
+  const mapped_file file(path);
+  return parse_json(file.text(), path);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,188 @@
+// JSON and JSON-lines: a text field of every record, or instructions with their answers. Component 'io'.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/text_dataset.hpp>
+#include <xtrain/data/tokenizer.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// The end of a JSON value that begins at `at`: brackets are counted, strings are skipped. Whether it is valid is for the
+/// parser to say.
+[[nodiscard]] inline std::size_t value_end(std::string_view text, std::size_t at) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = at; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+      continue;
+    }
+    if (c == '"') in_string = true;
+    else if (c == '{' || c == '[') ++depth;
+    else if (c == '}' || c == ']') {
+      if (depth == 0) return i;
+      if (--depth == 0) return i + 1;
+    } else if (c == ',' && depth == 0) return i;
+  }
+  return text.size();
+}
+
+[[nodiscard]] inline std::size_t skip_space(std::string_view text, std::size_t at) {
+  while (at < text.size() && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r')) ++at;
+  return at;
+}
+
+/// visit(record, line) for every record of a file: the elements of a JSON list, or the lines of a JSON-lines file. One
+/// record is held at a time.
+///   throws  data_error with file and line when a record is not JSON
+template <class Visit>
+void for_each_record(const mapped_file& file, Visit&& visit) {
+  const std::string_view text = file.text();
+  std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  std::size_t line = 1, counted = 0;
+  const auto line_at = [&](std::size_t place) {
+    line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
+    counted = place;
+    return line;
+  };
+  if (at < text.size() && text[at] == '[') {
+    at = skip_space(text, at + 1);
+    bool first = true;
+    while (at < text.size() && text[at] != ']') {
+      if (!first) {
+        require<data_error>(text[at] == ',', file.path(), ": must be a JSON list; line ", line_at(at), ": records must be separated by commas");
+        at = skip_space(text, at + 1);
+      }
+      first = false;
+      const std::size_t end = value_end(text, at);
+      const std::size_t where = line_at(at);
+      visit(parse_json<data_error>(text.substr(at, end - at), file.path(), where), where);
+      at = skip_space(text, end);
+    }
+    require<data_error>(at < text.size(), file.path(), ": must be a JSON list; line ", line_at(text.size()), ": the list does not end. Is the file cut short?");
+    const std::size_t behind = skip_space(text, at + 1);
+    require<data_error>(behind == text.size(), file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
+    return;
+  }
+  for (std::size_t begin = at; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view record = text.substr(begin, end - begin);
+    if (skip_space(record, 0) < record.size()) {
+      const std::size_t where = line_at(begin);
+      visit(parse_json<data_error>(record, file.path(), where), where);
+    }
+    begin = end + 1;
+  }
+}
+
+/// A string in a record.
+///   throws  data_error with file and line when it is missing or no string
+[[nodiscard]] inline std::string text_field(const json& record, const std::string& field, const std::string& path, std::size_t line) {
+  require<data_error>(record.is_object(), path, ": line ", line, ": a record must be an object; it is ", record.type_name());
+  const auto at = record.find(field);
+  require<data_error>(at != record.end(), path, ": line ", line, ": a record must have '", field, "'; it is missing");
+  require<data_error>(at->is_string(), path, ": line ", line, ": '", field, "' must be a string; it is ", at->type_name());
+  return at->get<std::string>();
+}
+
+}  // namespace detail
+
+/// How a JSON file of texts is read.
+struct json_text_options {
+  std::string field = "text";                   ///< of every record
+  row_layout layout = row_layout::stream;
+  overlong when_too_long = overlong::refuse;    ///< where rows hold whole samples
+};
+
+/// The texts of all records, each a document.
+///   throws  file_error, data_error with the line when a record is malformed
+[[nodiscard]] inline dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {}) {
+  const mapped_file file(path);
+  dataset all(path, options.layout);
+  all.when_too_long = options.when_too_long;
+  detail::for_each_record(file, [&](const json& record, std::size_t line) { detail::add_document(all, with, detail::text_field(record, options.field, path, line)); });
+  all.finish();
+  return all;
+}
+
+/// What stands before an answer. {instruction} and {input} are replaced.
+struct prompt_template {
+  std::string with_input{};
+  std::string without_input{};
+
+  [[nodiscard]] std::string text(std::string_view instruction, std::string_view input) const {
+    std::string result;
+    const std::string_view form = input.empty() ? without_input : with_input;
+    for (std::size_t i = 0; i < form.size();) {
+      if (form.substr(i).starts_with("{instruction}")) {
+        result += instruction;
+        i += 13;
+      } else if (form.substr(i).starts_with("{input}")) {
+        result += input;
+        i += 7;
+      } else {
+        result.push_back(form[i++]);
+      }
+    }
+    return result;
+  }
+};
+
+/// The template of Stanford's Alpaca.
+[[nodiscard]] inline prompt_template alpaca_template() {
+  return {.with_input = "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately "
+                        "completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n",
+          .without_input = "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### "
+                           "Instruction:\n{instruction}\n\n### Response:\n"};
+}
+
+/// How instructions are read.
+struct instruct_options {
+  bool train_on_input = false;                  ///< the prompt is learned as well as the answer
+  bool packed = false;                          ///< several samples to a row, kept apart
+  prompt_template prompt = alpaca_template();
+  overlong when_too_long = overlong::refuse;
+};
+
+/// Records of instruction, input (may be missing or empty) and output. The answer's tokens are those that come from the
+/// answer's bytes: found by offsets, whatever the answer says.
+///   throws  file_error, data_error with the line when a record is malformed
+[[nodiscard]] inline dataset instruct_dataset(const std::string& path, const tokenizer& with, const instruct_options& options = {}) {
+  const mapped_file file(path);
+  dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
+  all.when_too_long = options.when_too_long;
+  const special_tokens& special = with.special();
+  std::vector<token> tokens;
+  detail::for_each_record(file, [&](const json& record, std::size_t line) {
+    const std::string instruction = detail::text_field(record, "instruction", path, line);
+    const std::string input = record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
+    const std::string prompt = options.prompt.text(instruction, input);
+    const std::string answer = detail::text_field(record, "output", path, line);
+    tokens.clear();
+    if (special.adds_bos && special.bos >= 0) tokens.push_back(special.bos);
+    std::size_t first_answer = tokens.size();
+    for (const placed_token& t : with.encode_placed(prompt + answer)) {
+      tokens.push_back(t.id);
+      if (t.end <= prompt.size()) first_answer = tokens.size();  // a token with even one byte of the answer is learned
+    }
+    if (special.eos >= 0) tokens.push_back(special.eos);
+    all.add(tokens, [&](std::size_t i) { return options.train_on_input || i >= first_answer; });
+  });
+  all.finish();
+  return all;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,136 @@
+// A folder of weights: one safetensors file, or several with an index.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/io/safetensors.hpp>
+
+namespace xtrain {
+
+/// All tensors of a folder, whichever files they are in.
+class weight_folder {
+ public:
+  /// Reads "<stem>.safetensors", or "<stem>.safetensors.index.json" and the files it names.
+  ///   throws  file_error when there is neither, when a file is missing or damaged, or when index and files disagree
+  explicit weight_folder(const std::string& folder, const std::string& stem = "model") {
+    require<file_error>(is_directory(folder), folder, ": must be a folder; there is none of that name");
+    const std::string single = folder + "/" + stem + ".safetensors";
+    const std::string index = single + ".index.json";
+    if (file_exists(single)) {
+      files_.push_back(std::make_unique<safetensors_file>(single));
+      for (const file_tensor& tensor : files_.front()->tensors()) tensors_.emplace(tensor.name, &tensor);
+      return;
+    }
+    require<file_error>(file_exists(index), folder, ": must hold ", stem, ".safetensors or ", stem, ".safetensors.index.json; it holds neither");
+    read_index(folder, index);
+  }
+
+  /// Null when there is none of that name.
+  [[nodiscard]] const file_tensor* find(std::string_view name) const {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : at->second;
+  }
+  [[nodiscard]] const std::map<std::string, const file_tensor*, std::less<>>& tensors() const { return tensors_; }
+
+ private:
+  void read_index(const std::string& folder, const std::string& path) {
+    const json index = read_json(path);
+    require<file_error>(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path, ": must have an object 'weight_map'");
+    std::map<std::string, const safetensors_file*> opened;
+    for (const auto& [name, value] : index["weight_map"].items()) {
+      require<file_error>(value.is_string(), path, ": 'weight_map' must name a file for '", name, "'; given ", value.dump());
+      const auto file = value.get<std::string>();
+      require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != "..", path, ": files must lie in the folder itself; '", name,
+                          "' is said to be in '", file, "'");
+      if (!opened.contains(file)) {
+        require<file_error>(file_exists(folder + "/" + file), folder, "/", file, ": must be there, because the index names it; it is missing");
+        files_.push_back(std::make_unique<safetensors_file>(folder + "/" + file));
+        opened[file] = files_.back().get();
+      }
+      const file_tensor* tensor = opened[file]->find(name);
+      require<file_error>(tensor != nullptr, path, ": '", name, "' must be in ", file, "; that file does not hold it");
+      tensors_.emplace(name, tensor);
+    }
+  }
+
+  std::vector<std::unique_ptr<safetensors_file>> files_;
+  std::map<std::string, const file_tensor*, std::less<>> tensors_;
+};
+
+/// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
+/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename.
+inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes, const std::string& stem = "model") {
+  namespace fs = std::filesystem;
+  const std::string single = stem + ".safetensors";
+  const std::string index = single + ".index.json";
+  std::vector<std::vector<tensor_to_write>> shards(1);
+  std::size_t total = 0, in_shard = 0;
+  for (tensor_to_write& tensor : tensors) {
+    if (in_shard > 0 && in_shard + tensor.bytes > shard_bytes) {
+      shards.emplace_back();
+      in_shard = 0;
+    }
+    in_shard += tensor.bytes;
+    total += tensor.bytes;
+    shards.back().push_back(std::move(tensor));
+  }
+  // files of an earlier save, to be removed when nothing names them any more
+  std::vector<std::string> old;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(stem + "-") && name.ends_with(".safetensors")) old.push_back(name);
+  }
+  std::vector<std::string> fresh;
+  if (shards.size() == 1) {
+    write_safetensors(folder + "/" + single, std::move(shards.front()));
+    fs::remove(folder + "/" + index, ignored);
+  } else {
+    json map = json::object();
+    const auto number = [](std::size_t value) {
+      const std::string digits = concat(value);
+      return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+    };
+    std::string generation;  // names of an earlier save are still named by its index: choose others
+    const auto name_of_shard = [&](std::size_t s) { return concat(stem, "-", generation, number(s + 1), "-of-", number(shards.size()), ".safetensors"); };
+    for (std::size_t again = 1; std::any_of(old.begin(), old.end(), [&](const std::string& name) {
+           for (std::size_t s = 0; s < shards.size(); ++s)
+             if (name_of_shard(s) == name) return true;
+           return false;
+         });
+         ++again)
+      generation = concat("v", again, "-");
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      fresh.push_back(name_of_shard(s));
+      for (const tensor_to_write& tensor : shards[s]) map[tensor.name] = fresh.back();
+      write_safetensors(folder + "/" + fresh.back(), std::move(shards[s]));
+    }
+    write_file(folder + "/" + index, json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+    fs::remove(folder + "/" + single, ignored);  // until now a reader preferred it
+  }
+  for (const std::string& name : old)
+    if (std::find(fresh.begin(), fresh.end(), name) == fresh.end()) fs::remove(folder + "/" + name, ignored);
+}
+
+/// Makes the folder and those above it.
+///   throws  file_error
+inline void make_folder(const std::string& path) {
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  require<file_error>(!problem && is_directory(path), path, ": must be a folder that can be made; the system says: ", problem.message());
+}
+
+}  // namespace xtrain

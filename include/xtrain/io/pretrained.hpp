@@ -1,0 +1,213 @@
+// Hugging Face folders: a model from one, a model into one. What is here knows names and tensors; which names, and which
+// keys of config.json, each family says itself.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/io/folder.hpp>
+#include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/settings.hpp>
+
+namespace xtrain {
+
+/// Marks the model type that load_pretrained is to make. (Declared with the models, floors above.)
+template <class Model>
+struct pretrained_tag;
+
+/// The settings of a folder's config.json.
+///   throws  file_error, config_error
+[[nodiscard]] inline settings read_config(const std::string& folder) {
+  require<file_error>(is_directory(folder), folder, ": must be a folder with a model; there is none of that name");
+  const std::string path = folder + "/config.json";
+  return {read_json(path), path};
+}
+
+/// The sizes that a folder's config.json gives a family.
+///   throws  config_error when the folder holds another family or contradicts itself
+template <class Family>
+[[nodiscard]] auto read_sizes(const std::string& folder) {
+  const settings config = read_config(folder);
+  const std::string type = config.text_or("", {"model_type"});
+  require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
+  return Family::read(config);
+}
+
+namespace detail {
+
+/// How many numbers travel at once between file and device.
+inline constexpr std::size_t numbers_at_once = std::size_t{1} << 20;
+
+/// The tensor of a parameter under any of its names; null when the file has none.
+template <class Family, class Find>
+[[nodiscard]] const file_tensor* find_tensor(const std::string& name, const Find& find) {
+  if (const file_tensor* found = find(name)) return found;
+  for (const std::string& other : Family::other_names(name))
+    if (const file_tensor* found = find(other)) return found;
+  return nullptr;
+}
+
+/// Copies a tensor into a parameter: checked, converted, transposed where the files hold it so.
+template <class Model, class Entry>
+void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
+  using number = typename Model::compute;
+  std::vector<std::size_t> expected = entry.spec.shape;
+  if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
+  require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
+                        " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
+  const auto to = model.parameters().value(entry);
+  std::vector<number> host;
+  if (entry.spec.transposed_in_files) {
+    std::vector<number> file(entry.size());
+    read_numbers<number>(tensor, 0, file);
+    host.resize(entry.size());
+    const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
+    for (std::size_t i = 0; i < rows; ++i)
+      for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
+    copy_to_device(model.work(), to, host);
+    model.work().synchronize();
+    return;
+  }
+  for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
+    host.resize(std::min(numbers_at_once, entry.size() - first));
+    read_numbers<number>(tensor, first, host);
+    copy_to_device(model.work(), to.subspan(first, host.size()), host);
+    model.work().synchronize();
+  }
+}
+
+/// A parameter on its way into a file.
+template <class Model, class Entry>
+[[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
+  using number = typename Model::compute;
+  tensor_to_write tensor{.name = std::move(name), .number = std::string(file_number_of<number>()), .shape = entry.spec.shape,
+                         .bytes = entry.size() * sizeof(number)};
+  if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
+  tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
+    const auto from = model.parameters().value(entry);
+    std::vector<number> host(entry.spec.transposed_in_files ? entry.size() : std::min(entry.size(), numbers_at_once));
+    for (std::size_t first = 0; first < entry.size(); first += host.size()) {
+      const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
+      copy_to_host(model.work(), piece, from.subspan(first, piece.size()));
+      model.work().synchronize();
+      if (entry.spec.transposed_in_files) {
+        const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
+        std::vector<number> turned(entry.size());
+        for (std::size_t i = 0; i < rows; ++i)
+          for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = piece[i * columns + j];
+        sink(turned.data(), turned.size() * sizeof(number));
+      } else {
+        sink(piece.data(), piece.size_bytes());
+      }
+    }
+  };
+  return tensor;
+}
+
+}  // namespace detail
+
+/// Loads every parameter of the model that is not an adapter's from a folder's weights.
+///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
+template <class Model>
+void load_weights(Model& model, const std::string& folder) {
+  using family = typename Model::family;
+  const weight_folder weights(folder);
+  const auto find = [&](const std::string& name) { return weights.find(name); };
+  std::vector<const file_tensor*> used;
+  for (const auto& entry : model.parameters().entries()) {
+    if (Model::recipe::adapter::is_own(entry.spec.name)) continue;
+    const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
+    require<config_error>(tensor != nullptr, folder, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
+    detail::load_parameter(model, entry, *tensor, folder);
+    used.push_back(tensor);
+  }
+  std::sort(used.begin(), used.end());
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (std::binary_search(used.begin(), used.end(), tensor) || family::may_be_ignored(name, model.sizes())) continue;
+    fail<config_error>(folder, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers, " layers, width ",
+                       model.sizes().width, ")");
+  }
+}
+
+/// A model from a Hugging Face folder: config.json and safetensors. Tensors are converted to the recipe's precision one
+/// after the other; the files are mapped, not read into memory.
+///   throws  file_error, config_error, memory_error
+template <class Model>
+[[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder, const typename Model::context& on = typename Model::context{},
+                                    const typename Model::options& options = {}) {
+  Model model(typename Model::uninitialised_t{}, read_sizes<typename Model::family>(folder), on, options);
+  model.initialise_adapter();
+  load_weights(model, folder);
+  return model;
+}
+
+/// How a folder is written.
+struct save_options {
+  std::size_t shard_bytes = std::size_t{5} << 30;  ///< largest weight file
+  std::string tokenizer_from{};                    ///< folder or file whose tokenizer files are copied along
+};
+
+/// Files that make a tokenizer, as folders hold them.
+inline constexpr std::array<const char*, 9> tokenizer_files{"tokenizer.json",          "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
+                                                            "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
+
+/// Copies a tokenizer's files: all of a folder's, or the one file that is given (under the name folders give it).
+inline void copy_tokenizer(const std::string& from, const std::string& to) {
+  namespace fs = std::filesystem;
+  std::error_code same;
+  if (from.empty() || fs::equivalent(from, to, same)) return;
+  const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
+  if (!is_directory(from)) {
+    const std::string name = fs::path(from).filename().string();
+    return copy(from, name.ends_with(".model") ? "tokenizer.model" : name);
+  }
+  for (const char* name : tokenizer_files)
+    if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
+}
+
+/// The config.json of a model.
+template <class Model>
+[[nodiscard]] std::string config_text(const Model& model) {
+  using family = typename Model::family;
+  settings config;
+  config.set("architectures", json::array({family::architecture}));
+  config.set("model_type", family::name);
+  family::write(model.sizes(), config);
+  using number = typename Model::compute;
+  config.set("torch_dtype", std::is_same_v<number, bf16> ? "bfloat16" : std::is_same_v<number, fp16> ? "float16" : std::is_same_v<number, double> ? "float64" : "float32");
+  return config.object().dump(2) + "\n";
+}
+
+/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. What the folder held before
+/// stays whole until the new weights are.
+///   throws  file_error
+template <class Model>
+  requires(!Model::recipe::adapter::freezes_weights)
+void save_pretrained(const Model& model, const std::string& folder, const save_options& options = {}) {
+  make_folder(folder);
+  std::vector<tensor_to_write> tensors;
+  for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
+  copy_tokenizer(options.tokenizer_from, folder);
+  settings generation;
+  if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
+  if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
+  else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
+  write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  write_file(folder + "/config.json", config_text(model));
+  write_weights(folder, std::move(tensors), options.shard_bytes);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,229 @@
+// safetensors files: mapped when read, every claim of the header checked; written whole or not at all.
+//
+// Layout: u64 length of the header, little-endian; the header, JSON; then the tensors' bytes, without holes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+static_assert(std::endian::native == std::endian::little, "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
+
+/// A number type as files name it.
+struct file_number {
+  std::string_view name;
+  std::size_t bits;
+};
+
+/// Every type the format knows. xtrain computes with F64, F32, F16 and BF16; the others are checked and left alone.
+inline constexpr std::array<file_number, 22> file_numbers{
+    {{"BOOL", 8},   {"U8", 8},      {"I8", 8},      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+     {"I16", 16},   {"U16", 16},    {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},     {"F32", 32},        {"F64", 64},
+     {"I64", 64},   {"U64", 64},    {"C64", 64},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}}};
+
+template <number T>
+[[nodiscard]] constexpr std::string_view file_number_of() {
+  if constexpr (std::is_same_v<T, float>) return "F32";
+  else if constexpr (std::is_same_v<T, double>) return "F64";
+  else if constexpr (std::is_same_v<T, bf16>) return "BF16";
+  else return "F16";
+}
+
+/// A tensor in a file.
+struct file_tensor {
+  std::string name{};
+  std::string number{};              // as the file names it: "F32"
+  std::vector<std::size_t> shape{};
+  std::span<const std::byte> bytes{};
+
+  [[nodiscard]] std::size_t size() const {
+    std::size_t product = 1;
+    for (const std::size_t dim : shape) product *= dim;
+    return product;
+  }
+};
+
+/// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
+///   throws  file_error when the file's number type is not a floating-point type xtrain knows
+template <number T>
+void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
+  const auto convert = [&]<class F>(F) {
+    const std::byte* source = from.bytes.data() + first * sizeof(F);
+    if constexpr (std::is_same_v<F, T>) {
+      std::memcpy(to.data(), source, to.size_bytes());
+    } else {
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        F value;
+        std::memcpy(&value, source + i * sizeof(F), sizeof(F));
+        to[i] = static_cast<T>(static_cast<accumulate_t<F>>(value));
+      }
+    }
+  };
+  if (from.number == "F32") return convert(float{});
+  if (from.number == "BF16") return convert(bf16{});
+  if (from.number == "F16") return convert(fp16{});
+  if (from.number == "F64") return convert(double{});
+  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.number);
+}
+
+/// A safetensors file that has passed every check of the format.
+class safetensors_file {
+ public:
+  static constexpr std::uint64_t longest_header = 100'000'000;
+
+  /// throws file_error when any claim of the header does not hold
+  explicit safetensors_file(const std::string& path) : file_(path) { read_header(); }
+
+  [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// Null when there is none of that name.
+  [[nodiscard]] const file_tensor* find(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &tensors_[at->second];
+  }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+
+ private:
+  template <class... Parts>
+  void check(bool holds, const Parts&... parts) const {
+    require<file_error>(holds, file_.path(), ": not a whole safetensors file: ", parts...);
+  }
+
+  void read_header() {
+    check(file_.size() >= 8, "must begin with the header's length; the file has ", file_.size(), " bytes");
+    std::uint64_t length = 0;
+    std::memcpy(&length, file_.data(), 8);
+    check(length <= longest_header, "the header must have at most ", longest_header, " bytes; it claims ", length);
+    check(length <= file_.size() - 8, "the header must lie inside the file; it claims ", length, " bytes, ", file_.size() - 8, " are left");
+    const std::string_view text = file_.text().substr(8, static_cast<std::size_t>(length));
+    check(!text.empty() && text.front() == '{', "the header must be a JSON object");
+    const json header = parse_json(text, concat(file_.path(), ", header"));
+    const std::span<const std::byte> data(reinterpret_cast<const std::byte*>(file_.data()) + 8 + length, file_.size() - 8 - static_cast<std::size_t>(length));
+    struct place {
+      std::size_t begin, end;
+    };
+    std::vector<place> places;
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__") {
+        check(value.is_object(), "__metadata__ must be an object");
+        for (const auto& [key, entry] : value.items()) {
+          check(entry.is_string(), "__metadata__ must hold strings; '", key, "' is ", entry.type_name());
+          metadata_.emplace(key, entry.get<std::string>());
+        }
+        continue;
+      }
+      const file_tensor tensor = read_entry(name, value, data);
+      places.push_back({static_cast<std::size_t>(tensor.bytes.data() - data.data()), static_cast<std::size_t>(tensor.bytes.data() - data.data()) + tensor.bytes.size()});
+      by_name_.emplace(name, tensors_.size());
+      tensors_.push_back(tensor);
+    }
+    std::sort(places.begin(), places.end(), [](const place& a, const place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    std::size_t next = 0;
+    for (const place& p : places) {
+      check(p.begin == next, "tensors must lie one behind the other; one begins at ", p.begin, " where ", next, " is next");
+      next = p.end;
+    }
+    check(next == data.size(), "tensors must fill the file; they end at ", next, " of ", data.size(), " bytes");
+  }
+
+  [[nodiscard]] file_tensor read_entry(const std::string& name, const json& value, std::span<const std::byte> data) const {
+    check(value.is_object() && value.contains("dtype") && value.contains("shape") && value.contains("data_offsets"), "tensor '", name,
+          "' must have dtype, shape and data_offsets");
+    file_tensor tensor{.name = name};
+    const json& dtype = value["dtype"];
+    check(dtype.is_string(), "tensor '", name, "': dtype must be a string");
+    tensor.number = dtype.get<std::string>();
+    const auto known = std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.number; });
+    check(known != file_numbers.end(), "tensor '", name, "': dtype '", tensor.number, "' is not one of the format's");
+    const json& shape = value["shape"];
+    check(shape.is_array(), "tensor '", name, "': shape must be a list");
+    std::uint64_t bits = known->bits;
+    for (const json& dim : shape) {
+      check(dim.is_number_unsigned(), "tensor '", name, "': shape must hold whole numbers; given ", shape.dump());
+      const auto size = dim.get<std::uint64_t>();
+      check(!__builtin_mul_overflow(bits, size, &bits), "tensor '", name, "': shape is larger than any file; given ", shape.dump());
+      tensor.shape.push_back(static_cast<std::size_t>(size));
+    }
+    const json& offsets = value["data_offsets"];
+    check(offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(), "tensor '", name,
+          "': data_offsets must be two whole numbers");
+    const auto begin = offsets[0].get<std::uint64_t>(), end = offsets[1].get<std::uint64_t>();
+    check(begin <= end && end <= data.size(), "tensor '", name, "': must lie inside the file; it claims bytes ", begin, " to ", end, " of ", data.size(),
+          ". Is the file cut short?");
+    check(bits % 8 == 0 && bits / 8 == end - begin, "tensor '", name, "': ", tensor.number, " of shape ", shape.dump(), " must have ", bits / 8, " bytes; it has ",
+          end - begin);
+    tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    return tensor;
+  }
+
+  mapped_file file_;
+  std::vector<file_tensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// A tensor to be written: its bytes are asked for when it is its turn, in pieces.
+struct tensor_to_write {
+  std::string name{};
+  std::string number{};
+  std::vector<std::size_t> shape{};
+  std::size_t bytes = 0;
+  /// Calls sink(data, size) with the bytes, in order.
+  std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
+};
+
+/// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
+/// them: widest type first, then by name.
+///   throws  file_error; what had the name before is untouched then
+inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors, const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
+  const auto bits_of = [](const std::string& number) {
+    for (const file_number& known : file_numbers)
+      if (known.name == number) return known.bits;
+    return std::size_t{0};
+  };
+  std::sort(tensors.begin(), tensors.end(), [&](const tensor_to_write& a, const tensor_to_write& b) {
+    const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
+    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
+  });
+  json header = json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::size_t next = 0;
+  for (const tensor_to_write& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.number}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
+    next += tensor.bytes;
+  }
+  std::string text = header.dump();
+  while (text.size() % 8 != 0) text.push_back(' ');
+  atomic_file file(path);
+  const std::uint64_t length = text.size();
+  file.write(&length, 8);
+  file.write(text);
+  for (const tensor_to_write& tensor : tensors) {
+    std::size_t written = 0;
+    tensor.produce([&](const void* data, std::size_t size) {
+      written += size;
+      file.write(data, size);
+    });
+    require<file_error>(written == tensor.bytes, path, ": tensor '", tensor.name, "' must have ", tensor.bytes, " bytes; ", written, " were produced");
+  }
+  file.commit();
+}
+
+}  // namespace xtrain

@@ -1,0 +1,109 @@
+// The settings in a config.json, read with their types checked and their other names known.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+/// An object of named settings, to read from or to write to. Where several names are given, the first that is there counts.
+class settings {
+ public:
+  using names = std::initializer_list<const char*>;
+
+  settings() : object_(json::object()) {}
+  /// `who` names the file in errors.
+  ///   throws  config_error unless `object` is an object
+  settings(json object, std::string who) : object_(std::move(object)), who_(std::move(who)) {
+    require<config_error>(object_.is_object(), who_, ": must be a JSON object; it is ", object_.type_name());
+  }
+
+  [[nodiscard]] bool has(names keys) const { return find(keys) != nullptr; }
+
+  /// A positive whole number.
+  [[nodiscard]] std::size_t size(names keys) const {
+    const json* value = find(keys);
+    require<config_error>(value != nullptr, who_, ": '", *keys.begin(), "' must be given; it is missing");
+    return as_size(*value, keys);
+  }
+  [[nodiscard]] std::size_t size_or(std::size_t otherwise, names keys) const {
+    const json* value = find(keys);
+    return value == nullptr ? otherwise : as_size(*value, keys);
+  }
+  [[nodiscard]] double number_or(double otherwise, names keys) const {
+    const json* value = find(keys);
+    if (value == nullptr) return otherwise;
+    require<config_error>(value->is_number(), who_, ": '", *keys.begin(), "' must be a number; given ", value->dump());
+    return value->get<double>();
+  }
+  [[nodiscard]] bool flag_or(bool otherwise, names keys) const {
+    const json* value = find(keys);
+    if (value == nullptr) return otherwise;
+    require<config_error>(value->is_boolean(), who_, ": '", *keys.begin(), "' must be true or false; given ", value->dump());
+    return value->get<bool>();
+  }
+  [[nodiscard]] std::string text_or(const std::string& otherwise, names keys) const {
+    const json* value = find(keys);
+    if (value == nullptr) return otherwise;
+    require<config_error>(value->is_string(), who_, ": '", *keys.begin(), "' must be a string; given ", value->dump());
+    return value->get<std::string>();
+  }
+  /// One token or a list of them; none when missing.
+  [[nodiscard]] std::vector<token> tokens(names keys) const {
+    const json* value = find(keys);
+    std::vector<token> all;
+    if (value == nullptr) return all;
+    const auto add = [&](const json& one) {
+      require<config_error>(one.is_number_integer() && one.get<std::int64_t>() >= 0 && one.get<std::int64_t>() < std::numeric_limits<token>::max(), who_, ": '",
+                            *keys.begin(), "' must be a token or a list of tokens; given ", value->dump());
+      all.push_back(one.get<token>());
+    };
+    if (value->is_array()) {
+      for (const json& one : *value) add(one);
+    } else {
+      add(*value);
+    }
+    return all;
+  }
+  /// An object inside the object; empty when missing.
+  [[nodiscard]] settings inner(names keys) const {
+    const json* value = find(keys);
+    return value == nullptr ? settings() : settings(*value, concat(who_, ", '", *keys.begin(), "'"));
+  }
+
+  template <class Value>
+  void set(const char* key, const Value& value) {
+    object_[key] = value;
+  }
+  void set_null(const char* key) { object_[key] = nullptr; }
+
+  [[nodiscard]] const std::string& who() const { return who_; }
+  [[nodiscard]] const json& object() const { return object_; }
+
+ private:
+  [[nodiscard]] const json* find(names keys) const {
+    for (const char* key : keys)
+      if (const auto at = object_.find(key); at != object_.end() && !at->is_null()) return &*at;
+    return nullptr;
+  }
+  [[nodiscard]] std::size_t as_size(const json& value, names keys) const {
+    require<config_error>(value.is_number_unsigned() && value.get<std::uint64_t>() > 0, who_, ": '", *keys.begin(), "' must be a positive whole number; given ",
+                          value.dump());
+    return value.get<std::size_t>();
+  }
+
+  json object_;
+  std::string who_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,263 @@
+// Checkpoints of a running training: the model as a Hugging Face (or PEFT) folder, optimizer state beside it. A checkpoint
+// appears under its name only when all of it is on disk.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <xtrain/adapt/peft.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/io/folder.hpp>
+#include <xtrain/io/pretrained.hpp>
+#include <xtrain/io/safetensors.hpp>
+#include <xtrain/train/events.hpp>
+#include <xtrain/train/trainer.hpp>
+
+namespace xtrain {
+
+struct checkpoint_options {
+  std::size_t every = 0;           ///< steps between checkpoints; 0: only when the run ends or is stopped
+  std::size_t keep = 0;            ///< newest checkpoints to keep; 0: all
+  std::string tokenizer_from{};    ///< folder or file whose tokenizer files are copied along
+  std::string base_model{};        ///< of an adapter: name or path of its base model
+};
+
+/// The names of whole checkpoints in a folder, "checkpoint-<step>", oldest first.
+[[nodiscard]] inline std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder) {
+  constexpr std::string_view prefix = "checkpoint-";
+  std::vector<std::pair<std::size_t, std::string>> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    std::size_t step = 0;
+    const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(entry.path().string())) found.emplace_back(step, entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// Saves a trainer while it trains, and brings an interrupted run back. Attach it to the trainer.
+template <class Trainer>
+class checkpoint_folder final : public observer {
+ public:
+  using model_type = typename Trainer::model_type;
+
+  /// throws file_error when the folder cannot be made
+  checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
+      : trainer_(&trainer), folder_(std::move(folder)), options_(std::move(options)) {
+    make_folder(folder_);
+    remove_unfinished();
+  }
+
+  using observer::on;
+  void on(const step_done& done) override {
+    if (options_.every > 0 && done.step % options_.every == 0) save();
+  }
+  void on(const run_ended& ended) override {
+    if (ended.stopped && (!saved_ || *saved_ != ended.step)) save();
+  }
+
+  /// Writes "checkpoint-<step>" and removes checkpoints that are no longer to be kept.
+  ///   throws  file_error, non_finite_error when a weight is not finite: checkpoints from before stay as they are
+  std::string save() {
+    trainer_->require_finite_weights();
+    const std::size_t step = trainer_->progress().step;
+    const std::string whole = concat(folder_, "/checkpoint-", step);
+    const std::string part = concat(folder_, "/.checkpoint-", step, ".", ::getpid(), ".part");
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    fs::remove_all(part, ignored);
+    try {
+      write_model(part);
+      write_optimizer(part + "/optimizer.safetensors");
+      write_file(part + "/trainer_state.json", progress_text());
+      detail::sync_directory(part);
+      replace(part, whole);
+    } catch (...) {
+      fs::remove_all(part, ignored);
+      throw;
+    }
+    saved_ = step;
+    remove_old();
+    return whole;
+  }
+
+  /// Goes on from the newest checkpoint, if there is one. Call it before fit().
+  ///   returns whether there was one
+  ///   throws  file_error, config_error when the checkpoint is damaged or is of another run; the others are left alone
+  bool resume() {
+    const auto found = checkpoints_in(folder_);
+    if (found.empty()) return false;
+    resume_from(found.back().second);
+    return true;
+  }
+  /// The same from a certain checkpoint.
+  void resume_from(const std::string& checkpoint) {
+    const training_progress progress = read_progress(checkpoint + "/trainer_state.json");
+    auto& model = trainer_->model();
+    if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
+    else load_weights(model, checkpoint);
+    read_optimizer(checkpoint + "/optimizer.safetensors");
+    trainer_->restore(progress);
+    saved_ = progress.step;
+  }
+
+ private:
+  void write_model(const std::string& to) {
+    if constexpr (model_type::recipe::adapter::freezes_weights)
+      save_pretrained(trainer_->model(), to, save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from});
+    else
+      save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from});
+  }
+
+  /// Calls visit(name in the file, span, shape) for every array of the optimizer, cut by parameter: any later arrangement of
+  /// parameters can read it.
+  template <class Visit>
+  void for_each_array(Visit&& visit) {
+    trainer_->visit_optimizer([&](std::string_view array, auto span) {
+      for (const auto& entry : trainer_->model().parameters().entries())
+        if (entry.spec.trainable) visit(concat(array, ".", entry.spec.name), span.subspan(entry.offset, entry.size()), entry.spec.shape);
+    });
+  }
+
+  void write_optimizer(const std::string& path) {
+    std::vector<tensor_to_write> tensors;
+    auto& stream = trainer_->model().work();
+    for_each_array([&](std::string name, auto span, const std::vector<std::size_t>& shape) {
+      using value = typename decltype(span)::element_type;
+      tensors.push_back({.name = std::move(name), .number = std::string(file_number_of<value>()), .shape = shape, .bytes = span.bytes(),
+                         .produce = [&stream, span](const std::function<void(const void*, std::size_t)>& sink) {
+                           std::vector<value> host(std::min(span.size(), detail::numbers_at_once));
+                           for (std::size_t first = 0; first < span.size(); first += host.size()) {
+                             const std::span<value> piece(host.data(), std::min(host.size(), span.size() - first));
+                             copy_to_host(stream, piece, span.subspan(first, piece.size()));
+                             stream.synchronize();
+                             sink(piece.data(), piece.size_bytes());
+                           }
+                         }});
+    });
+    write_safetensors(path, std::move(tensors));
+  }
+
+  void read_optimizer(const std::string& path) {
+    const safetensors_file file(path);
+    auto& stream = trainer_->model().work();
+    for_each_array([&](const std::string& name, auto span, const std::vector<std::size_t>& shape) {
+      using value = typename decltype(span)::element_type;
+      const file_tensor* tensor = file.find(name);
+      require<config_error>(tensor != nullptr, path, ": must hold '", name, "'; it is missing. Was the run made with another optimizer or precision?");
+      require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ", file_number_of<value>(),
+                            " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number, " of ",
+                            std::span<const std::size_t>(tensor->shape));
+      std::vector<value> host(span.size());
+      read_numbers<value>(*tensor, 0, host);
+      copy_to_device(stream, span, host);
+      stream.synchronize();
+    });
+  }
+
+  [[nodiscard]] std::string progress_text() const {
+    const training_progress& p = trainer_->progress();
+    const auto& c = trainer_->settings();
+    return json{{"step", p.step},
+                {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
+                {"loss_scale", {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
+                {"updates", p.updates},
+                {"skipped", p.skipped},
+                {"seed", p.seed},
+                {"batch", c.batch},
+                {"accumulate", c.accumulate},
+                {"context", c.context},
+                {"precision", model_type::precision::name},
+                {"optimizer", model_type::recipe::optimizer::name}}
+               .dump(2) +
+           "\n";
+  }
+
+  [[nodiscard]] training_progress read_progress(const std::string& path) const {
+    const settings s(read_json(path), path);
+    const auto& c = trainer_->settings();
+    const auto same = [&](const char* key, std::size_t now) {
+      const std::size_t then = s.size({key});
+      require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now, " is given");
+    };
+    same("batch", c.batch);
+    same("accumulate", c.accumulate);
+    same("context", c.context);
+    const auto count = [&](const settings& from, const char* key) {
+      const auto at = from.object().find(key);
+      require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
+      return at->template get<std::size_t>();
+    };
+    training_progress p;
+    p.step = count(s, "step");
+    const settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
+    p.data = {count(data, "epoch"), count(data, "step")};
+    p.loss_scale = {scale.number_or(1.0, {"scale"}), count(scale, "good"), count(scale, "overflows_left")};
+    p.updates = count(s, "updates");
+    p.skipped = count(s, "skipped");
+    p.seed = count(s, "seed");
+    require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed, " is given");
+    for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", model_type::precision::name}, {"optimizer", model_type::recipe::optimizer::name}})
+      require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '", s.text_or("", {key}), "', now it is '", now,
+                            "'");
+    return p;
+  }
+
+  /// The new checkpoint takes its name in one rename. One of the same step from before changes places with it, so that at
+  /// no instant there is none.
+  void replace(const std::string& part, const std::string& whole) {
+    const bool there = file_exists(whole);
+    const int result = there ? ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) : ::rename(part.c_str(), whole.c_str());
+    require<file_error>(result == 0, whole, ": must take its name", there ? " from the checkpoint that is there" : "", "; the system says: ", detail::reason(errno));
+    detail::sync_directory(folder_);
+    std::error_code ignored;
+    if (there) std::filesystem::remove_all(part, ignored);
+  }
+
+  void remove_old() const {
+    if (options_.keep == 0) return;
+    const auto found = checkpoints_in(folder_);
+    std::error_code ignored;
+    for (std::size_t i = 0; i + options_.keep < found.size(); ++i) {
+      // out of sight at once, so that no half-removed checkpoint is ever taken for a whole one
+      const std::string hidden = concat(folder_, "/.removed-", found[i].first, ".", ::getpid(), ".part");
+      std::filesystem::rename(found[i].second, hidden, ignored);
+      std::filesystem::remove_all(hidden, ignored);
+    }
+  }
+  /// What a killed run left behind.
+  void remove_unfinished() const {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(".") && name.ends_with(".part")) std::filesystem::remove_all(entry.path(), ignored);
+    }
+  }
+
+  Trainer* trainer_;
+  std::string folder_;
+  checkpoint_options options_;
+  std::optional<std::size_t> saved_;
+};
+
+}  // namespace xtrain
