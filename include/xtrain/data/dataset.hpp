@@ -95,4 +95,11 @@ class dataset {
   bool extended_ = false;
 };
 
+/// throws data_error unless every token of the data is in a vocabulary of that size
+inline void require_tokens_below(const dataset& data, std::size_t vocabulary) {
+  require<data_error>(data.largest_token() < 0 || static_cast<std::size_t>(data.largest_token()) < vocabulary, data.source(),
+                      ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
+                      " occurs. Does the tokenizer belong to this model?");
+}
+
 }  // namespace xtrain

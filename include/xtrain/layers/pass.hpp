@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <xtrain/core/random.hpp>
+#include <xtrain/layers/batch.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/arena.hpp>
@@ -13,20 +14,6 @@
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
-
-/// Rows of tokens on the device.
-template <class Device>
-struct device_batch {
-  std::size_t b = 0;
-  std::size_t t = 0;
-  vector_view<const token, typename Device::memory> tokens_n{};
-  vector_view<const token, typename Device::memory> targets_n{};    // token to be predicted at each place; negative: none
-  vector_view<const token, typename Device::memory> positions_n{};  // within the sample, counted from 0
-  vector_view<const token, typename Device::memory> starts_n{};     // where in the row each place's sample begins; none: at 0
-  std::size_t first_row = 0;                                        // index of the first row within the step's global batch
-
-  [[nodiscard]] std::size_t n() const { return b * t; }
-};
 
 /// Training keeps what the backward needs and drops at random; evaluation does neither.
 enum class pass_mode : std::uint8_t { training, evaluation };

@@ -358,17 +358,20 @@ class decoder {
   /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
     const std::size_t n = p.batch.n(), c = config_.width;
-    matrix_view<compute, memory> x{boundaries.template push<compute>(n * c), {n, c}};
+    const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
+    auto x = boundary();
+    auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
     around_block(p, 0, [&] { embedding_.forward(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      boundaries.push_reference(x.span());
-      const matrix_view<compute, memory> y{boundaries.template push<compute>(n * c), {n, c}};
+      if (p.trains()) boundaries.push_reference(x.span());
+      const auto y = p.trains() ? boundary() : other;
       const std::size_t before = p.kept.entries();
       around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
+      other = x;
       x = y;
     }
-    boundaries.push_reference(x.span());
+    if (p.trains()) boundaries.push_reference(x.span());
     return x;
   }
   static void forget(pass<Recipe>& p, stash<device>& boundaries) {

@@ -26,12 +26,6 @@ struct defaults {
   using adapter = no_adapter;
 };
 
-/// The same recipe on the dry device: what its plan runs on.
-template <class Recipe>
-struct on_dry_device : Recipe {
-  using device = dry<typename Recipe::device>;
-};
-
 namespace clause {
 
 template <class R>

@@ -18,42 +18,23 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/eval/concepts.hpp>
+#include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/concepts.hpp>
+#include <xtrain/models/pass_memory.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/loss_scale.hpp>
 #include <xtrain/optim/offload.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/recipe.hpp>
 
 namespace xtrain {
-
-/// What a step needs, found by running it on the dry device.
-struct rehearsal {
-  std::array<std::size_t, memory_roles> bytes{};  // by role
-  std::size_t boundaries = 0, kept = 0, workspace = 0;
-  std::size_t boundary_entries = 0, kept_entries = 0;
-  std::size_t parameters = 0, trained = 0;
-  dry_record record{};  // of one step
-
-  [[nodiscard]] std::size_t total() const {
-    std::size_t all = 0;
-    for (const std::size_t role : bytes) all += role;
-    return all;
-  }
-  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
-};
-
-/// What a finished evaluation found.
-struct evaluation {
-  double loss = 0;        ///< mean over all targets, natural logarithm
-  double perplexity = 0;  ///< exp(loss)
-  std::size_t targets = 0;
-};
 
 /// Everything about a run that is not an array: what a checkpoint holds beside weights and optimizer state.
 struct training_progress {
@@ -99,8 +80,8 @@ class trainer {
       require_room();
     }
     model.parameters().allocate_gradients();
-    memory_.emplace(model.on(), plan_, config_.batch * config_.context);
-    auto on = execution_on();
+    memory_.emplace(model, plan_.passes, config_.batch * config_.context);
+    auto on = memory_->passes.execution_on();
     optimizer_.emplace(config_.optimizer, on, model.parameters());
     model.work().synchronize();
     progress_.seed = config_.seed;
@@ -122,8 +103,8 @@ class trainer {
   ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
   void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {}) {
     loader rows(data, loader_settings());
-    require_vocabulary(data);
-    if (held_out != nullptr) require_vocabulary(*held_out);
+    require_tokens_below(data, model_->sizes().vocabulary);
+    if (held_out != nullptr) require_tokens_below(*held_out, model_->sizes().vocabulary);
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
@@ -147,7 +128,7 @@ class trainer {
 
   /// Mean loss and perplexity over all rows of the data, once.
   [[nodiscard]] evaluation evaluate(const dataset& data) {
-    require_vocabulary(data);
+    require_tokens_below(data, model_->sizes().vocabulary);
     loader rows(data, evaluation_settings());
     return evaluate(rows);
   }
@@ -162,7 +143,7 @@ class trainer {
                    .gradient_norm = sums.gradient_norm, .tokens = sums.tokens, .targets = sums.targets, .loss_scale = scale_.scale()};
     if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
       const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
-      auto on = execution_on();
+      auto on = memory_->passes.execution_on();
       optimizer_->step(on, model_->parameters(),
                        {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
       model_->work().synchronize();
@@ -176,7 +157,7 @@ class trainer {
     ++progress_.step;
     progress_.loss_scale = scale_.save();
     done.seconds = seconds_since(begin);
-    done.operations = plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(config_.batch * config_.accumulate * config_.context);
+    done.operations = plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
     done.peak_memory = model_->on().memory().total_peak;
     return done;
   }
@@ -210,12 +191,6 @@ class trainer {
     return {.batch = config_.batch, .accumulate = config_.accumulate, .context = config_.context, .shuffle = config_.shuffle, .seed = config_.seed};
   }
 
-  /// Throws unless every token of the data is in the model's vocabulary.
-  void require_vocabulary(const dataset& data) const {
-    require<data_error>(data.largest_token() < static_cast<token>(model_->sizes().vocabulary), data.source(), ": tokens must be below the model's vocabulary of ",
-                        model_->sizes().vocabulary, "; token ", data.largest_token(), " occurs. Does the tokenizer belong to this model?");
-  }
-
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
   template <class... Arguments>
   void save(const std::string& folder, const Arguments&... arguments) const {
@@ -231,18 +206,14 @@ class trainer {
 
   /// Device memory of a step.
   struct step_memory {
-    stash<device> boundaries, kept;
-    arena<device> workspace;
-    buffer<device> batch, losses, norm;
+    pass_memory<Model> passes;
+    batch_memory<device> batch;
+    buffer<device> losses, norm;
     std::vector<accumulate> host_losses;
 
-    step_memory(const typename device::context& on, const rehearsal& plan, std::size_t places)
-        : boundaries(on, plan.boundaries), kept(on, plan.kept), workspace(on, plan.workspace, memory_role::workspace),
-          batch(on, 4 * places * sizeof(token), memory_role::batch), losses(on, places * sizeof(accumulate), memory_role::batch),
-          norm(on, sizeof(double), memory_role::batch), host_losses(places) {
-      boundaries.reserve(plan.boundary_entries);
-      kept.reserve(plan.kept_entries);
-    }
+    step_memory(Model& model, const pass_sizes& sizes, std::size_t places)
+        : passes(model, sizes), batch(model.on(), places), losses(model.on(), places * sizeof(accumulate), memory_role::batch),
+          norm(model.on(), sizeof(double), memory_role::batch), host_losses(places) {}
   };
 
   /// What forward and backward of a whole step came to.
@@ -276,7 +247,6 @@ class trainer {
     return settings;
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
-  [[nodiscard]] execution<device> execution_on() { return {model_->work(), memory_->workspace, model_->on().properties()}; }
   [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
   template <class Event>
   void tell(const Event& event) {
@@ -315,39 +285,15 @@ class trainer {
     (void)step(batches, 0.0);
     rehearsal found;
     found.record = model_->on().record();
-    found.boundaries = memory_->boundaries.high_water();
-    found.kept = memory_->kept.high_water();
-    found.workspace = memory_->workspace.high_water();
-    found.boundary_entries = memory_->boundaries.reserved();
-    found.kept_entries = memory_->kept.reserved();
+    found.passes = memory_->passes.high_water();
     found.parameters = model_->parameters().count();
     found.trained = model_->parameters().trained_count();
+    found.places = config_.batch * config_.accumulate * config_.context;
     const memory_count counted = model_->on().memory();
     for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
-    found.bytes[static_cast<std::size_t>(memory_role::stash)] += found.boundaries + found.kept;
-    found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.workspace;
+    found.bytes[static_cast<std::size_t>(memory_role::stash)] += found.passes.stash();
+    found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;
     return found;
-  }
-
-  /// Copies a micro-batch to the device.
-  [[nodiscard]] device_batch<device> upload(const host_batch& batch) {
-    const std::size_t n = batch.b * batch.t;
-    require<shape_error>(n <= memory_->host_losses.size(), "trainer: a micro-batch must have at most ", memory_->host_losses.size(), " places; given ", batch.b,
-                         " rows of ", batch.t);
-    const auto all = memory_->batch.template as<token>();
-    std::size_t next = 0;
-    const auto put = [&](const std::vector<token>& values) {
-      const auto to = all.subspan(next, n);
-      next += n;
-      copy_to_device(model_->work(), to, values);
-      return vector_view<const token, memory>(device_span<const token, memory>(to), {n});
-    };
-    device_batch<device> on_device{.b = batch.b, .t = batch.t, .first_row = batch.first_row};
-    on_device.tokens_n = put(batch.tokens);
-    on_device.targets_n = put(batch.targets);
-    on_device.positions_n = put(batch.positions);
-    on_device.starts_n = put(batch.starts);
-    return on_device;
   }
 
   /// Sum of a micro-batch's losses, in a fixed order.
@@ -359,8 +305,6 @@ class trainer {
     for (const accumulate loss : host) sum += static_cast<double>(loss);
     return sum;
   }
-
-  [[nodiscard]] pass<recipe> new_pass() { return {execution_on(), model_->parameters(), memory_->kept, model_->parallel()}; }
 
   [[nodiscard]] step_sums forward_backward(std::span<const host_batch> batches) {
     step_sums sums;
@@ -377,13 +321,13 @@ class trainer {
     std::array<double, 1> loss{};
     for (std::size_t m = 0; m < batches.size(); ++m) {
       const std::size_t n = batches[m].b * batches[m].t;
-      pass<recipe> p = new_pass();
-      p.batch = upload(batches[m]);
+      pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
+      p.batch = memory_->batch.upload(model_->work(), batches[m]);
       p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
       p.gradient_scale = counts[0] > 0 ? loss_scale() / counts[0] : 0.0;
       const vector_view<accumulate, memory> losses(memory_->losses.template as<accumulate>().subspan(0, n), {n});
-      model_->forward(p, memory_->boundaries, losses);
-      model_->backward(p, memory_->boundaries, m + 1 == batches.size());
+      model_->forward(p, memory_->passes.boundaries(), losses);
+      model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
       loss[0] += sum_losses(n);
     }
     model_->parallel().data().all_reduce(loss, reduction::sum);
@@ -394,7 +338,7 @@ class trainer {
 
   template <class T>
   [[nodiscard]] double squares_of(device_span<T, memory> values) {
-    auto on = execution_on();
+    auto on = memory_->passes.execution_on();
     const auto sum = memory_->norm.template as<double>();
     ops::sum_of_squares(on, values, sum);
     std::array<double, 1> host{};
@@ -437,26 +381,16 @@ class trainer {
     tell(done);
   }
 
-  [[nodiscard]] evaluation evaluate(loader& rows) {
-    evaluation found;
-    double sum = 0;
-    std::vector<host_batch> batches;
-    for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
-      rows.fill({0, s}, batches);
-      const host_batch& batch = batches.front();
+  [[nodiscard]] evaluation evaluate(const loader& rows) {
+    return evaluate_rows(rows, [&](const host_batch& batch) {
       const std::size_t n = batch.b * batch.t;
-      pass<recipe> p = new_pass();
-      p.mode = pass_mode::evaluation;
-      p.batch = upload(batch);
-      model_->forward(p, memory_->boundaries, {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
-      sum += sum_losses(n);
-      found.targets += batch.target_count;
-    }
-    found.loss = found.targets > 0 ? sum / static_cast<double>(found.targets) : 0.0;
-    found.perplexity = std::exp(found.loss);
-    return found;
+      pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+      p.batch = memory_->batch.upload(model_->work(), batch);
+      model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
+      return sum_losses(n);
+    });
   }
-  void evaluate_and_tell(loader& rows) {
+  void evaluate_and_tell(const loader& rows) {
     const auto begin = clock::now();
     const evaluation found = evaluate(rows);
     tell(evaluation_done{progress_.step, found.loss, found.perplexity, found.targets, seconds_since(begin)});

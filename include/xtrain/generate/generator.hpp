@@ -1,0 +1,258 @@
+// Text from a model: prompts are read in pieces, then one token per row and step, keys and values kept.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/generate/sampling.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/tensor/tensor.hpp>
+
+namespace xtrain {
+
+struct generate_config {
+  std::size_t max_new_tokens = 128;
+  sampling_config sampling = {};
+  std::vector<token> stop = {};  ///< any of these ends a row; it is not part of the result
+  /// Called with (row, token) for every new token; false ends the row.
+  std::function<bool(std::size_t, token)> on_token = {};
+};
+
+/// What a generation took.
+struct generate_statistics {
+  std::size_t prompt_tokens = 0;
+  std::size_t new_tokens = 0;
+  double prompt_seconds = 0;
+  double decode_seconds = 0;
+  double decode_bytes = 0;  ///< weights and cache that had to be read for the new tokens
+
+  [[nodiscard]] double tokens_per_second() const { return decode_seconds > 0 ? static_cast<double>(new_tokens) / decode_seconds : 0; }
+  [[nodiscard]] double bandwidth() const { return decode_seconds > 0 ? decode_bytes / decode_seconds : 0; }
+};
+
+namespace detail {
+
+/// Device memory for `rows` texts of up to `capacity` tokens, of any model, the dry one included.
+template <class Model>
+class decoding_memory {
+ public:
+  using device = typename Model::device;
+  using memory = typename Model::memory;
+  using compute = typename Model::compute;
+  using accumulate = typename Model::accumulate;
+
+  decoding_memory(const Model& model, std::size_t rows, std::size_t capacity, std::size_t piece)
+      : capacity_(capacity), batch_(model.on(), rows * piece), keys_(model.on(), model.cache_shape(rows, capacity), memory_role::cache),
+        values_(model.on(), model.cache_shape(rows, capacity), memory_role::cache), lengths_(model.on(), {rows}, memory_role::cache),
+        chosen_(model.on(), {rows}, memory_role::batch), logits_(model.on(), {rows, model.sizes().vocabulary}, memory_role::batch),
+        host_logits_(rows * model.sizes().vocabulary) {}
+
+  /// b rows of t new tokens behind the lengths that the cache holds; logits row r is that of place chosen[r].
+  struct rows_to_run {
+    std::size_t b = 0, t = 0;
+    std::vector<token> tokens{}, targets{}, positions{}, starts{};
+    std::size_t first_row = 0;
+    std::vector<token> lengths{};
+    std::vector<token> chosen{};
+  };
+  std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const rows_to_run& rows) {
+    auto& stream = model.work();
+    copy_to_device(stream, lengths_.span(), rows.lengths);
+    copy_to_device(stream, chosen_.span(), rows.chosen);
+    auto p = passes.new_pass(pass_mode::evaluation);
+    p.batch = batch_.upload(stream, rows);
+    const cache_view<device, compute> cache{.capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view()};
+    p.cache = &cache;
+    model.logits(p, passes.boundaries(), chosen_.view(), logits_.view());
+    copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());
+    stream.synchronize();
+    return host_logits_;
+  }
+
+ private:
+  std::size_t capacity_;
+  batch_memory<device> batch_;
+  tensor<compute, 2, device> keys_, values_;
+  tensor<token, 1, device> lengths_, chosen_;
+  tensor<accumulate, 2, device> logits_;
+  std::vector<accumulate> host_logits_;
+};
+
+}  // namespace detail
+
+/// Generates for up to `rows` prompts at once. Memory is taken once, when the generator is made.
+template <class Model>
+class generator {
+ public:
+  using decoding = detail::decoding_memory<Model>;
+
+  /// `longest` tokens of prompt and result together; 0: the model's context.
+  ///   throws  config_error, memory_error
+  explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
+      : model_(&model), rows_(rows), longest_(longest == 0 ? model.sizes().context : longest), piece_(std::min(longest_, tokens_at_once)),
+        passes_(model, measure(model, rows_, longest_ + piece_, piece_)), decoding_(model, rows_, longest_ + piece_, piece_) {
+    require<config_error>(rows > 0, "generator: rows must be positive");
+    require<config_error>(longest_ <= model.sizes().context, "generator: texts must not be longer than the model's context of ", model.sizes().context,
+                          " tokens; given ", longest_);
+  }
+
+  /// The new tokens of every row, stop tokens not included.
+  ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
+  [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts, const generate_config& settings = {}) {
+    check(prompts);
+    statistics_ = {};
+    state s(prompts, model_->sizes().vocabulary, settings);
+    read_prompts(s);
+    while (s.running() > 0) decode_one(s);
+    std::vector<std::vector<token>> fresh;
+    for (std::size_t r = 0; r < prompts.size(); ++r) fresh.emplace_back(s.texts[r].begin() + static_cast<std::ptrdiff_t>(prompts[r].size()), s.texts[r].end());
+    return fresh;
+  }
+  [[nodiscard]] std::vector<token> generate(const std::vector<token>& prompt, const generate_config& settings = {}) {
+    return generate(std::span<const std::vector<token>>(&prompt, 1), settings).front();
+  }
+
+  /// Of the last call.
+  [[nodiscard]] const generate_statistics& statistics() const { return statistics_; }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::size_t tokens_at_once = 256;  // of each prompt
+
+  struct state {
+    state(std::span<const std::vector<token>> prompts, std::size_t vocabulary_size, const generate_config& how)
+        : settings(how), choose(how.sampling), texts(prompts.begin(), prompts.end()), done(prompts.size(), how.max_new_tokens == 0), fresh(prompts.size(), 0),
+          vocabulary(vocabulary_size) {}
+    const generate_config& settings;
+    sampler choose;
+    std::vector<std::vector<token>> texts;
+    std::vector<bool> done;
+    std::vector<std::size_t> fresh;  // new tokens of each row
+    std::size_t vocabulary;
+
+    [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
+  };
+
+  template <class M>
+  static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
+    return measure_pass(model, [&](auto& like, auto& passes) {
+      using like_type = std::remove_cvref_t<decltype(like)>;
+      detail::decoding_memory<like_type> memory(like, rows, capacity, piece);
+      for (const std::size_t t : {piece, std::size_t{1}}) {
+        typename detail::decoding_memory<like_type>::rows_to_run full{.b = rows, .t = t};
+        full.tokens.assign(rows * t, 0);
+        full.positions.assign(rows * t, 0);
+        full.lengths.assign(rows, 0);
+        full.chosen.assign(rows, 0);
+        (void)memory.run(like, passes, full);
+      }
+    });
+  }
+
+  void check(std::span<const std::vector<token>> prompts) const {
+    require<data_error>(!prompts.empty() && prompts.size() <= rows_, "generate: there must be 1 to ", rows_, " prompts; given ", prompts.size());
+    for (std::size_t r = 0; r < prompts.size(); ++r) {
+      require<data_error>(!prompts[r].empty(), "generate: a prompt must have at least one token; prompt ", r + 1, " has none");
+      require<data_error>(prompts[r].size() <= longest_, "generate: a prompt must fit ", longest_, " tokens; prompt ", r + 1, " has ", prompts[r].size());
+      for (const token t : prompts[r])
+        require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->sizes().vocabulary, "generate: tokens must be in the model's vocabulary of ",
+                            model_->sizes().vocabulary, "; prompt ", r + 1, " has ", t, ". Does the tokenizer belong to this model?");
+    }
+  }
+
+  /// All prompts, `piece_` places at a time; rows that are shorter are padded behind their end, where nothing looks.
+  void read_prompts(state& s) {
+    const auto begin = clock::now();
+    std::size_t longest = 0;
+    for (const auto& text : s.texts) longest = std::max(longest, text.size());
+    for (std::size_t first = 0; first < longest; first += piece_) {
+      const std::size_t t = std::min(piece_, longest - first);
+      make_rows(t);
+      for (std::size_t r = 0; r < s.texts.size(); ++r) {
+        const std::size_t size = s.texts[r].size();
+        put_row(r, t, std::min(first, size), s.texts[r]);
+        if (size > first && size <= first + t) to_run_.chosen[r] = static_cast<token>(r * t + size - first - 1);
+      }
+      const auto logits = decoding_.run(*model_, passes_, to_run_);
+      for (std::size_t r = 0; r < s.texts.size(); ++r) {
+        const std::size_t size = s.texts[r].size();
+        if (s.fresh[r] == 0 && !s.done[r] && size > first && size <= first + t) take(s, r, logits);
+      }
+    }
+    for (const auto& text : s.texts) statistics_.prompt_tokens += text.size();
+    for (const std::size_t fresh : s.fresh) statistics_.prompt_tokens -= fresh;
+    statistics_.prompt_seconds = std::chrono::duration<double>(clock::now() - begin).count();
+  }
+
+  /// One more token for every row that is not done.
+  void decode_one(state& s) {
+    const auto begin = clock::now();
+    make_rows(1);
+    std::size_t cached = 0;
+    for (std::size_t r = 0; r < s.texts.size(); ++r) {
+      put_row(r, 1, s.texts[r].size() - 1, s.texts[r]);
+      to_run_.chosen[r] = static_cast<token>(r);
+      cached += s.texts[r].size();
+    }
+    const auto logits = decoding_.run(*model_, passes_, to_run_);
+    for (std::size_t r = 0; r < s.texts.size(); ++r)
+      if (!s.done[r]) {
+        take(s, r, logits);
+        ++statistics_.new_tokens;
+      }
+    statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->sizes().layers * model_->sizes().kv_heads * model_->sizes().head_dim * sizeof(typename Model::compute));
+    statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
+  }
+
+  void make_rows(std::size_t t) {
+    to_run_.b = rows_;
+    to_run_.t = t;
+    to_run_.tokens.assign(rows_ * t, 0);
+    to_run_.positions.assign(rows_ * t, 0);
+    to_run_.lengths.assign(rows_, 0);
+    to_run_.chosen.assign(rows_, 0);
+  }
+  void put_row(std::size_t r, std::size_t t, std::size_t length, const std::vector<token>& text) {
+    to_run_.lengths[r] = static_cast<token>(length);
+    for (std::size_t i = 0; i < t; ++i) {
+      to_run_.positions[r * t + i] = static_cast<token>(length + i);
+      if (length + i < text.size()) to_run_.tokens[r * t + i] = text[length + i];
+    }
+  }
+
+  /// Chooses the row's next token and decides whether it is the last.
+  void take(state& s, std::size_t r, std::span<const typename Model::accumulate> logits) {
+    const token next = s.choose.choose(logits.subspan(r * s.vocabulary, s.vocabulary), std::span<const token>(s.texts[r]), r, s.fresh[r]);
+    if (std::find(s.settings.stop.begin(), s.settings.stop.end(), next) != s.settings.stop.end()) {
+      s.done[r] = true;
+      return;
+    }
+    s.texts[r].push_back(next);
+    ++s.fresh[r];
+    const bool goes_on = !s.settings.on_token || s.settings.on_token(r, next);
+    s.done[r] = !goes_on || s.fresh[r] >= s.settings.max_new_tokens || s.texts[r].size() >= longest_;
+  }
+
+  /// Weights that every step reads: all but the embedding's rows, unless the head is the embedding.
+  [[nodiscard]] double bytes_per_step() const {
+    const auto& c = model_->sizes();
+    const std::size_t table = c.tied_head ? 0 : c.vocabulary * c.width;
+    return static_cast<double>((model_->parameters().count() - table) * sizeof(typename Model::compute));
+  }
+
+  Model* model_;
+  std::size_t rows_, longest_, piece_;
+  pass_memory<Model> passes_;
+  decoding decoding_;
+  typename decoding::rows_to_run to_run_;
+  generate_statistics statistics_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,99 @@
+// From the logits of a place to a token.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+
+namespace xtrain {
+
+struct sampling_config {
+  double temperature = 0.0;         ///< 0: always the likeliest token
+  std::size_t top_k = 0;            ///< only the k likeliest tokens; 0: all
+  double top_p = 1.0;               ///< only the likeliest tokens that together have this probability   [Holtzman et al. 2020]
+  double repetition_penalty = 1.0;  ///< logits of tokens seen before are divided by this (multiplied when negative)  [Keskar et al. 2019]
+  std::uint64_t seed = 42;
+};
+
+/// Chooses tokens; the choice is a function of (seed, row, place).
+class sampler {
+ public:
+  /// throws config_error when a number is out of range
+  explicit sampler(const sampling_config& settings) : settings_(settings) {
+    require<config_error>(std::isfinite(settings.temperature) && settings.temperature >= 0.0, "temperature: must not be negative; given ", settings.temperature);
+    require<config_error>(settings.top_p > 0.0 && settings.top_p <= 1.0, "top_p: must be in (0, 1]; given ", settings.top_p);
+    require<config_error>(settings.repetition_penalty > 0.0, "repetition_penalty: must be positive; given ", settings.repetition_penalty);
+  }
+
+  /// `seen` holds the row's tokens so far, prompt included. Equal logits: the lower token.
+  ///   throws  non_finite_error when a logit is NaN
+  template <class Logit>
+  [[nodiscard]] token choose(std::span<const Logit> logits, std::span<const token> seen, std::size_t row, std::size_t place) {
+    scores_.assign(logits.begin(), logits.end());
+    for (const double score : scores_) require<non_finite_error>(!std::isnan(score), "sampling: logits must be numbers; one is NaN");
+    if (settings_.repetition_penalty != 1.0) penalise(seen);
+    if (settings_.temperature == 0.0) return static_cast<token>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
+    const std::size_t kept = likeliest_first();
+    // softmax over what is kept, at the temperature
+    const double largest = scores_[order_[0]];
+    double total = 0;
+    for (std::size_t i = 0; i < kept; ++i) total += weights_[i] = std::exp((scores_[order_[i]] - largest) / settings_.temperature);
+    std::size_t in_nucleus = kept;
+    if (settings_.top_p < 1.0) {
+      double share = 0;
+      for (std::size_t i = 0; i < kept; ++i) {
+        share += weights_[i] / total;
+        if (share < settings_.top_p) continue;
+        in_nucleus = i + 1;
+        break;
+      }
+      total = std::accumulate(weights_.begin(), weights_.begin() + static_cast<std::ptrdiff_t>(in_nucleus), 0.0);
+    }
+    const random_site site{.seed = settings_.seed, .step = static_cast<std::uint32_t>(place), .site = static_cast<std::uint32_t>(row), .first = 0};
+    double left = total * static_cast<double>(uniform_open(random_word(site, 0)));
+    for (std::size_t i = 0; i + 1 < in_nucleus; ++i) {
+      left -= weights_[i];
+      if (left <= 0.0) return static_cast<token>(order_[i]);
+    }
+    return static_cast<token>(order_[in_nucleus - 1]);
+  }
+
+ private:
+  void penalise(std::span<const token> seen) {
+    seen_.assign(seen.begin(), seen.end());
+    std::sort(seen_.begin(), seen_.end());
+    seen_.erase(std::unique(seen_.begin(), seen_.end()), seen_.end());
+    for (const token t : seen_) {
+      if (t < 0 || static_cast<std::size_t>(t) >= scores_.size()) continue;
+      double& score = scores_[static_cast<std::size_t>(t)];
+      score = score > 0 ? score / settings_.repetition_penalty : score * settings_.repetition_penalty;
+    }
+  }
+
+  /// Puts the tokens that may be chosen in order; returns how many.
+  std::size_t likeliest_first() {
+    order_.resize(scores_.size());
+    weights_.resize(scores_.size());
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    const auto likelier = [&](std::size_t a, std::size_t b) { return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b; };
+    const std::size_t kept = settings_.top_k == 0 ? order_.size() : std::min(settings_.top_k, order_.size());
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end(), likelier);
+    return kept;
+  }
+
+  sampling_config settings_;
+  std::vector<double> scores_;
+  std::vector<double> weights_;
+  std::vector<std::size_t> order_;
+  std::vector<token> seen_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,70 @@
+// Rows of tokens, on the device.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// b rows of t places. What each place holds, what is to be predicted there, and what it may see.
+template <class Device>
+struct device_batch {
+  using memory = typename Device::memory;
+
+  std::size_t b = 0;
+  std::size_t t = 0;
+  vector_view<const token, memory> tokens_n{};
+  vector_view<const token, memory> targets_n{};    // token to be predicted at each place; negative: none
+  vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
+  vector_view<const token, memory> starts_n{};     // where in the row each place's sample begins; none: at 0
+  std::size_t first_row = 0;                       // index of the first row within the step's global batch
+
+  [[nodiscard]] std::size_t n() const { return b * t; }
+};
+
+/// Memory for one batch of up to `places` tokens.
+template <class Device>
+class batch_memory {
+ public:
+  using memory = typename Device::memory;
+
+  batch_memory(const typename Device::context& on, std::size_t places) : places_(places), buffer_(on, 4 * places * sizeof(token), memory_role::batch) {}
+
+  [[nodiscard]] std::size_t places() const { return places_; }
+
+  /// Copies host rows to the device. The host memory must stay until the stream is synchronised. Arrays that are empty are
+  /// not there.
+  ///   throws  shape_error when the batch is larger than the memory
+  template <class HostBatch>
+  [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
+    const std::size_t n = host.b * host.t;
+    require<shape_error>(n <= places_, "batch: must have at most ", places_, " places; given ", host.b, " rows of ", host.t);
+    const auto all = buffer_.template as<token>();
+    std::size_t next = 0;
+    const auto put = [&](std::span<const token> values) -> vector_view<const token, memory> {
+      if (values.empty()) return {};
+      require<shape_error>(values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
+      const auto to = all.subspan(next, n);
+      next += n;
+      copy_to_device(stream, to, values);
+      return {device_span<const token, memory>(to), {n}};
+    };
+    device_batch<Device> on_device{.b = host.b, .t = host.t, .first_row = host.first_row};
+    on_device.tokens_n = put(host.tokens);
+    on_device.targets_n = put(host.targets);
+    on_device.positions_n = put(host.positions);
+    on_device.starts_n = put(host.starts);
+    return on_device;
+  }
+
+ private:
+  std::size_t places_;
+  buffer<Device> buffer_;
+};
+
+}  // namespace xtrain
