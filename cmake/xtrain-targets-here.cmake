@@ -21,7 +21,7 @@ target_link_libraries(xtrain_io INTERFACE xtrain nlohmann_json::nlohmann_json)
 
 # Tokenizers with vocabularies.
 xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
-target_link_libraries(xtrain_text INTERFACE xtrain_io SentencePiece::sentencepiece PCRE2::8BIT utf8proc::utf8proc)
+target_link_libraries(xtrain_text INTERFACE xtrain_io SentencePiece::sentencepiece PCRE2::8BIT)
 
 # OpenMP's team of threads instead of the library's own.
 xtrain_interface_target(xtrain_openmp openmp ${XTRAIN_OPENMP_HEADERS})

@@ -1,11 +1,22 @@
 // All of xtrain that needs nothing but xtensor, xsimd and a C++20 compiler. What needs more libraries has headers of its
-// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2, utf8proc), <xtrain/openmp.hpp>.
+// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2), <xtrain/openmp.hpp>.
 #pragma once
 
+#include <xtrain/adapt/lora.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/text_dataset.hpp>
+#include <xtrain/device/cpu/peak.hpp>
+#include <xtrain/device/with_host_fallback.hpp>
+#include <xtrain/eval/perplexity.hpp>
+#include <xtrain/generate/generator.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/optim/sgd.hpp>
+#include <xtrain/plan/plan.hpp>
+#include <xtrain/train/interrupt.hpp>
+#include <xtrain/train/json_lines.hpp>
+#include <xtrain/train/memory_statistics.hpp>
+#include <xtrain/train/progress_bar.hpp>
 #include <xtrain/train/recipe.hpp>
+#include <xtrain/train/tensorboard.hpp>
 #include <xtrain/train/trainer.hpp>

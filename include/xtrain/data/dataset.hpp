@@ -17,10 +17,9 @@ namespace xtrain {
 
 /// How samples become rows of a batch.
 enum class row_layout : std::uint8_t {
-  stream,   ///< all samples one after the other, cut into rows of the context's length: pre-training
-  separate  ///< one sample to a row, padded to the longest of the step
-  ,
-  packed  ///< several samples to a row; each attends to itself only and counts its positions from 0
+  stream,    ///< all samples one after the other, cut into rows of the context's length: pre-training
+  separate,  ///< one sample to a row, padded to the longest of the step
+  packed     ///< several samples to a row; each attends to itself only and counts its positions from 0
 };
 
 /// What becomes of a sample that is longer than a row can be.
@@ -76,6 +75,12 @@ class dataset {
   /// Token i of everything, and whether it is a target.
   [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~learned_bit; }
   [[nodiscard]] bool learned(std::size_t i) const { return (tokens_[i] & learned_bit) != 0; }
+  /// Tokens of the longest sample.
+  [[nodiscard]] std::size_t longest() const {
+    std::size_t most = 0;
+    for (std::size_t s = 0; s < size(); ++s) most = std::max(most, length(s));
+    return most;
+  }
   [[nodiscard]] token largest_token() const { return largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] row_layout layout() const { return layout_; }

@@ -109,13 +109,18 @@ struct json_text_options {
 
 /// The texts of all records, each a document.
 ///   throws  file_error, data_error with the line when a record is malformed
-[[nodiscard]] inline dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {}) {
-  const mapped_file file(path);
-  dataset all(path, options.layout);
+[[nodiscard]] inline dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const json_text_options& options = {}) {
+  require<data_error>(!paths.empty(), "json_text_dataset: at least one path must be given");
+  dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), options.layout);
   all.when_too_long = options.when_too_long;
-  detail::for_each_record(file, [&](const json& record, std::size_t line) { detail::add_document(all, with, detail::text_field(record, options.field, path, line)); });
+  for (const std::string& path : paths)
+    detail::for_each_record(mapped_file(path),
+                            [&](const json& record, std::size_t line) { detail::add_document(all, with, detail::text_field(record, options.field, path, line)); });
   all.finish();
   return all;
+}
+[[nodiscard]] inline dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {}) {
+  return json_text_dataset(std::vector<std::string>{path}, with, options);
 }
 
 /// What stands before an answer. {instruction} and {input} are replaced.

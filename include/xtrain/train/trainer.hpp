@@ -140,7 +140,7 @@ class trainer {
     const auto begin = clock::now();
     const step_sums sums = forward_backward(batches);
     step_done done{.step = progress_.step + 1, .steps = config_.steps, .loss = sums.loss, .learning_rate = learning_rate,
-                   .gradient_norm = sums.gradient_norm, .tokens = sums.tokens, .targets = sums.targets, .loss_scale = scale_.scale()};
+                   .gradient_norm = sums.gradient_norm, .tokens = sums.tokens, .targets = sums.targets, .loss_scale = loss_scale()};
     if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
       const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
       auto on = memory_->passes.execution_on();

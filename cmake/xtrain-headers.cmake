@@ -1,0 +1,143 @@
+# Every header of the library, by component. A test checks that none is forgotten.
+
+set(XTRAIN_CORE_HEADERS
+    xtrain/adapt/concepts.hpp
+    xtrain/adapt/lora.hpp
+    xtrain/adapt/none.hpp
+    xtrain/comm/concepts.hpp
+    xtrain/comm/self.hpp
+    xtrain/core/error.hpp
+    xtrain/core/file.hpp
+    xtrain/core/number.hpp
+    xtrain/core/random.hpp
+    xtrain/core/text.hpp
+    xtrain/data/byte_tokenizer.hpp
+    xtrain/data/dataset.hpp
+    xtrain/data/loader.hpp
+    xtrain/data/spill.hpp
+    xtrain/data/text_dataset.hpp
+    xtrain/data/tokenizer.hpp
+    xtrain/device/concepts.hpp
+    xtrain/device/cpu/activation.hpp
+    xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/cpu.hpp
+    xtrain/device/cpu/elementwise.hpp
+    xtrain/device/cpu/embedding.hpp
+    xtrain/device/cpu/loss.hpp
+    xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/norm.hpp
+    xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/peak.hpp
+    xtrain/device/cpu/random.hpp
+    xtrain/device/cpu/simd.hpp
+    xtrain/device/cpu/stream.hpp
+    xtrain/device/cpu/threads.hpp
+    xtrain/device/dry/dry.hpp
+    xtrain/device/host.hpp
+    xtrain/device/kernel/activation.hpp
+    xtrain/device/kernel/attention.hpp
+    xtrain/device/kernel/elementwise.hpp
+    xtrain/device/kernel/embedding.hpp
+    xtrain/device/kernel/kernel.hpp
+    xtrain/device/kernel/loss.hpp
+    xtrain/device/kernel/matmul.hpp
+    xtrain/device/kernel/norm.hpp
+    xtrain/device/kernel/optimizer.hpp
+    xtrain/device/memory.hpp
+    xtrain/device/reference/activation.hpp
+    xtrain/device/reference/attention.hpp
+    xtrain/device/reference/elementwise.hpp
+    xtrain/device/reference/embedding.hpp
+    xtrain/device/reference/loss.hpp
+    xtrain/device/reference/matmul.hpp
+    xtrain/device/reference/norm.hpp
+    xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/reference.hpp
+    xtrain/device/reference/stream.hpp
+    xtrain/device/with_host_fallback.hpp
+    xtrain/eval/concepts.hpp
+    xtrain/eval/perplexity.hpp
+    xtrain/generate/generator.hpp
+    xtrain/generate/sampling.hpp
+    xtrain/layers/attention.hpp
+    xtrain/layers/batch.hpp
+    xtrain/layers/builder.hpp
+    xtrain/layers/dropout.hpp
+    xtrain/layers/feed_forward.hpp
+    xtrain/layers/head.hpp
+    xtrain/layers/linear.hpp
+    xtrain/layers/norm.hpp
+    xtrain/layers/pass.hpp
+    xtrain/layers/positions.hpp
+    xtrain/layers/recompute.hpp
+    xtrain/models/concepts.hpp
+    xtrain/models/config.hpp
+    xtrain/models/decoder.hpp
+    xtrain/models/gpt2.hpp
+    xtrain/models/llama.hpp
+    xtrain/models/pass_memory.hpp
+    xtrain/ops/activation.hpp
+    xtrain/ops/attention.hpp
+    xtrain/ops/elementwise.hpp
+    xtrain/ops/embedding.hpp
+    xtrain/ops/launch.hpp
+    xtrain/ops/loss.hpp
+    xtrain/ops/matmul.hpp
+    xtrain/ops/norm.hpp
+    xtrain/ops/optimizer.hpp
+    xtrain/optim/adamw.hpp
+    xtrain/optim/concepts.hpp
+    xtrain/optim/loss_scale.hpp
+    xtrain/optim/master.hpp
+    xtrain/optim/offload.hpp
+    xtrain/optim/schedule.hpp
+    xtrain/optim/sgd.hpp
+    xtrain/parallel/concepts.hpp
+    xtrain/parallel/single.hpp
+    xtrain/plan/plan.hpp
+    xtrain/precision/concepts.hpp
+    xtrain/precision/precision.hpp
+    xtrain/tensor/arena.hpp
+    xtrain/tensor/parameters.hpp
+    xtrain/tensor/tensor.hpp
+    xtrain/tensor/view.hpp
+    xtrain/tensor/xt.hpp
+    xtrain/testing/compare.hpp
+    xtrain/testing/conformance.hpp
+    xtrain/testing/isolated.hpp
+    xtrain/train/concepts.hpp
+    xtrain/train/config.hpp
+    xtrain/train/events.hpp
+    xtrain/train/interrupt.hpp
+    xtrain/train/json_lines.hpp
+    xtrain/train/memory_statistics.hpp
+    xtrain/train/progress_bar.hpp
+    xtrain/train/recipe.hpp
+    xtrain/train/tensorboard.hpp
+    xtrain/train/trainer.hpp
+    xtrain/xtrain.hpp
+)
+
+set(XTRAIN_IO_HEADERS
+    xtrain/adapt/peft.hpp
+    xtrain/core/json.hpp
+    xtrain/data/json_dataset.hpp
+    xtrain/io.hpp
+    xtrain/io/folder.hpp
+    xtrain/io/pretrained.hpp
+    xtrain/io/safetensors.hpp
+    xtrain/io/settings.hpp
+    xtrain/train/checkpoint.hpp
+)
+
+set(XTRAIN_TEXT_HEADERS
+    xtrain/data/byte_level_bpe.hpp
+    xtrain/data/load_tokenizer.hpp
+    xtrain/data/sentencepiece_tokenizer.hpp
+    xtrain/text.hpp
+)
+
+set(XTRAIN_OPENMP_HEADERS
+    xtrain/device/cpu/openmp.hpp
+    xtrain/openmp.hpp
+)

@@ -1,0 +1,13 @@
+# How this project compiles its own tests, examples and benchmarks: every warning is an error. Users get none of this.
+
+xtrain_find_dependencies(XTRAIN_MISSING io text)
+if(XTRAIN_MISSING)
+  message(FATAL_ERROR "${XTRAIN_MISSING}")
+endif()
+find_package(OpenMP QUIET COMPONENTS CXX)
+
+add_library(xtrain_own_programs INTERFACE)
+target_compile_options(xtrain_own_programs INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+if(XTRAIN_NATIVE)
+  target_link_libraries(xtrain_own_programs INTERFACE xtrain::native)
+endif()

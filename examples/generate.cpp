@@ -1,0 +1,80 @@
+// Continues a text. The text goes to standard output, everything else to standard error.
+//
+//   generate --model DIR --prompt "Once upon a time" --max-new-tokens 100
+//
+// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+#include "command_line.hpp"
+#include "recipe.hpp"
+
+namespace {
+
+struct generate_flags {
+  std::string model{}, adapter{}, tokenizer{}, prompt{}, format = "text";
+  xtrain::generate_config how{.max_new_tokens = 128};
+  bool ids = false, echo = false;
+  command_line::device_flags device{};
+
+  void add(CLI::App& app) {
+    app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
+    app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
+    app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
+    app.add_option("--prompt", prompt, "text to continue; empty: begin a new one")->required()->type_name("TEXT");
+    app.add_option("--format", format, "text: the prompt as it is; alpaca: the prompt is an instruction")->check(CLI::IsMember({"text", "alpaca"}))->capture_default_str();
+    app.add_option("--max-new-tokens", how.max_new_tokens, "tokens to add at most")->type_name("N")->capture_default_str();
+    app.add_option("--temperature", how.sampling.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber)->type_name("X")->capture_default_str();
+    app.add_option("--top-k", how.sampling.top_k, "choose among the k likeliest; 0: all")->type_name("N");
+    app.add_option("--top-p", how.sampling.top_p, "choose among the likeliest that together have this probability")->check(CLI::Range(1e-9, 1.0))->type_name("X");
+    app.add_option("--repetition-penalty", how.sampling.repetition_penalty, "above 1: tokens seen before become less likely")->check(CLI::PositiveNumber)->type_name("X");
+    app.add_option("--seed", how.sampling.seed, "of the choice")->type_name("N")->capture_default_str();
+    app.add_flag("--ids", ids, "print token ids instead of text");
+    app.add_flag("--echo", echo, "print the prompt before what is added");
+    device.add(app);
+  }
+};
+
+template <class Model>
+void generate(generate_flags& flags) {
+  const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  const auto on = flags.device.open<typename Model::device>();
+  auto model = command_line::for_flag("--model", flags.model, [&] { return Model::from_pretrained(flags.model, on); });
+  if (!flags.adapter.empty()) command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
+  const std::string text = flags.format == "alpaca" ? xtrain::alpaca_template().text(flags.prompt, "") : flags.prompt;
+  const auto prompt = command_line::for_flag("--prompt", "", [&] { return tokenizer.encode_prompt(text); });
+
+  flags.how.stop = model.sizes().eos;
+  if (tokenizer.special().eos >= 0) flags.how.stop.push_back(tokenizer.special().eos);
+  xtrain::streaming_decoder decoder(tokenizer, prompt);
+  const auto show = [](const std::string& piece) {
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  };
+  bool first = true;
+  flags.how.on_token = [&](std::size_t, xtrain::token next) {
+    if (flags.ids) show(xtrain::concat(first ? "" : " ", next));
+    else show(decoder.push(next));
+    first = false;
+    return true;
+  };
+  if (flags.echo && !flags.ids) show(text);
+  xtrain::generator generator(model, 1, std::min(model.sizes().context, prompt.size() + flags.how.max_new_tokens));
+  (void)generator.generate(prompt, flags.how);
+  if (!flags.ids) show(decoder.finish());
+  if (::isatty(1) == 1) std::fputc('\n', stdout);
+
+  const auto& took = generator.statistics();
+  std::fprintf(stderr, "prompt: %zu tokens in %.3f s; generated: %zu tokens, %.1f tokens/s\nBandwidth achieved: %.2f GB/s\nMemory used: %.2f GB\n", took.prompt_tokens,
+               took.prompt_seconds, took.new_tokens, took.tokens_per_second(), took.bandwidth() * 1e-9, static_cast<double>(model.on().memory().total_peak) * 1e-9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Continues a text. The text goes to standard output, everything else to standard error.", "generate");
+  generate_flags flags;
+  flags.add(app);
+  return command_line::run(app, argc, argv, [&] {
+    const std::string type = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
+    command_line::with_family<recipe>(type, "--model " + flags.model, [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
+  });
+}

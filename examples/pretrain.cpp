@@ -1,0 +1,112 @@
+// Trains a language model from nothing but text.
+//
+//   pretrain --data corpus.txt --tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 256 --steps 1000 --output out
+//
+// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+#include "command_line.hpp"
+#include "recipe.hpp"
+
+namespace {
+
+struct pretrain_flags : command_line::training_flags {
+  std::vector<std::string> data{};
+  std::string tokenizer = "byte", model = "llama", config{}, text_field = "text";
+  xtrain::decoder_config sizes{.width = 256, .layers = 4, .heads = 4, .context = 256};
+  double dropout = 0.0;
+  bool untied = false;
+
+  void add_all(CLI::App& app) {
+    app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
+    app.add_option("--text-field", text_field, "of every record of a JSON file")->capture_default_str();
+    app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")->type_name("byte|DIR|FILE")->capture_default_str();
+    app.add_option("--model", model, "family: gpt2 or llama")->check(CLI::IsMember({"gpt2", "llama"}))->capture_default_str();
+    auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
+    const auto size = [&](const char* flag, std::size_t& to, const char* help) {
+      app.add_option(flag, to, help)->check(CLI::PositiveNumber)->excludes(file)->type_name("N")->capture_default_str();
+    };
+    size("--layers", sizes.layers, "blocks");
+    size("--width", sizes.width, "channels of the residual stream");
+    size("--heads", sizes.heads, "attention heads");
+    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->check(CLI::PositiveNumber)->excludes(file)->type_name("N");
+    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->check(CLI::PositiveNumber)->excludes(file)->type_name("N");
+    app.add_option("--context", sizes.context, "longest row, in tokens")->check(CLI::PositiveNumber)->type_name("N")->capture_default_str();
+    app.add_option("--dropout", dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->excludes(file)->type_name("X");
+    app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
+    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")->check(CLI::PositiveNumber)->type_name("N");
+    app.add_option("--epochs", epochs, "passes over the data")->check(CLI::PositiveNumber)->type_name("N")->capture_default_str();
+    add(app);
+  }
+};
+
+xtrain::dataset read_data(const char* flag, const std::vector<std::string>& paths, const pretrain_flags& flags, const xtrain::tokenizer& tokenizer) {
+  return command_line::for_flag(flag, paths.front(), [&] {
+    const bool json = std::all_of(paths.begin(), paths.end(), [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
+    return json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer);
+  });
+}
+
+/// The sizes from the flags or from a file, with the tokenizer's vocabulary and special tokens.
+template <class Family>
+xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& tokenizer, bool context_given) {
+  xtrain::decoder_config sizes = flags.sizes;
+  if (!flags.config.empty()) {
+    sizes = command_line::for_flag("--config", flags.config, [&] { return Family::read(xtrain::settings(xtrain::read_json(flags.config), flags.config)); });
+    xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer, ": its vocabulary of ", tokenizer.vocabulary(),
+                                          " tokens must fit the model's ", sizes.vocabulary, " (--config ", flags.config, ")");
+    if (context_given) flags.context = flags.sizes.context;
+    return sizes;
+  }
+  const auto divides = [](const char* flag, std::size_t value, const char* by_flag, std::size_t by) {
+    xtrain::require<xtrain::config_error>(value % by == 0, flag, " ", value, ": must be divisible by ", by_flag, " ", by);
+  };
+  divides("--width", sizes.width, "--heads", sizes.heads);
+  if (sizes.kv_heads > 0) divides("--heads", sizes.heads, "--kv-heads", sizes.kv_heads);
+  sizes.vocabulary = tokenizer.vocabulary();
+  sizes.tied_head = !flags.untied;
+  sizes.embedding_dropout = sizes.attention_dropout = sizes.residual_dropout = flags.dropout;
+  sizes.bos = tokenizer.special().bos;
+  if (tokenizer.special().eos >= 0) sizes.eos = {tokenizer.special().eos};
+  return sizes;
+}
+
+template <class Model>
+void pretrain(pretrain_flags& flags, bool context_given) {
+  using device = typename Model::device;
+  const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
+  const auto sizes = complete<typename Model::family>(flags, tokenizer, context_given);
+  const auto on = flags.device.open<device>();
+  const typename Model::options options{.seed = flags.seed};
+  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan);
+  if (flags.plan) return;
+
+  xtrain::require<xtrain::config_error>(!flags.data.empty(), "--data: must be given: text to learn from");
+  flags.check_output();
+  const auto data = read_data("--data", flags.data, flags, tokenizer);
+  std::optional<xtrain::dataset> held_out;
+  if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
+
+  Model model(sizes, on, options);
+  std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(), xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+               xtrain::count_text(static_cast<double>(data.tokens())).c_str());
+  std::string tokenizer_files = flags.tokenizer;
+  if (tokenizer_files == "byte") {  // it has no files of its own: they are written
+    xtrain::make_folder(flags.output);
+    tokenizer.save(flags.output);
+    tokenizer_files = flags.output;
+  }
+  command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a language model from nothing but text.", "pretrain");
+  pretrain_flags flags;
+  flags.add_all(app);
+  return command_line::run(app, argc, argv, [&] {
+    const bool context_given = app.count("--context") > 0;
+    if (flags.model == "gpt2") pretrain<xtrain::gpt2<recipe>>(flags, context_given);
+    else pretrain<xtrain::llama<recipe>>(flags, context_given);
+  });
+}

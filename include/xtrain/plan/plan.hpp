@@ -1,0 +1,47 @@
+// What a run will need, before it runs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/train/concepts.hpp>
+
+namespace xtrain {
+
+/// One step of the trainer on the dry device. Nothing of the run is allocated.
+///   throws  config_error when sizes and settings contradict each other
+template <rehearsable_trainer Trainer>
+[[nodiscard]] rehearsal plan(const typename Trainer::model_type::config& sizes, const typename Trainer::model_type::options& options,
+                             const typename Trainer::config& settings, const typename Trainer::device::properties& properties) {
+  return Trainer::rehearse(sizes, options, settings, properties);
+}
+
+/// The plan as a table to print: parameters, memory by role, operations by kernel.
+[[nodiscard]] inline std::string plan_text(const rehearsal& plan) {
+  const auto padded = [](std::string text, std::size_t width) {
+    text.resize(std::max(text.size(), width), ' ');
+    return text;
+  };
+  std::string text = concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trained ", plan.trained, "\n");
+  text += "memory\n";
+  for (std::size_t r = 0; r < memory_roles; ++r)
+    if (plan.bytes[r] > 0) text += concat("  ", padded(std::string(name_of(static_cast<memory_role>(r))), 13), bytes_text(plan.bytes[r]), "\n");
+  text += concat("  total        ", bytes_text(plan.total()), "\n");
+  text += concat("a step of ", plan.places, " tokens\n");
+  text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
+  for (const kernel_count& kernel : plan.record.kernels)
+    if (kernel.operations > 0.001 * plan.record.operations())
+      text += concat("    ", padded(std::string(kernel.name), 34), padded(concat(kernel.runs, " x"), 9), count_text(kernel.operations), "FLOP\n");
+  return text;
+}
+
+/// throws memory_error, with the plan, when the run does not fit `limit` bytes
+inline void require_fit(const rehearsal& plan, std::size_t limit) {
+  require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()), ":\n", plan_text(plan),
+                        "Lower batch or context, or choose another precision, recompute or adapter policy");
+}
+
+}  // namespace xtrain

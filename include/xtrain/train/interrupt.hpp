@@ -1,0 +1,50 @@
+// Ctrl-C as a request to stop: the trainer finishes its step, saves, and returns. Only for programs that ask for it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <stop_token>
+#include <thread>
+
+namespace xtrain {
+
+/// While it lives, SIGINT and SIGTERM request a stop; a second one ends the program as it would have without.
+class stop_on_interrupt {
+ public:
+  stop_on_interrupt() {
+    asked_.store(false);
+    previous_interrupt_ = std::signal(SIGINT, &handle);
+    previous_terminate_ = std::signal(SIGTERM, &handle);
+    // a handler may do almost nothing: a thread turns the flag into a stop request
+    watcher_ = std::jthread([this](std::stop_token done) {
+      while (!done.stop_requested() && !asked_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (asked_.load()) source_.request_stop();
+    });
+  }
+  ~stop_on_interrupt() {
+    std::signal(SIGINT, previous_interrupt_);
+    std::signal(SIGTERM, previous_terminate_);
+  }
+  stop_on_interrupt(const stop_on_interrupt&) = delete;
+  stop_on_interrupt& operator=(const stop_on_interrupt&) = delete;
+
+  [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
+  [[nodiscard]] bool requested() const { return asked_.load(); }
+
+ private:
+  static void handle(int signal) {
+    if (asked_.exchange(true)) {
+      std::signal(signal, SIG_DFL);
+      std::raise(signal);
+    }
+  }
+
+  inline static std::atomic<bool> asked_{false};
+  std::stop_source source_;
+  void (*previous_interrupt_)(int) = SIG_DFL;
+  void (*previous_terminate_)(int) = SIG_DFL;
+  std::jthread watcher_;
+};
+
+}  // namespace xtrain
