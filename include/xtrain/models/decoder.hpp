@@ -292,11 +292,12 @@ class decoder {
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
-  template <class... Arguments>
-  [[nodiscard]] static decoder from_pretrained(const Arguments&... arguments) {
-    static_assert(requires { load_pretrained(pretrained_tag<decoder>{}, arguments...); },
+  ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
+  template <class Self = decoder>
+  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
+    static_assert(requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
                   "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-    return load_pretrained(pretrained_tag<decoder>{}, arguments...);
+    return load_pretrained(pretrained_tag<Self>{}, folder, on, settings);
   }
 
  private:
