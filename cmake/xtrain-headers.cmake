@@ -17,6 +17,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/tokenizer.hpp
+    xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
@@ -56,6 +57,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/concepts.hpp
+    xtrain/eval/logits.hpp
     xtrain/eval/perplexity.hpp
     xtrain/generate/generator.hpp
     xtrain/generate/sampling.hpp
@@ -102,12 +104,16 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
     xtrain/tensor/xt.hpp
+    xtrain/tensor/xtensor_face.hpp
+    xtrain/testing/archetypes.hpp
+    xtrain/testing/check_gradient.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/isolated.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
     xtrain/train/events.hpp
+    xtrain/train/history.hpp
     xtrain/train/interrupt.hpp
     xtrain/train/json_lines.hpp
     xtrain/train/memory_statistics.hpp

@@ -7,12 +7,14 @@
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/device/with_host_fallback.hpp>
+#include <xtrain/eval/logits.hpp>
 #include <xtrain/eval/perplexity.hpp>
 #include <xtrain/generate/generator.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/plan/plan.hpp>
+#include <xtrain/train/history.hpp>
 #include <xtrain/train/interrupt.hpp>
 #include <xtrain/train/json_lines.hpp>
 #include <xtrain/train/memory_statistics.hpp>

@@ -107,6 +107,8 @@ class strict_json_builder {
 ///   throws  Error when the text is not JSON, repeats a key, or nests too deep: with the line
 template <class Error = file_error>
 [[nodiscard]] json parse_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would take it for the end
+    fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, zero), ": a zero byte");
   json document;
   detail::strict_json_builder builder(document);
   const bool good = json::sax_parse(text.begin(), text.end(), &builder);

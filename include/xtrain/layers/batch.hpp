@@ -7,6 +7,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -27,32 +28,46 @@ struct device_batch {
   [[nodiscard]] std::size_t n() const { return b * t; }
 };
 
-/// Memory for one batch of up to `places` tokens.
+namespace detail {
+
+/// The device reads host memory itself: rows need not be copied. (The dry device does as the device it stands in for.)
+template <class Device>
+inline constexpr bool reads_host_rows = host_addressable<Device>;
+template <class Device>
+inline constexpr bool reads_host_rows<dry<Device>> = reads_host_rows<Device>;
+
+}  // namespace detail
+
+/// Memory for one batch of up to `places` tokens; none where the device reads the host's.
 template <class Device>
 class batch_memory {
  public:
   using memory = typename Device::memory;
 
-  batch_memory(const typename Device::context& on, std::size_t places) : places_(places), buffer_(on, 4 * places * sizeof(token), memory_role::batch) {}
+  batch_memory(const typename Device::context& on, std::size_t places)
+      : places_(places), buffer_(on, detail::reads_host_rows<Device> ? 0 : 4 * places * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t places() const { return places_; }
 
-  /// Copies host rows to the device. The host memory must stay until the stream is synchronised. Arrays that are empty are
-  /// not there.
-  ///   throws  shape_error when the batch is larger than the memory
+  /// Rows as the device sees them. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t places each,
+  /// or empty where they are not given. It must stay as it is until the pass is done and the stream is synchronised.
+  ///   throws  shape_error when the batch is larger than the memory or an array has another size
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
     require<shape_error>(n <= places_, "batch: must have at most ", places_, " places; given ", host.b, " rows of ", host.t);
-    const auto all = buffer_.template as<token>();
     std::size_t next = 0;
     const auto put = [&](std::span<const token> values) -> vector_view<const token, memory> {
       if (values.empty()) return {};
       require<shape_error>(values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
-      const auto to = all.subspan(next, n);
-      next += n;
-      copy_to_device(stream, to, values);
-      return {device_span<const token, memory>(to), {n}};
+      if constexpr (detail::reads_host_rows<Device>) {
+        return {span_of<const token, memory>(values.data(), n), {n}};
+      } else {
+        const auto to = buffer_.template as<token>().subspan(next, n);
+        next += n;
+        copy_to_device(stream, to, values);
+        return {device_span<const token, memory>(to), {n}};
+      }
     };
     device_batch<Device> on_device{.b = host.b, .t = host.t, .first_row = host.first_row};
     on_device.tokens_n = put(host.tokens);

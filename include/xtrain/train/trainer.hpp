@@ -119,7 +119,7 @@ class trainer {
                    config_.context, plan_.record.operations(), model_->on().memory()});
     while (progress_.step < steps && !stop.stop_requested()) {
       const auto batches = rows.next();
-      step(batches, rates.at(progress_.step), steps, rows);
+      step_and_tell(batches, rates.at(progress_.step), steps, rows);
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
     if (held_out_rows && (config_.evaluate_every == 0 || progress_.step % config_.evaluate_every != 0)) evaluate_and_tell(*held_out_rows);
@@ -133,10 +133,11 @@ class trainer {
     return evaluate(rows);
   }
 
-  /// One optimizer step from the given micro-batches. What fit() does over and over; public for programs with a loop of
-  /// their own.
+  /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
+  /// programs with a loop of their own.
   ///   throws  non_finite_error after too many bad steps in a row
-  step_done step(std::span<const host_batch> batches, double learning_rate) {
+  template <class Batch>
+  step_done step(std::span<const Batch> batches, double learning_rate) {
     const auto begin = clock::now();
     const step_sums sums = forward_backward(batches);
     step_done done{.step = progress_.step + 1, .steps = config_.steps, .loss = sums.loss, .learning_rate = learning_rate,
@@ -282,7 +283,7 @@ class trainer {
       batch.first_row = m * batch.b;
     }
     model_->on().record() = {};  // what making the model took is not part of a step
-    (void)step(batches, 0.0);
+    (void)step(std::span<const host_batch>(batches), 0.0);
     rehearsal found;
     found.record = model_->on().record();
     found.passes = memory_->passes.high_water();
@@ -306,10 +307,11 @@ class trainer {
     return sum;
   }
 
-  [[nodiscard]] step_sums forward_backward(std::span<const host_batch> batches) {
+  template <class Batch>
+  [[nodiscard]] step_sums forward_backward(std::span<const Batch> batches) {
     step_sums sums;
     std::array<double, 2> counts{};
-    for (const host_batch& batch : batches) {
+    for (const Batch& batch : batches) {
       counts[0] += static_cast<double>(batch.target_count);
       counts[1] += static_cast<double>(batch.token_count);
       sums.places += batch.b * batch.t;
@@ -371,7 +373,7 @@ class trainer {
     return concat("loss is ", sums.loss, " while all weights and gradients are finite");
   }
 
-  void step(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {
+  void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {
     progress_.data = rows.state();  // where the step after this one comes from
     const std::size_t skipped_before = progress_.skipped;
     step_done done = step(batches, learning_rate);

@@ -1,0 +1,42 @@
+// A micro-batch from xtensor arrays: the rows a program has made itself.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/tensor/xtensor_face.hpp>
+
+namespace xtrain {
+
+/// Looks at two arrays of [rows, places]; they must outlive it. A target is what is to be predicted at its place; negative:
+/// nothing. Where the device reads host memory nothing is ever copied.
+///
+///     xtrain::array<xtrain::token, 2> tokens = ..., targets = ...;
+///     const xtrain::xtensor_batch rows(tokens, targets);
+///     trainer.step(std::span(&rows, 1), learning_rate);
+class xtensor_batch {
+ public:
+  /// throws shape_error unless both arrays have the same shape
+  xtensor_batch(const array<token, 2>& token_bt, const array<token, 2>& target_bt, std::size_t first = 0)
+      : b(token_bt.shape()[0]), t(token_bt.shape()[1]), tokens(token_bt.data(), token_bt.size()), targets(target_bt.data(), target_bt.size()), first_row(first) {
+    require_shape("xtensor_batch: targets", shape_of_rank<2>{target_bt.shape()[0], target_bt.shape()[1]}, {b, t});
+    positions.resize(b * t);
+    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<token>(i % t);
+    for (const token target : targets) target_count += target >= 0 ? 1 : 0;
+    token_count = b * t;
+  }
+
+  std::size_t b, t;
+  std::span<const token> tokens;
+  std::span<const token> targets;
+  std::vector<token> positions;
+  std::vector<token> starts;  // empty: every row is one sample
+  std::size_t target_count = 0;
+  std::size_t token_count = 0;
+  std::size_t first_row;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,65 @@
+// Logits of whole rows, as an xtensor array.
+#pragma once
+
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/data/xtensor_batch.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/tensor/tensor.hpp>
+#include <xtrain/tensor/xtensor_face.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// Runs rows forth and leaves the logits of all places in `to`.
+template <class Model, class Rows>
+void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, const batch_memory<typename Model::device>& batch,
+                const tensor_view<token, 1, typename Model::memory>& chosen, const matrix_view<typename Model::accumulate, typename Model::memory>& to) {
+  std::vector<token> all(rows.b * rows.t);
+  std::iota(all.begin(), all.end(), token{0});
+  copy_to_device(model.work(), chosen.span(), all);
+  auto p = passes.new_pass(pass_mode::evaluation);
+  p.batch = batch.upload(model.work(), rows);
+  model.logits(p, passes.boundaries(), chosen, to);
+  model.work().synchronize();
+}
+
+}  // namespace detail
+
+/// Logits [rows, places, vocabulary] of the tokens that follow each place. Where the device's memory is the host's they are
+/// computed straight into the array.
+///   throws  shape_error, memory_error
+template <class Model>
+[[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
+  using accumulate = typename Model::accumulate;
+  const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
+  const xtensor_batch rows(tokens, nothing);
+  const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
+  pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
+                              using device = typename std::remove_cvref_t<decltype(like)>::device;
+                              tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);
+                              tensor<accumulate, 2, device> result(like.on(), {n, v}, memory_role::batch);
+                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n), chosen.view(), result.view());
+                            }));
+  using device = typename Model::device;
+  const batch_memory<device> batch(model.on(), n);
+  tensor<token, 1, device> chosen(model.on(), {n}, memory_role::batch);
+  array<accumulate, 3> logits_btv(shape_of_rank<3>{rows.b, rows.t, v});
+  if constexpr (host_addressable<device>) {
+    detail::run_logits(model, passes, rows, batch, chosen.view(), view_of(logits_btv).template reshaped<2>({n, v}));
+  } else {
+    tensor<accumulate, 2, device> result(model.on(), {n, v}, memory_role::batch);
+    detail::run_logits(model, passes, rows, batch, chosen.view(), result.view());
+    copy_to_host(model.work(), std::span<accumulate>(logits_btv.data(), logits_btv.size()), result.span());
+    model.work().synchronize();
+  }
+  return logits_btv;
+}
+
+}  // namespace xtrain

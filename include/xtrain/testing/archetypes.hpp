@@ -1,0 +1,93 @@
+// The least that satisfies each concept. Code that takes a concept is instantiated with these, so that it asks for no more
+// than the concept says.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/host.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/precision/concepts.hpp>
+
+namespace xtrain::testing {
+
+struct bare_memory {
+  static constexpr std::string_view name = "bare";
+  static constexpr bool host_addressable = false;
+};
+
+/// A device without a single kernel.
+struct bare_device {
+  static constexpr std::string_view name = "bare";
+  using memory = bare_memory;
+  struct properties {};
+  struct context : host_context {
+    [[nodiscard]] bare_device::properties properties() const { return {}; }
+  };
+  struct stream : host_stream {
+    explicit stream(const context&) {}
+  };
+};
+
+/// Number types and nothing else.
+struct bare_precision {
+  static constexpr std::string_view name = "bare";
+  using parameter = float;
+  using compute = float;
+  using gradient = float;
+  using master = float;
+  using state = float;
+  static constexpr rounding update = rounding::nearest;
+  static constexpr bool scales_loss = false;
+};
+
+/// A rank without neighbours.
+struct bare_communicator {
+  [[nodiscard]] std::size_t rank() const { return 0; }
+  [[nodiscard]] std::size_t size() const { return 1; }
+  void all_reduce(std::span<double>, reduction) {}
+  void barrier() {}
+};
+
+/// A strategy whose hooks do nothing.
+struct bare_strategy {
+  static constexpr std::string_view name = "bare";
+  struct config {};
+  template <class Device>
+  struct state {
+    explicit state(const config&) {}
+    bare_communicator& data() { return communicator_; }
+    bare_communicator& tensor() { return communicator_; }
+    template <class Stream, class Store>
+    void block_begins(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void block_ends(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void gradients_ready(Stream&, Store&, std::size_t) {}
+    template <class Stream, class Store>
+    void finish_gradients(Stream&, Store&) {}
+
+   private:
+    bare_communicator communicator_;
+  };
+};
+
+/// An optimizer that changes nothing.
+struct bare_optimizer {
+  static constexpr std::string_view name = "bare";
+  struct config {};
+  template <class Device, class Precision>
+  struct state {
+    state(const config&, execution<Device>&, const parameter_store<Device, Precision>&) {}
+    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step&) {}
+    template <class Visit>
+    void visit(Visit&&) const {}
+  };
+};
+
+static_assert(device<bare_device> && precision<bare_precision> && communicator<bare_communicator> && parallel_strategy<bare_strategy> && optimizer<bare_optimizer>);
+
+}  // namespace xtrain::testing

@@ -1,0 +1,1 @@
+// Something for the precompiled header to belong to.

@@ -1,0 +1,49 @@
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include "scratch.hpp"
+#include <xtrain/core/file.hpp>
+
+using namespace xtrain;
+
+TEST_CASE("a file is read as it was written") {
+  const scratch_folder folder;
+  write_file(folder / "a", "hello");
+  CHECK(mapped_file(folder / "a").text() == "hello");
+  write_file(folder / "a", "");
+  CHECK(mapped_file(folder / "a").text().empty());
+}
+
+TEST_CASE("a file that is missing, or is a folder, is named") {
+  const scratch_folder folder;
+  CHECK_THROWS_WITH_AS(mapped_file(folder / "none"), (folder / "none: must be a readable file; the system says: No such file or directory").c_str(), file_error);
+  CHECK_THROWS_AS(mapped_file(folder.path()), file_error);
+  CHECK_THROWS_AS(write_file(folder / "no/such/folder", "x"), file_error);
+}
+
+TEST_CASE("until it is committed, an atomic file leaves what was there") {
+  const scratch_folder folder;
+  write_file(folder / "a", "old");
+  {
+    atomic_file file(folder / "a");
+    file.write("new");
+    CHECK(mapped_file(folder / "a").text() == "old");
+  }
+  CHECK(mapped_file(folder / "a").text() == "old");
+  CHECK(folder.files() == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("a full disk is an error and harms nothing that was there") {
+  const scratch_folder folder;
+  write_file(folder / "a", "old");
+  const limited_file_size limit(1000);  // writing beyond it fails as a full disk does
+  CHECK_THROWS_AS(write_file(folder / "a", std::string(5000, 'x')), file_error);
+  CHECK(mapped_file(folder / "a").text() == "old");
+  CHECK(folder.files() == std::vector<std::string>{"a"});
+}

@@ -1,0 +1,28 @@
+// The conformance suite for one number type, chosen by the build: every kernel against the reference, on the cpu device and
+// on the same device behind a wall.
+#include <doctest/doctest.h>
+
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/testing/conformance.hpp>
+#include <xtrain/testing/isolated.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+using fp32 = float;
+using fp64 = double;
+
+template <class Device>
+void check_device() {
+  testing::conformance<Device> suite;
+  suite.template check<CONFORMANCE_NUMBER>();
+  INFO(suite.text());
+  CHECK(suite.passed());
+  CHECK(suite.results().size() == 23);
+}
+
+}  // namespace
+
+TEST_CASE("every kernel of the cpu device agrees with the reference device") { check_device<cpu>(); }
+TEST_CASE("every kernel agrees when memory is isolated and the stream works late") { check_device<testing::isolated<cpu>>(); }

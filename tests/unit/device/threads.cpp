@@ -1,0 +1,92 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <xtrain/device/cpu/cpu.hpp>
+
+using namespace xtrain;
+
+TEST_CASE("every part is done once, and parts that run at once have different workers") {
+  thread_pool pool(4);
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    std::vector<std::atomic<int>> done(37);
+    std::array<std::atomic<int>, 4> busy{};
+    std::atomic<bool> clash{false};
+    const auto task = [&](std::size_t part, std::size_t worker) {
+      if (busy[worker].fetch_add(1) != 0) clash = true;
+      done[part].fetch_add(1);
+      busy[worker].fetch_sub(1);
+    };
+    pool.run(done.size(), 4, task);
+    for (const auto& count : done) REQUIRE(count == 1);
+    REQUIRE(!clash);
+  }
+}
+
+TEST_CASE("at most the threads that are asked for take part") {
+  thread_pool pool(4);
+  std::atomic<std::size_t> highest{0};
+  const auto task = [&](std::size_t, std::size_t worker) {
+    std::size_t seen = highest;
+    while (seen < worker && !highest.compare_exchange_weak(seen, worker)) {
+    }
+  };
+  for (int repeat = 0; repeat < 50; ++repeat) pool.run(64, 2, task);
+  CHECK(highest < 2);
+}
+
+TEST_CASE("several callers share one pool without waiting for one another's parts forever") {
+  thread_pool pool(3);
+  std::atomic<std::size_t> total{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c)
+    callers.emplace_back([&] {
+      const auto task = [&](std::size_t, std::size_t) { total.fetch_add(1); };
+      for (int repeat = 0; repeat < 300; ++repeat) pool.run(10, 3, task);
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(total == 4 * 300 * 10);
+}
+
+TEST_CASE("a task may use the pool itself") {
+  thread_pool pool(2);
+  std::atomic<int> inner{0};
+  const auto nested = [&](std::size_t, std::size_t) { inner.fetch_add(1); };
+  const auto outer = [&](std::size_t, std::size_t) { pool.run(5, 2, nested); };
+  pool.run(4, 2, outer);
+  CHECK(inner == 20);
+}
+
+TEST_CASE("ranges are cut the same way whatever the number of threads") {
+  const auto ranges_with = [](std::size_t threads) {
+    const cpu::context on({.threads = threads});
+    const cpu::stream stream(on);
+    std::vector<std::pair<std::size_t, std::size_t>> seen(4);
+    stream.parallel_ranges(100, 30, [&](std::size_t begin, std::size_t end) { seen[begin / 30] = {begin, end}; });
+    return seen;
+  };
+  CHECK(ranges_with(1) == ranges_with(2));
+  CHECK(ranges_with(1).back() == std::pair<std::size_t, std::size_t>{90, 100});
+}
+
+TEST_CASE("a host program's own executor is used") {
+  struct counting final : executor {
+    std::size_t runs = 0;
+    [[nodiscard]] std::size_t threads() const override { return 3; }
+    void run(std::size_t parts, std::size_t, parallel_task task) override {
+      ++runs;
+      for (std::size_t part = 0; part < parts; ++part) task(part, 0);
+    }
+  };
+  const auto mine = std::make_shared<counting>();
+  const cpu::context on({.executor = mine});
+  CHECK(on.properties().threads == 3);
+  cpu::stream stream(on);
+  std::vector<float> x(100000, 1.0f), y(100000, 2.0f);
+  run(stream, kernel::add<host_memory, float>{.n = x.size(), .x_n = span_of(std::span<const float>(x)), .y_n = span_of(std::span<float>(y))}, {});
+  CHECK(y.back() == 3.0f);
+  CHECK(mine->runs == 1);
+}
