@@ -1,0 +1,196 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <xtrain/adapt/none.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/device/reference/reference.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/llama.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/testing/check_gradient.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+template <class Recompute>
+struct oracle_recipe : testing::gradient_recipe {
+  using recompute = Recompute;
+};
+
+decoder_config small_sizes(std::size_t kv_heads) {
+  return {.vocabulary = 19, .width = 12, .layers = 2, .heads = 2, .kv_heads = kv_heads, .feed_forward = 10, .context = 9, .initial_deviation = 0.3};
+}
+
+/// Two rows of 7 places, some without a target, packed: the second sample of each row begins at place 4.
+host_batch rows() {
+  host_batch batch{.b = 2, .t = 7};
+  for (std::size_t i = 0; i < 14; ++i) {
+    const std::size_t place = i % 7, start = place < 4 ? 0 : 4;
+    batch.tokens.push_back(static_cast<token>((5 * i + 3) % 19));
+    batch.targets.push_back(i % 5 == 1 ? -1 : static_cast<token>((7 * i + 2) % 19));
+    batch.positions.push_back(static_cast<token>(place - start));
+    batch.starts.push_back(static_cast<token>(start));
+    batch.target_count += batch.targets.back() >= 0 ? 1 : 0;
+  }
+  return batch;
+}
+
+/// Loss and gradients of one batch, on the reference device in double.
+template <class Model>
+struct bench {
+  Model model;
+  host_batch batch = rows();
+  pass_memory<Model> passes;
+  batch_memory<reference> memory{model.on(), 14};
+  std::vector<double> losses = std::vector<double>(14);
+
+  explicit bench(const decoder_config& sizes)
+      : model(sizes), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
+    model.parameters().allocate_gradients();
+    fill_zero(model.work(), model.parameters().gradients());
+  }
+  double run(bool with_gradients) {
+    auto p = passes.new_pass(pass_mode::training);
+    p.batch = memory.upload(model.work(), batch);
+    p.gradient_scale = 1.0 / static_cast<double>(batch.target_count);
+    p.random = {.seed = 4, .step = 2};
+    model.forward(p, passes.boundaries(), {span_of(std::span<double>(losses)), {14}});
+    if (with_gradients) model.backward(p, passes.boundaries(), true);
+    else {
+      p.kept.drop(0);
+      passes.boundaries().drop(0);
+    }
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
+  }
+};
+
+/// d/ds loss(w + s · direction) at 0 is gradient · direction, for random directions.
+template <class Model>
+void check_directions(const decoder_config& sizes) {
+  bench<Model> b(sizes);
+  // the head's forward makes gradients too: they are cleared before the run that counts
+  const auto gradients = b.model.parameters().gradients().host();
+  (void)b.run(true);
+  const std::vector<double> gradient(gradients.begin(), gradients.end());
+  const auto weights = b.model.parameters().trained_values().host();
+  const std::vector<double> start(weights.begin(), weights.end());
+  for (std::uint32_t direction = 0; direction < 6; ++direction) {
+    double slope = 0;
+    std::vector<double> d(start.size(), 0.0);
+    for (const auto& entry : b.model.parameters().entries())
+      for (std::size_t i = entry.offset; i < entry.offset + entry.size(); ++i)
+        d[i] = 2.0 * static_cast<double>(uniform_open(random_word({.seed = direction, .site = 3}, i))) - 1.0;
+    for (std::size_t i = 0; i < d.size(); ++i) slope += gradient[i] * d[i];
+    const auto at = [&](double s) {
+      for (std::size_t i = 0; i < d.size(); ++i) weights[i] = start[i] + s * d[i];
+      return b.run(false);
+    };
+    // along a direction of length sqrt(n) the third derivative is large: h = 1e-6 balances it against rounding / h = 1e-10
+    const double h = 1e-6, quotient = (at(h) - at(-h)) / (2 * h);
+    CHECK(slope == doctest::Approx(quotient).epsilon(1e-6));
+    for (std::size_t i = 0; i < d.size(); ++i) weights[i] = start[i];
+  }
+}
+
+template <class Model>
+std::vector<double> gradients_of(const decoder_config& sizes) {
+  bench<Model> b(sizes);
+  std::vector<double> all{b.run(true)};
+  const auto gradients = b.model.parameters().gradients().host();
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the gradient of whole models is the slope along any direction") {
+  decoder_config with_dropout = small_sizes(2);
+  with_dropout.embedding_dropout = with_dropout.attention_dropout = with_dropout.residual_dropout = 0.2;
+  check_directions<gpt2<oracle_recipe<recompute_none>>>(with_dropout);
+  check_directions<llama<oracle_recipe<recompute_none>>>(small_sizes(1));
+  decoder_config untied = small_sizes(2);
+  untied.tied_head = false;
+  check_directions<llama<oracle_recipe<recompute_full>>>(untied);
+}
+
+TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit") {
+  decoder_config sizes = small_sizes(2);
+  sizes.embedding_dropout = sizes.attention_dropout = sizes.residual_dropout = 0.2;
+  const auto kept = gradients_of<gpt2<oracle_recipe<recompute_none>>>(sizes);
+  CHECK(kept == gradients_of<gpt2<oracle_recipe<recompute_full>>>(sizes));
+  CHECK(kept == gradients_of<gpt2<oracle_recipe<recompute_selective<norm_outputs>>>>(sizes));
+  CHECK(kept == gradients_of<gpt2<oracle_recipe<recompute_selective<activation_outputs, attention_outputs>>>>(sizes));
+  CHECK(kept == gradients_of<gpt2<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(sizes));
+  const auto llama_kept = gradients_of<llama<oracle_recipe<recompute_none>>>(small_sizes(1));
+  CHECK(llama_kept == gradients_of<llama<oracle_recipe<recompute_full>>>(small_sizes(1)));
+  CHECK(llama_kept == gradients_of<llama<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(small_sizes(1)));
+}
+
+TEST_CASE("a token changes nothing before it: attention is causal") {
+  using model_type = llama<oracle_recipe<recompute_none>>;
+  bench<model_type> b(small_sizes(1));
+  b.batch.starts.assign(14, 0);
+  (void)b.run(false);
+  const std::vector<double> before = b.losses;
+  b.batch.tokens[5] = (b.batch.tokens[5] + 1) % 19;
+  (void)b.run(false);
+  for (std::size_t i = 0; i < 14; ++i) {
+    CAPTURE(i);
+    if (i < 5 || i >= 7) CHECK(b.losses[i] == before[i]);
+  }
+  CHECK(b.losses[5] != before[5]);
+}
+
+TEST_CASE("samples packed into one row do not see one another") {
+  using model_type = llama<oracle_recipe<recompute_none>>;
+  bench<model_type> b(small_sizes(1));
+  (void)b.run(false);
+  const std::vector<double> before = b.losses;
+  b.batch.tokens[1] = (b.batch.tokens[1] + 1) % 19;  // in the first sample of the first row
+  (void)b.run(false);
+  for (std::size_t i = 4; i < 14; ++i) CHECK(b.losses[i] == before[i]);
+}
+
+TEST_CASE("initial values are drawn as the papers say") {
+  const auto deviation = [](auto& model, const std::string& name) {
+    const auto view = model.template parameter<2>(name).span().host();
+    double squares = 0;
+    for (const double x : view) squares += x * x;
+    return std::sqrt(squares / static_cast<double>(view.size()));
+  };
+  gpt2<oracle_recipe<recompute_none>> g({.vocabulary = 300, .width = 64, .layers = 8, .heads = 2, .context = 50});
+  // 4096 and more numbers: the deviation's own relative deviation is 1/sqrt(2n) = 0.011; four of them
+  CHECK(deviation(g, "transformer.wte.weight") == doctest::Approx(0.02).epsilon(0.045));
+  CHECK(deviation(g, "transformer.h.3.attn.c_attn.weight") == doctest::Approx(0.02).epsilon(0.045));
+  CHECK(deviation(g, "transformer.h.3.attn.c_proj.weight") == doctest::Approx(0.02 / 4.0).epsilon(0.045));
+  CHECK(deviation(g, "transformer.h.3.mlp.c_proj.weight") == doctest::Approx(0.02 / 4.0).epsilon(0.045));
+  for (const double x : g.parameter<1>("transformer.ln_f.weight").span().host()) CHECK(x == 1.0);
+  for (const double x : g.parameter<1>("transformer.h.0.mlp.c_fc.bias").span().host()) CHECK(x == 0.0);
+  CHECK(g.sizes().feed_forward == 256);
+  llama<oracle_recipe<recompute_none>> l({.vocabulary = 300, .width = 64, .layers = 2, .heads = 2, .context = 50});
+  CHECK(l.sizes().feed_forward == 192);
+  CHECK(deviation(l, "model.layers.1.self_attn.o_proj.weight") == doctest::Approx(0.02).epsilon(0.045));
+}
+
+TEST_CASE("sizes that contradict themselves are refused with the numbers") {
+  using g = gpt2<oracle_recipe<recompute_none>>;
+  using l = llama<oracle_recipe<recompute_none>>;
+  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 6, .kv_heads = 4, .context = 4}), "llama: heads (6) must be divisible by kv_heads (4)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 10, .layers = 1, .heads = 3, .context = 4}), "gpt2: width (10) must be divisible by heads (3)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .kv_heads = 1, .context = 4}), "gpt2: kv_heads must equal heads (3); given 1", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 9, .layers = 1, .heads = 3, .context = 4}), "llama: the head dim must be even to be rotated; it is 3", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3}), "llama: context must be given; it is 0", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .context = 4, .residual_dropout = 1.0}), doctest::Contains("dropout must be in [0, 1)"), config_error);
+}
+
+TEST_CASE("a parameter is found by its name in files, and a wrong name gets the nearest") {
+  llama<oracle_recipe<recompute_none>> model(small_sizes(1));
+  CHECK(model.parameter<2>("model.layers.0.self_attn.k_proj.weight").shape() == shape_of_rank<2>{6, 12});
+  CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.k_prj.weight"), doctest::Contains("did you mean 'model.layers.0.self_attn.k_proj.weight'?"), config_error);
+  CHECK_THROWS_WITH_AS((void)model.parameter<1>("model.embed_tokens.weight"), doctest::Contains("has 2 dims; asked for 1"), shape_error);
+}

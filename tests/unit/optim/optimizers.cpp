@@ -1,0 +1,173 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/optim/adamw.hpp>
+#include <xtrain/optim/loss_scale.hpp>
+#include <xtrain/optim/offload.hpp>
+#include <xtrain/optim/schedule.hpp>
+#include <xtrain/optim/sgd.hpp>
+#include <xtrain/precision/precision.hpp>
+#include <xtrain/testing/archetypes.hpp>
+
+using namespace xtrain;
+
+static_assert(optimizer_for<adamw, cpu, fp32> && optimizer_for<sgd, cpu, bf16_mixed> && optimizer_for<testing::bare_optimizer, cpu, fp32>);
+struct without_config {
+  static constexpr std::string_view name = "x";
+};
+struct without_step : testing::bare_optimizer {
+  template <class Device, class Precision>
+  struct state {
+    state(const config&, execution<Device>&, const parameter_store<Device, Precision>&) {}
+    template <class Visit>
+    void visit(Visit&&) const {}
+  };
+};
+struct without_visit : testing::bare_optimizer {
+  template <class Device, class Precision>
+  struct state {
+    state(const config&, execution<Device>&, const parameter_store<Device, Precision>&) {}
+    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step&) {}
+  };
+};
+static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<without_step, cpu, fp32> && !clause::optimizer_state_shows_its_arrays<without_visit, cpu, fp32>);
+static_assert(offload_policy<no_offload>);
+
+namespace {
+
+/// A store with one matrix and one vector, an arena, and an optimizer on them.
+template <class Optimizer, class Precision>
+struct bench {
+  cpu::context on;
+  cpu::stream stream{on};
+  arena<cpu> workspace{on, std::size_t{1} << 20, memory_role::workspace};
+  execution<cpu> where{stream, workspace, on.properties()};
+  parameter_store<cpu, Precision> store{on};
+  parameter matrix, vector;
+
+  bench() {
+    matrix = store.declare({.name = "matrix", .shape = {2, 3}, .initial = initial_values::normal(1.0)});
+    vector = store.declare({.name = "vector", .shape = {3}, .initial = initial_values::constant(1)});
+    store.allocate();
+    store.allocate_gradients();
+    store.initialise(stream, 1, [](std::string_view) { return true; });
+    fill_zero(stream, store.gradients());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("adamw is its formula: decay on matrices only, both moments corrected") {
+  bench<adamw, fp32> b;
+  const adamw::config c{.beta1 = 0.8, .beta2 = 0.9, .epsilon = 1e-3, .weight_decay = 0.5};
+  adamw::state<cpu, fp32> state(c, b.where, b.store);
+  std::vector<double> w, m(9, 0.0), v(9, 0.0);
+  for (const parameter p : {b.matrix, b.vector})
+    for (const float x : b.store.value(p).host()) w.push_back(static_cast<double>(x));
+  for (std::size_t t = 1; t <= 4; ++t) {
+    std::size_t i = 0;
+    for (const parameter p : {b.matrix, b.vector}) {
+      for (float& g : b.store.gradient(p).host()) {
+        g = static_cast<float>(0.1 * static_cast<double>(i + 1) * (t % 2 == 0 ? -1.0 : 1.0));
+        const double grad = static_cast<double>(g) * 0.5;
+        m[i] = c.beta1 * m[i] + (1 - c.beta1) * grad;
+        v[i] = c.beta2 * v[i] + (1 - c.beta2) * grad * grad;
+        if (i < 6) w[i] -= 0.1 * c.weight_decay * w[i];
+        w[i] -= 0.1 * (m[i] / (1 - std::pow(c.beta1, t))) / (std::sqrt(v[i] / (1 - std::pow(c.beta2, t))) + c.epsilon);
+        ++i;
+      }
+    }
+    state.step(b.where, b.store, {.learning_rate = 0.1, .gradient_scale = 0.5, .step = t, .seed = 1});
+  }
+  std::size_t i = 0;
+  for (const parameter p : {b.matrix, b.vector})
+    for (const float x : b.store.value(p).host()) CHECK(static_cast<double>(x) == doctest::Approx(w[i++]).epsilon(1e-5));
+}
+
+TEST_CASE("sgd is its formula, and without momentum remembers nothing") {
+  bench<sgd, fp32> b;
+  const float before = b.store.value(b.matrix).host()[0];
+  {
+    sgd::state<cpu, fp32> state({.momentum = 0.0, .weight_decay = 0.1}, b.where, b.store);
+    CHECK(b.on.memory().of(memory_role::optimizer) == 0);
+    b.store.gradient(b.matrix).host()[0] = 2.0f;
+    state.step(b.where, b.store, {.learning_rate = 0.5});
+  }
+  CHECK(b.store.value(b.matrix).host()[0] == doctest::Approx(before * (1 - 0.05f) - 1.0f));
+  sgd::state<cpu, fp32> state({.momentum = 0.5}, b.where, b.store);
+  const float start = b.store.value(b.matrix).host()[0];
+  state.step(b.where, b.store, {.learning_rate = 0.1});
+  state.step(b.where, b.store, {.learning_rate = 0.1});
+  CHECK(b.store.value(b.matrix).host()[0] == doctest::Approx(start - 0.1f * 2.0f - 0.1f * 3.0f));
+}
+
+TEST_CASE("a master copy keeps steps that bf16 would lose") {
+  bench<adamw, bf16_mixed> b;
+  adamw::state<cpu, bf16_mixed> state({.weight_decay = 0.0}, b.where, b.store);
+  const bf16 before = b.store.value(b.vector).host()[0];
+  for (std::size_t t = 1; t <= 100; ++t) {
+    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t});  // each step is 1/40 of a bf16 unit at 1
+  }
+  CHECK(static_cast<float>(before) == 1.0f);
+  CHECK(static_cast<float>(b.store.value(b.vector).host()[0]) == doctest::Approx(0.99).epsilon(0.004));
+}
+
+TEST_CASE("without a master copy stochastic rounding keeps them on average") {
+  bench<adamw, bf16_pure> b;
+  adamw::state<cpu, bf16_pure> state({.weight_decay = 0.0}, b.where, b.store);
+  for (std::size_t t = 1; t <= 400; ++t) {
+    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
+  }
+  double mean = 0;
+  for (const bf16 x : b.store.value(b.vector).host()) mean += static_cast<double>(static_cast<float>(x)) / 3.0;
+  // 400 steps of 1e-4 each; below 1 a unit is 2^-8, and the sum of 400 roundings deviates by 2^-8 · sqrt(400 p (1 - p)) with
+  // p = 1e-4 · 2^8, over three weights: 0.007; three deviations
+  CHECK(mean == doctest::Approx(0.96).epsilon(0.022));
+}
+
+TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
+  const learning_rate_schedule cosine(schedule::cosine, 1.0, 10, 110, 0.1), linear(schedule::linear, 2.0, 0, 101, 0.0), constant(schedule::constant, 0.5, 4, 100, 0.0);
+  CHECK(cosine.at(0) == doctest::Approx(0.1));
+  CHECK(cosine.at(9) == doctest::Approx(1.0));
+  CHECK(cosine.at(10) == doctest::Approx(1.0));
+  CHECK(cosine.at(109) == doctest::Approx(0.1));
+  CHECK(cosine.at(500) == doctest::Approx(0.1));
+  for (std::size_t s = 10; s < 109; ++s) REQUIRE(cosine.at(s + 1) <= cosine.at(s));
+  CHECK(linear.at(0) == doctest::Approx(2.0));
+  CHECK(linear.at(50) == doctest::Approx(1.0));
+  CHECK(linear.at(100) == doctest::Approx(0.0));
+  CHECK(constant.at(1) == doctest::Approx(0.25));
+  CHECK(constant.at(99) == doctest::Approx(0.5));
+  CHECK(schedule_named("linear") == schedule::linear);
+  CHECK_THROWS_WITH_AS((void)schedule_named("cosin"), "schedule: must be constant, linear or cosine; given 'cosin'", config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(schedule::cosine, std::nan(""), 0, 1, 0.0), config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(schedule::cosine, 1.0, 0, 1, 1.5), config_error);
+}
+
+TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its floor") {
+  dynamic_loss_scale scale({.start = 8.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
+  scale.overflowed();
+  CHECK(scale.scale() == 8.0);  // one is forgiven
+  scale.overflowed();
+  CHECK(scale.scale() == 4.0);
+  scale.overflowed();
+  scale.overflowed();
+  CHECK(scale.scale() == 2.0);
+  CHECK(scale.at_floor());
+  scale.fitted();
+  scale.fitted();
+  CHECK(scale.scale() == 2.0);
+  scale.fitted();
+  CHECK(scale.scale() == 4.0);
+  const auto saved = scale.save();
+  dynamic_loss_scale other({.start = 64.0, .growth_window = 3});
+  other.restore(saved);
+  CHECK(other.scale() == 4.0);
+  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .floor = 2.0}), config_error);
+  CHECK_THROWS_AS(dynamic_loss_scale({.growth_window = 0}), config_error);
+}
