@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// Members keep the order in which they were written.
-using json = nlohmann::ordered_json;
+/// Members are sorted by name: objects of a hundred thousand members (vocabularies) are found in, not searched through.
+using json = nlohmann::json;
 
 namespace detail {
 

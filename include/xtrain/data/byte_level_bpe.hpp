@@ -111,7 +111,7 @@ class byte_level_bpe final : public tokenizer_model {
       require<config_error>(id >= 0 && id < largest_vocabulary, o.who, ": tokens must lie in [0, ", largest_vocabulary, "); '", text, "' is ", id);
       if (text.empty()) continue;
       added_.emplace_back(text, id);
-      put_bytes(id, {});  // added tokens are not text
+      put_bytes(id, text);
     }
     std::sort(added_.begin(), added_.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }

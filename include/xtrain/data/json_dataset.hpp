@@ -53,7 +53,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
   const std::string_view text = file.text();
   std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::size_t line = 1, counted = 0;
-  const auto line_at = [&](std::size_t place) {
+  const auto line_at = [&](std::size_t place) {  // of places that only grow: the file is counted through once
     line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
     counted = place;
     return line;
@@ -63,7 +63,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
     bool first = true;
     while (at < text.size() && text[at] != ']') {
       if (!first) {
-        require<data_error>(text[at] == ',', file.path(), ": must be a JSON list; line ", line_at(at), ": records must be separated by commas");
+        if (text[at] != ',') fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(at), ": records must be separated by commas");
         at = skip_space(text, at + 1);
       }
       first = false;
@@ -72,9 +72,9 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
       visit(parse_json<data_error>(text.substr(at, end - at), file.path(), where), where);
       at = skip_space(text, end);
     }
-    require<data_error>(at < text.size(), file.path(), ": must be a JSON list; line ", line_at(text.size()), ": the list does not end. Is the file cut short?");
+    if (at >= text.size()) fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(text.size()), ": the list does not end. Is the file cut short?");
     const std::size_t behind = skip_space(text, at + 1);
-    require<data_error>(behind == text.size(), file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
+    if (behind < text.size()) fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
     return;
   }
   for (std::size_t begin = at; begin < text.size();) {

@@ -31,7 +31,8 @@ namespace detail {
   require<config_error>(object.is_object() && !object.empty(), who, ": the vocabulary must be an object of tokens; it is ", object.is_object() ? "empty" : object.type_name());
   std::vector<std::pair<std::string, token>> all;
   for (const auto& [text, id] : object.items()) {
-    require<config_error>(id.is_number_unsigned() && id.get<std::uint64_t>() < (1U << 24), who, ": every token must be a whole number below 2^24; '", text, "' is ", id.dump());
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= (1U << 24))
+      fail<config_error>(who, ": every token must be a whole number below 2^24; '", text, "' is ", id.dump());
     all.emplace_back(text, id.get<token>());
   }
   return all;
@@ -42,7 +43,7 @@ namespace detail {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) return {value[0].get<std::string>(), value[1].get<std::string>()};
   const std::string text = value.is_string() ? value.get<std::string>() : std::string{};
   const std::size_t space = text.find(' ');
-  require<config_error>(space != std::string::npos && space > 0 && space + 1 < text.size(), who, ": merge ", index + 1, " must be two tokens; given ", value.dump());
+  if (space == std::string::npos || space == 0 || space + 1 == text.size()) fail<config_error>(who, ": merge ", index + 1, " must be two tokens; given ", value.dump());
   return {text.substr(0, space), text.substr(space + 1)};
 }
 

@@ -1,0 +1,263 @@
+#include <doctest/doctest.h>
+
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "scratch.hpp"
+#include <xtrain/data/byte_tokenizer.hpp>
+#include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/data/text_dataset.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+std::string text_of(const dataset& data, std::size_t sample) {
+  std::string text;
+  for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
+    if (data.at(i) < 256) text.push_back(static_cast<char>(data.at(i)));
+    else text += "|";
+  return text;
+}
+std::string learned_of(const dataset& data, std::size_t sample) {
+  std::string text;
+  for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
+    if (data.learned(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
+  return text;
+}
+
+dataset samples_of(std::initializer_list<std::size_t> lengths, row_layout layout) {
+  dataset all("samples", layout);
+  token next = 0;
+  for (const std::size_t length : lengths) {
+    std::vector<token> tokens(length);
+    std::iota(tokens.begin(), tokens.end(), next);
+    next += 100;
+    all.add(tokens);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("files and folders become documents with an end; hidden files are left out") {
+  const scratch_folder folder;
+  std::filesystem::create_directories(folder / "b/c");
+  std::filesystem::create_directories(folder / ".git");
+  put_file(folder / "a.txt", "one");
+  put_file(folder / "b/c/d.txt", "two");
+  put_file(folder / ".hidden", "no");
+  put_file(folder / ".git/e", "no");
+  put_file(folder / "empty", "");
+  const dataset data = text_dataset(folder.path(), byte_tokenizer());
+  REQUIRE(data.size() == 2);
+  CHECK(text_of(data, 0) == "one|");
+  CHECK(text_of(data, 1) == "two|");
+  CHECK(data.largest_token() == 256);
+  CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
+}
+
+TEST_CASE("data that is not there, or is empty, is an error that names it") {
+  const scratch_folder folder;
+  put_file(folder / "empty", "");
+  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "none", byte_tokenizer()), doctest::Contains("none: must be a file or a folder"), file_error);
+  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "empty", byte_tokenizer()), doctest::Contains("empty: must hold text to learn from; it is empty"), data_error);
+  std::filesystem::create_directories(folder / "nothing");
+  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "nothing", byte_tokenizer()), doctest::Contains("the folder is empty"), data_error);
+  put_file(folder / "records.jsonl", "\n\n");
+  CHECK_THROWS_AS((void)json_text_dataset(folder / "records.jsonl", byte_tokenizer()), data_error);
+}
+
+TEST_CASE("a text larger than a piece is the same as in one piece") {
+  std::string text;
+  for (int i = 0; text.size() < 3'000'000; ++i) text += concat("line ", i, i % 7 == 0 ? "\n\n  indented \xC3\xBC\n" : "\n");
+  const scratch_folder folder;
+  put_file(folder / "large.txt", text);
+  const dataset data = text_dataset(folder / "large.txt", byte_tokenizer());
+  CHECK(data.size() == 1);
+  CHECK(text_of(data, 0) == text + "|");
+  for (std::size_t at = 0; at < text.size();) {  // cuts lie behind line breaks that text follows
+    const std::size_t end = detail::piece_end(text, at, 1000);
+    REQUIRE(end > at);
+    if (end < text.size()) REQUIRE((text[end - 1] == '\n' && text[end] != '\n' && text[end] != ' '));
+    at = end;
+  }
+}
+
+TEST_CASE("what does not fit in memory lies in a file and reads the same") {
+  spilled_array<int> small(1 << 10), large(64);
+  for (int i = 0; i < 1000; ++i) {
+    small.push_back(i);
+    large.push_back(i);
+  }
+  small.finish();
+  large.finish();
+  CHECK(large.in_file());
+  REQUIRE(large.size() == 1000);
+  for (std::size_t i = 0; i < 1000; ++i) REQUIRE(large[i] == static_cast<int>(i));
+  spilled_array<int> moved(std::move(large));
+  CHECK(moved[999] == 999);
+}
+
+TEST_CASE("JSON lists and JSON lines hold texts in a chosen field") {
+  const scratch_folder folder;
+  put_file(folder / "a.json", " [ {\"text\": \"one\", \"n\": 1},\n {\"text\": \"t\\\"wo, [}\"} ] ");
+  put_file(folder / "b.jsonl", "{\"body\": \"x\"}\n\n{\"body\": \"y\"}\n");
+  const dataset a = json_text_dataset(folder / "a.json", byte_tokenizer());
+  REQUIRE(a.size() == 2);
+  CHECK(text_of(a, 1) == "t\"wo, [}|");
+  const dataset b = json_text_dataset(folder / "b.jsonl", byte_tokenizer(), {.field = "body"});
+  REQUIRE(b.size() == 2);
+  CHECK(text_of(b, 1) == "y|");
+}
+
+TEST_CASE("malformed records are refused with file and line") {
+  const scratch_folder folder;
+  const auto refuses = [&](const std::string& name, const std::string& contents, const std::string& words) {
+    put_file(folder / name, contents);
+    CHECK_THROWS_WITH_AS((void)json_text_dataset(folder / name, byte_tokenizer()), doctest::Contains(words.c_str()), data_error);
+  };
+  refuses("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n{\"text\": \"c\"}\n", "a.jsonl: must be JSON; line 2");
+  refuses("b.jsonl", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n", "b.jsonl: line 2: a record must have 'text'; it is missing");
+  refuses("c.jsonl", "{\"text\": \"a\"}\n\n[1]\n", "c.jsonl: line 3: a record must be an object; it is array");
+  refuses("d.jsonl", "{\"text\": 5}\n", "d.jsonl: line 1: 'text' must be a string; it is number");
+  refuses("e.json", "[{\"text\": \"a\"},\n{\"text\": \"b\"}", "e.json: must be a JSON list; line 2: the list does not end");
+  refuses("f.json", "[{\"text\": \"a\"}\n{\"text\": \"b\"}]", "f.json: must be a JSON list; line 2: records must be separated by commas");
+  refuses("g.json", "[{\"text\": \"a\"}]\nmore", "g.json: must be one JSON list; line 2");
+}
+
+TEST_CASE("an answer is found by its place, whatever it contains") {
+  const scratch_folder folder;
+  // the answer repeats the marker that stands before answers
+  put_file(folder / "a.json", R"([{"instruction": "say", "input": "", "output": "### Response:\nhi"}, {"instruction": "add", "input": "1 2", "output": "3"}])");
+  const dataset data = instruct_dataset(folder / "a.json", byte_tokenizer());
+  REQUIRE(data.size() == 2);
+  CHECK(learned_of(data, 0) == "### Response:\nhi|");
+  CHECK(learned_of(data, 1) == "3|");
+  CHECK(text_of(data, 0).find("### Instruction:\nsay\n\n### Response:\n") != std::string::npos);
+  CHECK(text_of(data, 1).find("### Input:\n1 2\n\n") != std::string::npos);
+  CHECK(data.layout() == row_layout::separate);
+  const dataset both = instruct_dataset(folder / "a.json", byte_tokenizer(), {.train_on_input = true});
+  CHECK(learned_of(both, 1) == text_of(both, 1));
+  const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(), {.prompt = {.with_input = "{input}:{instruction}?", .without_input = "{instruction}?"}});
+  CHECK(text_of(own, 1) == "1 2:add?3|");
+  put_file(folder / "b.json", R"([{"instruction": "x", "output": null}])");
+  CHECK_THROWS_WITH_AS((void)instruct_dataset(folder / "b.json", byte_tokenizer()), doctest::Contains("line 1: 'output' must be a string"), data_error);
+}
+
+TEST_CASE("an epoch holds every row once, in an order that seed and epoch decide") {
+  dataset data("numbers", row_layout::stream);
+  std::vector<token> tokens(101);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  data.add(tokens);
+  data.finish();
+  loader rows(data, {.batch = 2, .accumulate = 2, .context = 10, .seed = 5});
+  CHECK(rows.rows() == 10);
+  CHECK(rows.steps_per_epoch() == 3);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::multiset<token> seen;
+    for (std::size_t s = 0; s < 3; ++s)
+      for (const host_batch& batch : rows.next())
+        for (std::size_t i = 0; i < batch.targets.size(); ++i)
+          if (batch.targets[i] >= 0) {
+            CHECK(batch.targets[i] == batch.tokens[i] + 1);
+            seen.insert(batch.targets[i]);
+          }
+    CHECK(seen.size() == 100);
+    CHECK(std::set<token>(seen.begin(), seen.end()).size() == 100);
+  }
+  CHECK(rows.state() == loader_state{2, 0});
+}
+
+TEST_CASE("a loader goes on from where it was, prefetch or not") {
+  const dataset data = [] {
+    dataset d = samples_of({5, 6, 7, 8, 9, 10, 11, 12}, row_layout::separate);
+    d.finish();
+    return d;
+  }();
+  const loader_config settings{.batch = 2, .context = 12, .seed = 3};
+  loader whole(data, settings);
+  std::vector<std::vector<token>> steps;
+  for (int s = 0; s < 9; ++s) steps.push_back(whole.next()[0].tokens);
+  loader first(data, settings);
+  for (int s = 0; s < 5; ++s) (void)first.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the next step is prepared by now
+  const loader_state saved = first.state();
+  loader second(data, settings);
+  (void)second.next();
+  second.restore(saved);
+  for (int s = 5; s < 9; ++s) CHECK(second.next()[0].tokens == steps[static_cast<std::size_t>(s)]);
+  CHECK_THROWS_WITH_AS(second.restore({0, 99}), doctest::Contains("step 99 of 4 in an epoch"), config_error);
+}
+
+TEST_CASE("rows of single samples are padded to the longest of their step, and padding is nobody's target") {
+  dataset data = samples_of({4, 9, 3}, row_layout::separate);
+  data.finish();
+  loader rows(data, {.batch = 3, .context = 20, .shuffle = false});
+  const host_batch batch = rows.next()[0];
+  CHECK(batch.t == 8);
+  CHECK(batch.target_count == 3 + 8 + 2);
+  CHECK(batch.tokens[8] == 100);
+  CHECK(batch.targets[2] == 3);
+  CHECK(batch.targets[3] == -1);
+  CHECK(batch.starts[3] == 3);
+}
+
+TEST_CASE("packed rows hold several samples, each with its own positions and start") {
+  dataset data = samples_of({4, 5, 3, 9, 2}, row_layout::packed);
+  data.finish();
+  loader rows(data, {.batch = 1, .context = 9, .shuffle = false});
+  CHECK(rows.rows() == 2);  // 3 + 4 + 2 inputs fill the first row, 8 + 1 the second
+  const host_batch first = rows.next()[0];
+  CHECK(first.tokens == std::vector<token>{0, 1, 2, 100, 101, 102, 103, 200, 201});
+  CHECK(first.targets == std::vector<token>{1, 2, 3, 101, 102, 103, 104, 201, 202});
+  CHECK(first.positions == std::vector<token>{0, 1, 2, 0, 1, 2, 3, 0, 1});
+  CHECK(first.starts == std::vector<token>{0, 0, 0, 3, 3, 3, 3, 7, 7});
+}
+
+TEST_CASE("samples longer than the context are refused, cut or left out, as asked") {
+  dataset data = samples_of({4, 12, 5}, row_layout::separate);
+  data.finish();
+  const loader_config settings{.batch = 3, .context = 8, .shuffle = false};
+  CHECK_THROWS_WITH_AS(loader(data, settings), doctest::Contains("samples must fit the context of 8 tokens; sample 2 has 12"), data_error);
+  data.when_too_long = overlong::truncate;
+  loader cut(data, settings);
+  CHECK(cut.next()[0].target_count == 3 + 8 + 4);
+  data.when_too_long = overlong::leave_out;
+  loader left(data, settings);
+  CHECK(left.next()[0].target_count == 3 + 4);
+  CHECK_THROWS_AS(loader(data, {.batch = 0, .context = 8}), config_error);
+}
+
+TEST_CASE("a token beyond the vocabulary is named with its source") {
+  dataset data = samples_of({4}, row_layout::separate);
+  data.finish();
+  CHECK_NOTHROW(require_tokens_below(data, 4));
+  CHECK_THROWS_WITH_AS(require_tokens_below(data, 3), doctest::Contains("samples: tokens must be below the model's vocabulary of 3; token 3 occurs"), data_error);
+}
+
+TEST_CASE("real instruction sets are read whole") {
+  const std::string path = test_data("instruct/alpaca/alpaca_data_0-3252_en.json");
+  if (path.empty()) {
+    MESSAGE("skipped: no test data");
+    return;
+  }
+  const dataset data = instruct_dataset(path, byte_tokenizer(), {.packed = true});
+  CHECK(data.size() == 3252);
+  CHECK(learned_of(data, 0).ends_with("|"));
+  const loader rows(data, {.batch = 4, .context = 4096});
+  std::vector<host_batch> batches;
+  std::size_t targets = 0;
+  for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
+    rows.fill({0, s}, batches);
+    targets += batches[0].target_count;
+  }
+  std::size_t expected = 0;
+  for (std::size_t s = 0; s < data.size(); ++s) expected += learned_of(data, s).size();
+  CHECK(targets == expected);
+}

@@ -1,0 +1,194 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "golden.hpp"
+#include "scratch.hpp"
+#include <xtrain/io.hpp>
+#include <xtrain/testing/isolated.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+struct plain : defaults {};
+struct half : defaults {
+  using precision = bf16_mixed;
+};
+struct walled : defaults {
+  using device = testing::isolated<cpu>;
+};
+struct adapted_recipe : defaults {
+  using adapter = lora;
+};
+
+/// A copy of a fixture that a test may damage.
+struct damaged : scratch_folder {
+  explicit damaged(const std::string& fixture) {
+    for (const char* name : {"config.json", "model.safetensors"}) put_file(*this / name, get_file(golden::folder(fixture) + "/" + name));
+  }
+  void replace_in_config(const std::string& from, const std::string& to) {
+    std::string text = get_file(*this / "config.json");
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    put_file(*this / "config.json", text.replace(at, from.size(), to));
+  }
+  template <class Error>
+  void refused(const std::string& words) {
+    CAPTURE(words);
+    CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained(path()), doctest::Contains(words.c_str()), Error);
+  }
+};
+
+/// Every tensor of a safetensors file, as bytes.
+std::map<std::string, std::string> tensors_of(const std::string& path) {
+  const safetensors_file file(path);
+  std::map<std::string, std::string> all;
+  for (const file_tensor& t : file.tensors()) all[t.name] = std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a folder that is loaded and saved holds identical bytes in every tensor") {
+  for (const std::string name : {"llama_grouped_untied", "llama_tied"}) {
+    const scratch_folder out;
+    save_pretrained(llama<plain>::from_pretrained(golden::folder(name)), out.path());
+    CHECK(tensors_of(out / "model.safetensors") == tensors_of(golden::folder(name) + "/model.safetensors"));
+    CHECK(read_sizes<llama_family>(out.path()) == read_sizes<llama_family>(golden::folder(name)));
+  }
+  const scratch_folder out;
+  save_pretrained(gpt2<walled>::from_pretrained(golden::folder("gpt2")), out.path(), {.shard_bytes = 10000});
+  CHECK(file_exists(out / "model.safetensors.index.json"));
+  const auto again = gpt2<plain>::from_pretrained(out.path()), original = gpt2<plain>::from_pretrained(golden::folder("gpt2"));
+  for (const auto& entry : original.parameters().entries()) {
+    const auto a = original.parameters().value(entry).host(), b = again.parameters().value(*again.parameters().find(entry.spec.name)).host();
+    CHECK(std::equal(a.begin(), a.end(), b.begin()));
+  }
+}
+
+TEST_CASE("weights are converted to the recipe's precision, rounded to nearest") {
+  const auto wide = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  const auto narrow = llama<half>::from_pretrained(golden::folder("llama_tied"));
+  for (const auto& entry : wide.parameters().entries()) {
+    const auto a = wide.parameters().value(entry).host();
+    const auto b = narrow.parameters().value(*narrow.parameters().find(entry.spec.name)).host();
+    for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(b[i].bits == bf16(a[i]).bits);
+  }
+}
+
+TEST_CASE("names of older files are understood") {
+  const scratch_folder old;
+  put_file(old / "config.json", get_file(golden::folder("gpt2") + "/config.json"));
+  const safetensors_file file(golden::folder("gpt2") + "/model.safetensors");
+  std::vector<tensor_to_write> tensors;
+  const auto put = [&](std::string name, std::string number, std::vector<std::size_t> shape, std::string bytes) {
+    tensors.push_back({.name = std::move(name), .number = std::move(number), .shape = std::move(shape), .bytes = bytes.size(),
+                       .produce = [bytes](const std::function<void(const void*, std::size_t)>& sink) { sink(bytes.data(), bytes.size()); }});
+  };
+  for (const file_tensor& t : file.tensors())
+    put(t.name.substr(t.name.find('.') + 1), t.number, t.shape, std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size()));
+  put("h.0.attn.bias", "U8", {1, 1, 3, 3}, std::string(9, '\1'));
+  put("h.0.attn.masked_bias", "F32", {}, std::string(4, '\0'));
+  write_safetensors(old / "model.safetensors", std::move(tensors));
+  CHECK_NOTHROW((void)gpt2<plain>::from_pretrained(old.path()));
+}
+
+TEST_CASE("a config that contradicts the weights is refused, and both are named") {
+  { damaged d("llama_tied"); d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4"); d.refused<config_error>("must hold 'model.layers.3.input_layernorm.weight', because config.json asks for it; it is missing"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2"); d.refused<config_error>("holds 'model.layers.2.input_layernorm.weight', which has no place in the model"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"intermediate_size\": 36", "\"intermediate_size\": 40"); d.refused<config_error>("'model.layers.0.mlp.gate_proj.weight' must have shape [40, 24] as config.json says; the file has [36, 24]"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"vocab_size\": 53", "\"vocab_size\": 54"); d.refused<config_error>("'model.embed_tokens.weight' must have shape [54, 24]"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"model_type\": \"llama\"", "\"model_type\": \"gpt2\""); d.refused<config_error>("must describe a 'llama' model; its model_type is 'gpt2'"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24,", ""); d.refused<config_error>("'hidden_size' must be given; it is missing"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": \"24\""); d.refused<config_error>("'hidden_size' must be a positive whole number; given \"24\""); }
+  { damaged d("llama_tied"); d.replace_in_config("\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\""); d.refused<config_error>("hidden_act must be silu; given 'relu'"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\""); d.refused<config_error>("rope scaling 'yarn' is asked for"); }
+  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": 99999999999999"); d.refused<config_error>("every size must be below 2^31"); }
+}
+
+TEST_CASE("damaged folders are refused and say what is wrong") {
+  CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained("/no/such/folder"), doctest::Contains("must be a folder with a model"), file_error);
+  { damaged d("llama_tied"); put_file(d / "config.json", "{\n\"a\": ,\n}"); d.refused<file_error>("config.json: must be JSON; line 2"); }
+  { damaged d("llama_tied"); put_file(d / "model.safetensors", get_file(d / "model.safetensors").substr(0, 30000)); d.refused<file_error>("Is the file cut short?"); }
+  { damaged d("llama_tied"); std::filesystem::remove(d / "model.safetensors"); d.refused<file_error>("it holds neither"); }
+}
+
+TEST_CASE("a save that fails leaves the folder as it was") {
+  const scratch_folder out;
+  auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  save_pretrained(model, out.path());
+  const auto before = tensors_of(out / "model.safetensors");
+  for (float& x : model.parameters().trained_values().host()) x += 1.0f;
+  {
+    const limited_file_size full(20000);
+    CHECK_THROWS_AS(save_pretrained(model, out.path()), file_error);
+  }
+  CHECK(tensors_of(out / "model.safetensors") == before);
+  CHECK(out.files() == std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors"});
+}
+
+TEST_CASE("tokenizer files travel with the model") {
+  const scratch_folder out, from;
+  byte_tokenizer().save(from.path());
+  auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  save_pretrained(model, out.path(), {.tokenizer_from = from.path()});
+  CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
+  CHECK(file_exists(out / "tokenizer_config.json"));
+  save_pretrained(model, out.path(), {.tokenizer_from = out.path()});  // into the folder they are in already
+  CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
+  put_file(from / "some.model", "pieces");
+  save_pretrained(model, out.path(), {.tokenizer_from = from / "some.model"});
+  CHECK(get_file(out / "tokenizer.model") == "pieces");
+}
+
+TEST_CASE("an adapter is loaded as it was saved, and refused by another model") {
+  const scratch_folder out;
+  auto model = llama<adapted_recipe>::from_pretrained(golden::folder("llama_grouped_untied"), {},
+                                                      {.adapter = {.rank = 3, .alpha = 6, .targets = {"q_proj", "down_proj"}, .modules_to_save = {"norm"}}});
+  std::size_t i = 0;
+  for (float& x : model.parameters().trained_values().host()) x = 0.01f * static_cast<float>(++i % 50);
+  save_pretrained(model, out.path(), {.base_model = "base"});
+  CHECK(out.files() == std::vector<std::string>{"adapter_config.json", "adapter_model.safetensors"});
+  const lora::config saved = adapter_config_of(out.path());
+  CHECK(saved.rank == 3);
+  CHECK(saved.alpha == 6);
+  CHECK(saved.targets == std::vector<std::string>{"q_proj", "down_proj"});
+  CHECK(saved.modules_to_save == std::vector<std::string>{"norm"});
+  auto again = llama<adapted_recipe>::from_pretrained(golden::folder("llama_grouped_untied"), {}, {.adapter = saved});
+  load_adapter(again, out.path());
+  for (const auto& entry : model.parameters().entries()) {
+    const auto a = model.parameters().value(entry).host(), b = again.parameters().value(*again.parameters().find(entry.spec.name)).host();
+    CHECK(std::equal(a.begin(), a.end(), b.begin()));
+  }
+  auto other = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  CHECK_THROWS_AS(merge_adapter(other, out.path()), config_error);
+  put_file(out / "adapter_config.json", R"({"peft_type": "IA3", "r": 3})");
+  CHECK_THROWS_WITH_AS((void)adapter_config_of(out.path()), doctest::Contains("peft_type must be LORA; given 'IA3'"), config_error);
+  put_file(out / "adapter_config.json", R"({"peft_type": "LORA", "r": 3, "use_dora": true, "target_modules": ["q_proj"]})");
+  CHECK_THROWS_WITH_AS((void)adapter_config_of(out.path()), doctest::Contains("'use_dora' must be off"), config_error);
+}
+
+TEST_CASE("adapter settings that name nothing are refused with the nearest name") {
+  const auto make = [](lora::config adapter) { (void)llama<adapted_recipe>::from_pretrained(golden::folder("llama_tied"), {}, {.adapter = std::move(adapter)}); };
+  CHECK_THROWS_WITH_AS(make({.targets = {"q_prj"}}), "lora: 'q_prj' must name a linear module of the model; did you mean 'q_proj'?", config_error);
+  CHECK_THROWS_WITH_AS(make({.targets = {"embed_tokens"}}), doctest::Contains("must name a linear module"), config_error);
+  CHECK_THROWS_WITH_AS(make({.modules_to_save = {"q_proj"}}), doctest::Contains("train both or none"), config_error);
+  CHECK_THROWS_WITH_AS(make({.rank = 0}), "lora: rank must be positive; given 0", config_error);
+  CHECK_NOTHROW(make({}));
+}
+
+TEST_CASE("the adapter config of a real model is read") {
+  const std::string path = test_data("formats/peft/qwen2_adapter_config.json");
+  if (path.empty()) {
+    MESSAGE("skipped: no test data");
+    return;
+  }
+  const scratch_folder folder;
+  put_file(folder / "adapter_config.json", get_file(path));
+  const lora::config c = adapter_config_of(folder.path());
+  CHECK(c.rank == 8);
+  CHECK(c.alpha == 16);
+  CHECK(c.targets.size() == 8);
+}
