@@ -50,7 +50,7 @@ template <class Family>
 xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& tokenizer, bool context_given) {
   xtrain::decoder_config sizes = flags.sizes;
   if (!flags.config.empty()) {
-    sizes = command_line::for_flag("--config", flags.config, [&] { return Family::read(xtrain::settings(xtrain::read_json(flags.config), flags.config)); });
+    sizes = command_line::for_flag("--config", flags.config, [&] { return Family::read(xtrain::json_settings(xtrain::read_json(flags.config), flags.config)); });
     xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer, ": its vocabulary of ", tokenizer.vocabulary(),
                                           " tokens must fit the model's ", sizes.vocabulary, " (--config ", flags.config, ")");
     if (context_given) flags.context = flags.sizes.context;

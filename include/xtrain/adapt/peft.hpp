@@ -24,7 +24,7 @@ inline constexpr std::string_view peft_prefix = "base_model.model.";
 [[nodiscard]] inline lora::config read_adapter_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; there is none of that name");
   const std::string path = folder + "/adapter_config.json";
-  const settings s(read_json(path), path);
+  const json_settings s(read_json(path), path);
   const std::string type = s.text_or("", {"peft_type"});
   require<config_error>(type == "LORA", path, ": peft_type must be LORA; given '", type, "'");
   for (const char* feature : {"use_dora", "use_rslora", "lora_bias"})

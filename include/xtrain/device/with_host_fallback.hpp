@@ -85,7 +85,7 @@ struct with_host_fallback {
       });
       this->synchronize();
       const buffer<Host> scratch(host_, scratch_bytes(host_.properties(), on_host), memory_role::workspace);
-      run(host_stream_, on_host, scratch.template as<std::byte>());
+      run_kernel(host_stream_, on_host, scratch.template as<std::byte>());
       host_stream_.synchronize();
       std::size_t next = 0;
       kernel::for_each_operand(kernel, [&](const auto& operand) {
@@ -107,9 +107,9 @@ struct with_host_fallback {
 
 /// The device's own kernel where it has one: the call below is for all others.
 template <class Stream, class Kernel, class Memory>
-  requires(!requires(typename Stream::device_stream& own, const Kernel& kernel, scratch_span<Memory> scratch) { run(own, kernel, scratch); }) &&
+  requires(!requires(typename Stream::device_stream& own, const Kernel& kernel, scratch_span<Memory> scratch) { run_kernel(own, kernel, scratch); }) &&
           requires(Stream& stream, const Kernel& kernel) { stream.run_on_host(kernel); }
-void run(Stream& stream, const Kernel& kernel, scratch_span<Memory>) {
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<Memory>) {
   stream.run_on_host(kernel);
 }
 

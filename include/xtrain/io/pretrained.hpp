@@ -30,7 +30,7 @@ struct pretrained_tag;
 
 /// The settings of a folder's config.json.
 ///   throws  file_error, config_error
-[[nodiscard]] inline settings read_config(const std::string& folder) {
+[[nodiscard]] inline json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; there is none of that name");
   const std::string path = folder + "/config.json";
   return {read_json(path), path};
@@ -40,7 +40,7 @@ struct pretrained_tag;
 ///   throws  config_error when the folder holds another family or contradicts itself
 template <class Family>
 [[nodiscard]] auto read_sizes(const std::string& folder) {
-  const settings config = read_config(folder);
+  const json_settings config = read_config(folder);
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
   return Family::read(config);
@@ -182,7 +182,7 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model) {
   using family = typename Model::family;
-  settings config;
+  json_settings config;
   config.set("architectures", json::array({family::architecture}));
   config.set("model_type", family::name);
   family::write(model.sizes(), config);
@@ -201,7 +201,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_o
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   copy_tokenizer(options.tokenizer_from, folder);
-  settings generation;
+  json_settings generation;
   if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
   if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
   else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);

@@ -17,14 +17,14 @@
 namespace xtrain {
 
 /// An object of named settings, to read from or to write to. Where several names are given, the first that is there counts.
-class settings {
+class json_settings {
  public:
   using names = std::initializer_list<const char*>;
 
-  settings() : object_(json::object()) {}
+  json_settings() : object_(json::object()) {}
   /// `who` names the file in errors.
   ///   throws  config_error unless `object` is an object
-  settings(json object, std::string who) : object_(std::move(object)), who_(std::move(who)) {
+  json_settings(json object, std::string who) : object_(std::move(object)), who_(std::move(who)) {
     require<config_error>(object_.is_object(), who_, ": must be a JSON object; it is ", object_.type_name());
   }
 
@@ -76,9 +76,9 @@ class settings {
     return all;
   }
   /// An object inside the object; empty when missing.
-  [[nodiscard]] settings inner(names keys) const {
+  [[nodiscard]] json_settings inner(names keys) const {
     const json* value = find(keys);
-    return value == nullptr ? settings() : settings(*value, concat(who_, ", '", *keys.begin(), "'"));
+    return value == nullptr ? json_settings() : json_settings(*value, concat(who_, ", '", *keys.begin(), "'"));
   }
 
   template <class Value>

@@ -21,7 +21,8 @@ namespace detail {
 template <class T, class M>
 void require_attention(const char* who, const attention_shape& s, matrix_view<T, M> qkv) {
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");
-  require_shape(concat(who, ": qkv"), qkv.shape(), {s.b * s.t, s.row()});
+  const shape_of_rank<2> rows{s.b * s.t, s.row()};
+  require<shape_error>(qkv.shape() == rows, who, ": qkv must have shape ", rows, "; given ", qkv.shape());
 }
 
 }  // namespace detail

@@ -31,7 +31,7 @@ void launch(execution<Device>& on, const Kernel& kernel) {
                 "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
   const typename arena<Device>::scope scope(on.workspace);
   const std::size_t scratch = scratch_bytes(on.properties, kernel);
-  run(on.stream, kernel, on.workspace.template take<std::byte>(scratch));
+  run_kernel(on.stream, kernel, on.workspace.template take<std::byte>(scratch));
 }
 
 }  // namespace xtrain::ops

@@ -141,13 +141,13 @@ class conformance {
         return operands.emplace_back(context_, stream_, operand.raw(), operand.bytes()).template inner<element>();
       });
       const buffer<Device> scratch(context_, scratch_bytes(context_.properties(), on_device), memory_role::workspace);
-      run(stream_, on_device, scratch.template as<std::byte>());
+      run_kernel(stream_, on_device, scratch.template as<std::byte>());
       stream_.synchronize();
 
       std::vector<std::vector<std::byte>> results;
       for (guarded& operand : operands) results.push_back(operand.fetch(stream_));
       reference_stream reference(0);
-      run(reference, kernel, {});
+      run_kernel(reference, kernel, {});
 
       ++result.cases;
       std::string problem;

@@ -174,9 +174,9 @@ template <class Device, class Kernel>
 template <class Device, class Stream, class Kernel>
   requires std::is_same_v<Stream, typename isolated<Device>::stream> &&
            runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
-void run(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
   stream.queue([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
-    run(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
+    run_kernel(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
   });
 }
 

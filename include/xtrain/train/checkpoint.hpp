@@ -194,7 +194,7 @@ class checkpoint_folder final : public observer {
   }
 
   [[nodiscard]] training_progress read_progress(const std::string& path) const {
-    const settings s(read_json(path), path);
+    const json_settings s(read_json(path), path);
     const auto& c = trainer_->settings();
     const auto same = [&](const char* key, std::size_t now) {
       const std::size_t then = s.size({key});
@@ -203,14 +203,14 @@ class checkpoint_folder final : public observer {
     same("batch", c.batch);
     same("accumulate", c.accumulate);
     same("context", c.context);
-    const auto count = [&](const settings& from, const char* key) {
+    const auto count = [&](const json_settings& from, const char* key) {
       const auto at = from.object().find(key);
       require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
       return at->template get<std::size_t>();
     };
     training_progress p;
     p.step = count(s, "step");
-    const settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
+    const json_settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
     p.data = {count(data, "epoch"), count(data, "step")};
     p.loss_scale = {scale.number_or(1.0, {"scale"}), count(scale, "good"), count(scale, "overflows_left")};
     p.updates = count(s, "updates");

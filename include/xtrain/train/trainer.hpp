@@ -182,9 +182,11 @@ class trainer {
 
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights() {
-    for (const auto& entry : model_->parameters().entries())
-      require<non_finite_error>(std::isfinite(squares_of(model_->parameters().value(entry))), "training: weights must be finite to be saved; ", entry.spec.name,
-                                " is not (block ", entry.block, ")");
+    for (const auto& entry : model_->parameters().entries()) {
+      const auto values = model_->parameters().value(entry);
+      if (std::isfinite(squares_of(values))) continue;
+      require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name, " is not (block ", entry.block, ")");
+    }
   }
 
   /// A dataset's rows as this trainer reads them.
@@ -364,13 +366,24 @@ class trainer {
 
   /// Which tensor is not finite: weights first, because everything follows from them.
   [[nodiscard]] std::string culprit(const step_sums& sums) {
-    for (const auto& entry : model_->parameters().entries())
-      if (!std::isfinite(squares_of(model_->parameters().value(entry)))) return concat("weight ", entry.spec.name, " is not finite (block ", entry.block, ")");
-    for (const auto& entry : model_->parameters().entries()) {
-      const auto gradient = model_->parameters().gradient(entry);
-      if (!gradient.empty() && !std::isfinite(squares_of(gradient))) return concat("gradient of ", entry.spec.name, " is not finite (block ", entry.block, ")");
-    }
-    return concat("loss is ", sums.loss, " while all weights and gradients are finite");
+    const auto& all = model_->parameters();
+    const auto told = [](std::size_t count, const char* what, const auto& entry) {
+      return concat(what, entry.spec.name, " holds ", count, count == 1 ? " value that is" : " values that are", " not finite (block ", entry.block, ")");
+    };
+    for (const auto& entry : all.entries())
+      if (const std::size_t count = not_finite_in(all.value(entry)); count > 0) return told(count, "weight ", entry);
+    for (const auto& entry : all.entries())
+      if (const std::size_t count = not_finite_in(all.gradient(entry)); count > 0) return told(count, "gradient of ", entry);
+    return concat("weights and gradients are finite, but the loss is ", sums.loss, " and the gradient's norm ", sums.gradient_norm);
+  }
+
+  /// Looked at one by one, on the host: slow, and only done when something is wrong already.
+  template <class T>
+  [[nodiscard]] std::size_t not_finite_in(device_span<T, memory> values) {
+    std::vector<T> host(values.size());
+    copy_to_host(model_->work(), std::span<T>(host), values);
+    model_->work().synchronize();
+    return static_cast<std::size_t>(std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
   }
 
   void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {

@@ -91,7 +91,7 @@ TEST_CASE("the dry device counts and computes nothing") {
   const device_type::context on(cpu::properties{2});
   device_type::stream stream(on);
   const buffer<device_type> x(on, 400, memory_role::other), y(on, 400, memory_role::other);
-  run(stream, add_on<device_type>{.n = 100, .x_n = x.as<float>(), .y_n = y.as<float>()}, scratch_span<device_type::memory>{});
+  run_kernel(stream, add_on<device_type>{.n = 100, .x_n = x.as<float>(), .y_n = y.as<float>()}, scratch_span<device_type::memory>{});
   CHECK(on.record().runs() == 1);
   CHECK(on.record().operations() == 100);
   CHECK(on.record().kernels[0].name == "add");
@@ -108,7 +108,7 @@ TEST_CASE("what a device lacks runs on the host, is counted and reported") {
   copy_to_device(stream, x.as<float>(), host);
   copy_to_device(stream, y.as<float>(), host);
   for (int i = 0; i < 3; ++i)
-    run(stream, add_on<testing::bare_device>{.n = 4, .x_n = x.as<float>(), .y_n = y.as<float>()}, scratch_span<testing::bare_device::memory>{});
+    run_kernel(stream, add_on<testing::bare_device>{.n = 4, .x_n = x.as<float>(), .y_n = y.as<float>()}, scratch_span<testing::bare_device::memory>{});
   copy_to_host(stream, std::span<float>(host), y.as<float>());
   stream.synchronize();
   CHECK(host[3] == 16);

@@ -156,7 +156,7 @@ TEST_CASE("an index that lies is refused") {
 }
 
 TEST_CASE("settings are read by any of their names, with their types checked") {
-  const settings s(parse_json(R"({"n_embd": 12, "eps": 1e-5, "tied": true, "act": "gelu", "eos": [1, 2], "bos": 3, "none": null, "rope": {"theta": 5.0}, "bad": -1})", "c"), "c");
+  const json_settings s(parse_json(R"({"n_embd": 12, "eps": 1e-5, "tied": true, "act": "gelu", "eos": [1, 2], "bos": 3, "none": null, "rope": {"theta": 5.0}, "bad": -1})", "c"), "c");
   CHECK(s.size({"hidden_size", "n_embd"}) == 12);
   CHECK(s.size_or(7, {"none"}) == 7);
   CHECK(s.number_or(0, {"eps"}) == 1e-5);
@@ -170,7 +170,7 @@ TEST_CASE("settings are read by any of their names, with their types checked") {
   CHECK_THROWS_WITH_AS((void)s.size({"act"}), doctest::Contains("must be a positive whole number; given \"gelu\""), config_error);
   CHECK_THROWS_AS((void)s.flag_or(false, {"act"}), config_error);
   CHECK_THROWS_AS((void)s.tokens({"act"}), config_error);
-  CHECK_THROWS_WITH_AS(settings(parse_json("[]", "c"), "c"), "c: must be a JSON object; it is array", config_error);
+  CHECK_THROWS_WITH_AS(json_settings(parse_json("[]", "c"), "c"), "c: must be a JSON object; it is array", config_error);
 }
 
 TEST_CASE("real files are read and damaged ones refused") {

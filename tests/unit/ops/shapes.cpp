@@ -70,7 +70,7 @@ TEST_CASE("activations, embeddings and rotations name what does not fit") {
 TEST_CASE("attention and losses name what does not fit") {
   const ops::attention_shape uneven{1, 2, 3, 2, 4}, good{1, 2, 2, 1, 4};
   refuses("attention: query heads (3) must be divisible by key/value heads (2)", [&](bench& b) { ops::attention(b.where, uneven, {}, b.matrix(2, 28), {}, b.matrix(2, 12), b.vector(6)); });
-  refuses("attention: qkv: must have shape [2, 16]; given [2, 12]", [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 12), {}, b.matrix(2, 8), b.vector(4)); });
+  refuses("attention: qkv must have shape [2, 16]; given [2, 12]", [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 12), {}, b.matrix(2, 8), b.vector(4)); });
   refuses("attention: lse_bht", [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 16), {}, b.matrix(2, 8), b.vector(2)); });
   refuses("linear_cross_entropy: weight_vc", [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 4), b.tokens(2), b.vector(2)); });
   refuses("linear_cross_entropy: target_n", [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 3), b.tokens(3), b.vector(2)); });

@@ -318,7 +318,7 @@ template <class T>
   return cpu.threads * cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, false);
 }
 template <class T>
-void run(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t blocks = (k.shape.t + cpu_kernels::queries_per_block - 1) / cpu_kernels::queries_per_block;
   const std::size_t bytes = cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, false);
   stream.parallel(k.shape.b * k.shape.h * blocks, [&](std::size_t part, std::size_t worker) {
@@ -334,7 +334,7 @@ template <class T>
   return cpu.threads * cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, true);
 }
 template <class T>
-void run(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes = cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, true);
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
     cpu_kernels::attend_backward_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);
@@ -346,7 +346,7 @@ template <class T>
   return cpu.threads * cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
 }
 template <class T>
-void run(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes =
       cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {

@@ -77,7 +77,7 @@ template <class T, class G>
 }
 
 template <class T, class G>
-void run(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   using A = accumulate_t<T>;
   constexpr bool in_place = std::is_same_v<T, A>;
   const std::size_t chunk = std::min(k.n, cpu_kernels::loss_chunk);
@@ -93,7 +93,7 @@ void run(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, 
     products.logits.a = k.x_nc.subspan(first * k.c, rows * k.c);
     products.logits.b = k.weight_vc;
     products.logits.c = span_of(logits, rows * k.v);
-    run(stream, products.logits, rest);
+    run_kernel(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
         k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale,
@@ -104,12 +104,12 @@ void run(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, 
     products.dx.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
     products.dx.b = k.weight_vc;
     products.dx.c = k.dx_nc.subspan(first * k.c, rows * k.c);
-    run(stream, products.dx, rest);
+    run_kernel(stream, products.dx, rest);
     if (k.dweight_vc.empty()) continue;
     products.dweight.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
     products.dweight.b = k.x_nc.subspan(first * k.c, rows * k.c);
     products.dweight.c = k.dweight_vc;
-    run(stream, products.dweight, rest);
+    run_kernel(stream, products.dweight, rest);
   }
 }
 

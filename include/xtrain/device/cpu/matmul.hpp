@@ -377,7 +377,7 @@ template <class T, class C>
 }
 
 template <class T, class C>
-void run(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a)
     cpu_kernels::few_rows_product<simd::native>(stream, k);
   else
@@ -385,7 +385,7 @@ void run(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch
 }
 
 template <class T, class G>
-void run(cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
   cpu_kernels::sum_columns<simd::native>(stream, k);
 }
 

@@ -166,7 +166,7 @@ void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm
 }  // namespace cpu_kernels
 
 template <class T>
-void run(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::rms_norm_rows<simd::native>(stream, k);
 }
 
@@ -175,12 +175,12 @@ template <class T, class G>
   return k.dweight_c.empty() ? 0 : cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
 }
 template <class T, class G>
-void run(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::rms_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T>
-void run(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::layer_norm_rows<simd::native>(stream, k);
 }
 
@@ -189,7 +189,7 @@ template <class T, class G>
   return 2 * cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
 }
 template <class T, class G>
-void run(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_kernel(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::layer_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 

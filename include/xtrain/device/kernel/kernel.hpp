@@ -4,7 +4,7 @@
 //
 // A device runs a kernel by an overload that argument-dependent lookup finds:
 //
-//     void run(acme::stream&, const xtrain::kernel::rms_norm<acme::memory, float>&, scratch_span<acme::memory>);
+//     void run_kernel(acme::stream&, const xtrain::kernel::rms_norm<acme::memory, float>&, scratch_span<acme::memory>);
 //
 // and, where it needs scratch memory, says how much from sizes alone:
 //
@@ -103,7 +103,7 @@ template <class Properties, class Kernel>
 /// The device has this kernel for these number types.
 template <class Device, class Kernel>
 concept runs_kernel = requires(typename Device::stream& stream, const Kernel& kernel, scratch_span<typename Device::memory> scratch) {
-  run(stream, kernel, scratch);
+  run_kernel(stream, kernel, scratch);
 };
 
 }  // namespace xtrain

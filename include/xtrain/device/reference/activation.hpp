@@ -15,7 +15,7 @@ inline constexpr A gelu_cubic = static_cast<A>(0.044715);
 }  // namespace detail
 
 template <class T>
-void run(reference_stream&, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto x = detail::values<acc>(k.x_n, k.n);
   const array<acc, 1> u = detail::gelu_slope<acc> * (x + detail::gelu_cubic<acc> * x * x * x);
@@ -23,7 +23,7 @@ void run(reference_stream&, const kernel::gelu_tanh<host_memory, T>& k, scratch_
 }
 
 template <class T>
-void run(reference_stream&, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto x = detail::values<acc>(k.x_n, k.n);
   const auto dy = detail::values<acc>(k.dy_n, k.n);
@@ -34,7 +34,7 @@ void run(reference_stream&, const kernel::gelu_tanh_backward<host_memory, T>& k,
 }
 
 template <class T>
-void run(reference_stream&, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const auto gate = xt::view(gate_up, xt::all(), xt::range(std::size_t{0}, k.f));
@@ -43,7 +43,7 @@ void run(reference_stream&, const kernel::swiglu<host_memory, T>& k, scratch_spa
 }
 
 template <class T>
-void run(reference_stream&, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
   const auto dy = detail::values<acc>(k.dy_nf, k.n, k.f);

@@ -60,7 +60,7 @@ template <class T, class Kernel>
 }  // namespace detail
 
 template <class T>
-void run(reference_stream&, const kernel::attention<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::attention<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   for (std::size_t b = 0; b < s.b; ++b) {
@@ -76,7 +76,7 @@ void run(reference_stream&, const kernel::attention<host_memory, T>& k, scratch_
 }
 
 template <class T>
-void run(reference_stream&, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   const std::size_t rows = s.b * s.t;
@@ -112,7 +112,7 @@ void run(reference_stream&, const kernel::attention_backward<host_memory, T>& k,
 }
 
 template <class T>
-void run(reference_stream&, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const kernel::attention_shape& s = k.shape;
   for (std::size_t b = 0; b < s.b; ++b) {

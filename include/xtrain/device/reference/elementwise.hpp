@@ -6,17 +6,17 @@
 namespace xtrain {
 
 template <class T>
-void run(reference_stream&, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
   detail::store_added<1>(k.y_n, detail::values<accumulate_t<T>>(k.x_n, k.n));
 }
 
 template <class From, class To>
-void run(reference_stream&, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
   detail::store<1>(k.y_n, detail::values<accumulate_t<From>>(k.x_n, k.n));
 }
 
 template <class T>
-void run(reference_stream&, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const std::uint32_t threshold = dropout_threshold(k.probability);
   const acc scale = k.probability < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.probability)) : acc{0};
@@ -30,7 +30,7 @@ void run(reference_stream&, const kernel::dropout<host_memory, T>& k, scratch_sp
 }
 
 template <class T>
-void run(reference_stream&, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory>) {
   double sum = 0.0;
   for (std::size_t i = 0; i < k.n; ++i) {
     const auto x = static_cast<accumulate_t<T>>(k.x_n.data()[i]);

@@ -14,7 +14,7 @@ namespace detail {
 }  // namespace detail
 
 template <class T>
-void run(reference_stream&, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const token row = k.index_n.data()[i];
@@ -28,7 +28,7 @@ void run(reference_stream&, const kernel::embedding<host_memory, T>& k, scratch_
 }
 
 template <class T, class G>
-void run(reference_stream&, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const token row = k.index_n.data()[i];
@@ -41,7 +41,7 @@ void run(reference_stream&, const kernel::embedding_backward<host_memory, T, G>&
 }
 
 template <class T>
-void run(reference_stream&, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const std::size_t half = k.d / 2;
   for (std::size_t i = 0; i < k.n; ++i) {

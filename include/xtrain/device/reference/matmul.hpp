@@ -6,7 +6,7 @@
 namespace xtrain {
 
 template <class T, class C>
-void run(reference_stream&, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.m; ++i) {
     for (std::size_t j = 0; j < k.n; ++j) {
@@ -25,7 +25,7 @@ void run(reference_stream&, const kernel::matmul<host_memory, T, C>& k, scratch_
 }
 
 template <class T, class G>
-void run(reference_stream&, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto x_nc = detail::strided_values<acc>(k.x_nc, k.n, k.c, k.stride);
   detail::store_added<1>(k.sum_c, xt::sum(x_nc, {0}));

@@ -16,7 +16,7 @@ template <class A>
 }  // namespace detail
 
 template <class T>
-void run(reference_stream&, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
@@ -26,7 +26,7 @@ void run(reference_stream&, const kernel::rms_norm<host_memory, T>& k, scratch_s
 }
 
 template <class T, class G>
-void run(reference_stream&, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
   const auto rstd_n = detail::values<acc>(k.rstd_n, k.n);
@@ -40,7 +40,7 @@ void run(reference_stream&, const kernel::rms_norm_backward<host_memory, T, G>& 
 }
 
 template <class T>
-void run(reference_stream&, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
@@ -54,7 +54,7 @@ void run(reference_stream&, const kernel::layer_norm<host_memory, T>& k, scratch
 }
 
 template <class T, class G>
-void run(reference_stream&, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto weight_c = detail::values<acc>(k.weight_c, k.c);
   const auto mean_n = detail::values<acc>(k.mean_n, k.n);

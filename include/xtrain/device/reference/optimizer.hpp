@@ -24,7 +24,7 @@ template <class S, class A>
 }  // namespace detail
 
 template <class P, class G, class M, class S>
-void run(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<M>;
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -44,7 +44,7 @@ void run(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>& k, scr
 }
 
 template <class P, class G, class M, class S>
-void run(reference_stream&, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+void run_kernel(reference_stream&, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<M>;
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {

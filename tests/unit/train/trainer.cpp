@@ -1,0 +1,410 @@
+// What must not change a result: how a step is cut up, how many threads work, where memory is, whether a run was interrupted.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "host_allocations.hpp"
+#include "scratch.hpp"
+#include <xtrain/io.hpp>
+#include <xtrain/testing/archetypes.hpp>
+#include <xtrain/testing/isolated.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+struct fp32_recipe : defaults {};
+struct walled_recipe : defaults {
+  using device = testing::isolated<cpu>;
+};
+struct bare_with_fallback : defaults {
+  using device = with_host_fallback<testing::bare_device>;
+};
+struct bf16_recipe : defaults {
+  using precision = bf16_mixed;
+};
+struct walled_bf16_recipe : bf16_recipe {
+  using device = testing::isolated<cpu>;
+};
+
+decoder_config sizes() {
+  return {.vocabulary = 97, .width = 24, .layers = 2, .heads = 2, .kv_heads = 1, .feed_forward = 40, .context = 24, .attention_dropout = 0.1, .residual_dropout = 0.2};
+}
+
+/// Sentences of different lengths, so that rows differ and some are packed.
+dataset sentences(row_layout layout, std::size_t count = 40) {
+  dataset all("sentences", layout);
+  for (std::size_t s = 0; s < count; ++s) {
+    std::vector<token> tokens;
+    for (std::size_t i = 0; i < 5 + (s * 7) % 18; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
+    all.add(tokens, [&](std::size_t i) { return i > 1; });
+  }
+  all.finish();
+  return all;
+}
+
+template <class Device>
+typename Device::context with_threads(std::size_t threads) {
+  return typename Device::context(typename cpu::context({.threads = threads}));
+}
+template <>
+cpu::context with_threads<cpu>(std::size_t threads) {
+  return cpu::context({.threads = threads});
+}
+
+/// Losses of a run, and the weights after it.
+struct outcome {
+  std::vector<double> losses;
+  std::vector<float> weights;
+  bool operator==(const outcome&) const = default;
+};
+
+template <class Recipe, class Config>
+outcome run(const dataset& data, const Config& settings, const typename Recipe::device::context& on = {}) {
+  llama<Recipe> model(sizes(), on);
+  trainer trainer(model, settings);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data);
+  outcome result{{seen.losses().begin(), seen.losses().end()}, {}};
+  using number = typename Recipe::precision::parameter;
+  std::vector<number> host(model.parameters().trained_values().size());
+  copy_to_host(model.work(), std::span<number>(host), model.parameters().trained_values());
+  model.work().synchronize();
+  result.weights.assign(host.begin(), host.end());
+  return result;
+}
+
+using run_config = training_config<adamw>;
+const run_config few_steps{.steps = 6, .batch = 4, .learning_rate = 1e-2};
+
+double largest_difference(const outcome& a, const outcome& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.losses.size(); ++i) most = std::max(most, std::abs(a.losses[i] - b.losses[i]));
+  for (std::size_t i = 0; i < a.weights.size(); ++i) most = std::max(most, static_cast<double>(std::abs(a.weights[i] - b.weights[i])));
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("memory that the host cannot touch and a late stream change nothing, bit for bit") {
+  const dataset data = sentences(row_layout::separate);
+  CHECK(run<fp32_recipe>(data, few_steps) == run<walled_recipe>(data, few_steps));
+  CHECK(run<bf16_recipe>(data, few_steps) == run<walled_bf16_recipe>(data, few_steps));
+}
+
+TEST_CASE("a device without kernels trains on its first day, to the same result") {
+  const dataset data = sentences(row_layout::separate);
+  const with_host_fallback<testing::bare_device>::context on;
+  CHECK(run<fp32_recipe>(data, few_steps) == run<bare_with_fallback>(data, few_steps, on));
+  CHECK(on.fallbacks().size() > 12);
+  CHECK(on.report().find("matmul") != std::string::npos);
+}
+
+TEST_CASE("the number of threads changes nothing, bit for bit") {
+  const dataset data = sentences(row_layout::separate);
+  const outcome one = run<fp32_recipe>(data, few_steps, with_threads<cpu>(1));
+  CHECK(one == run<fp32_recipe>(data, few_steps, with_threads<cpu>(2)));
+  CHECK(one == run<fp32_recipe>(data, few_steps, cpu::context({.executor = std::make_shared<thread_pool>(5)})));
+}
+
+TEST_CASE("the same seed gives the same run, another seed another") {
+  const dataset data = sentences(row_layout::separate);
+  const outcome a = run<fp32_recipe>(data, few_steps);
+  CHECK(a == run<fp32_recipe>(data, few_steps));
+  run_config other = few_steps;
+  other.seed = 43;
+  CHECK(a.losses != run<fp32_recipe>(data, other).losses);
+}
+
+TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven targets included") {
+  const dataset data = sentences(row_layout::separate);
+  run_config one = few_steps, four = few_steps;
+  one.batch = 8;
+  four.batch = 2;
+  four.accumulate = 4;
+  // gradients are sums over rows in another grouping: per step off by eps · sqrt(rows · places) of their size, which AdamW
+  // divides by its size again: weights differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
+  CHECK(largest_difference(run<fp32_recipe>(data, one), run<fp32_recipe>(data, four)) < 6e-5);
+  // rounding gradients to bf16 after every micro-batch instead of once: a gradient may be off by 2^-8 · sqrt(4) of itself
+  CHECK(largest_difference(run<bf16_recipe>(data, one), run<bf16_recipe>(data, four)) < 0.06);
+}
+
+TEST_CASE("samples packed into rows learn what samples in rows of their own learn") {
+  dataset separate = sentences(row_layout::separate), packed = sentences(row_layout::packed);
+  run_config all{.steps = 1, .batch = 40, .learning_rate = 1e-2, .shuffle = false};
+  decoder_config plain = sizes();
+  plain.attention_dropout = plain.residual_dropout = 0;  // dropout is drawn by place in the row, which packing changes
+  const auto loss_and_gradient = [&](const dataset& data) {
+    llama<fp32_recipe> model(plain);
+    trainer trainer(model, all);
+    loader rows(data, trainer.loader_settings());
+    const step_done done = trainer.step(rows.next(), 0.0);
+    const auto gradients = model.parameters().gradients().host();
+    return outcome{{done.loss, static_cast<double>(done.targets)}, {gradients.begin(), gradients.end()}};
+  };
+  const outcome a = loss_and_gradient(separate), b = loss_and_gradient(packed);
+  CHECK(a.losses[1] == b.losses[1]);
+  CHECK(a.losses[0] == doctest::Approx(b.losses[0]).epsilon(1e-6));
+  // sums over 500 places in another order
+  CHECK(largest_difference(a, b) < 1e-6);
+}
+
+TEST_CASE("a step after the first allocates nothing, on the device or on the host") {
+  const dataset data = sentences(row_layout::separate);
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.steps = 100, .batch = 4});
+  loader rows(data, trainer.loader_settings());
+  for (int warm = 0; warm < 3; ++warm) (void)trainer.step(rows.next(), 1e-3);
+  const std::size_t device_before = model.on().memory().allocations;
+  const std::size_t host_before = host_heap::allocations();
+  for (int step = 0; step < 20; ++step) (void)trainer.step(rows.next(), 1e-3);
+  CHECK(model.on().memory().allocations == device_before);
+  CHECK(host_heap::allocations() == host_before);
+}
+
+TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is the uninterrupted run, bit for bit") {
+  const auto check = []<class Recipe>(Recipe, const dataset& data) {
+    CAPTURE(Recipe::precision::name);
+    const scratch_folder folder;
+    const run_config all{.steps = 23, .batch = 2, .accumulate = 2, .learning_rate = 1e-2};
+    const outcome whole = run<Recipe>(data, all);
+    std::vector<double> losses;
+    std::vector<float> weights;
+    for (const std::size_t stop_at : {7UL, 16UL, 23UL}) {  // an epoch has 10 steps
+      llama<Recipe> model(sizes(), {}, {.seed = 99 + stop_at});  // other initial values: all must come from the checkpoint
+      if (losses.empty()) model.parameters().initialise(model.work(), 42, [](std::string_view) { return true; });
+      trainer trainer(model, all);
+      checkpoint_folder files(trainer, folder.path());
+      CHECK(files.resume() == !losses.empty());
+      std::stop_source stop;
+      struct stopper final : observer {
+        std::stop_source& source;
+        std::size_t at;
+        std::vector<double>& losses;
+        stopper(std::stop_source& s, std::size_t a, std::vector<double>& l) : source(s), at(a), losses(l) {}
+        using observer::on;
+        void on(const step_done& done) override {
+          losses.push_back(done.loss);
+          if (done.step == at) source.request_stop();
+        }
+      } watcher(stop, stop_at, losses);
+      trainer.attach(watcher);
+      trainer.attach(files);
+      trainer.fit(data, nullptr, stop.get_token());
+      const auto values = model.parameters().trained_values().host();
+      weights.assign(values.begin(), values.end());
+    }
+    CHECK(losses == whole.losses);
+    CHECK(weights == whole.weights);
+  };
+  const dataset data = sentences(row_layout::separate);
+  check(fp32_recipe{}, data);
+  check(bf16_recipe{}, data);
+  struct pure : defaults {
+    using precision = bf16_pure;
+    using optimizer = adamw;
+  };
+  check(pure{}, data);
+}
+
+TEST_CASE("evaluation is the mean over targets, and changes nothing") {
+  const dataset data = sentences(row_layout::separate);
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.steps = 3, .batch = 4, .evaluate_every = 2});
+  const auto before = model.parameters().trained_values().host();
+  const std::vector<float> weights(before.begin(), before.end());
+  const evaluation a = trainer.evaluate(data);
+  CHECK(a.perplexity == doctest::Approx(std::exp(a.loss)));
+  CHECK(a.loss == doctest::Approx(std::log(97.0)).epsilon(0.05));
+  CHECK(std::equal(weights.begin(), weights.end(), before.begin()));
+  const evaluation b = perplexity(model, data, {.batch = 7});
+  CHECK(b.loss == doctest::Approx(a.loss).epsilon(1e-6));
+  CHECK(b.targets == a.targets);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data, &data);
+  REQUIRE(seen.evaluations().size() == 2);  // after step 2 and at the end
+  CHECK(seen.evaluations()[1].step == 3);
+}
+
+TEST_CASE("weights that are not finite are named, steps are skipped and counted, and after a run of them the trainer stops") {
+  const dataset data = sentences(row_layout::separate);
+  struct log final : observer {
+    std::vector<std::string> reasons;
+    using observer::on;
+    void on(const step_skipped& s) override { reasons.push_back(concat(s.step, ": ", s.reason)); }
+  };
+  const scratch_folder folder;
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.steps = 20, .batch = 4, .max_bad_steps = 3});
+  checkpoint_folder files(trainer, folder.path());
+  files.save();
+  log seen;
+  trainer.attach(seen);
+  as_xtensor(model.parameter<2>("model.layers.1.mlp.up_proj.weight"))(3, 5) = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains("3 steps in a row were not, the last is step 3: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)"),
+                       non_finite_error);
+  CHECK(seen.reasons.size() == 3);
+  CHECK(seen.reasons[0] == "1: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)");
+  CHECK_THROWS_WITH_AS(files.save(), doctest::Contains("weights must be finite to be saved; model.layers.1.mlp.up_proj.weight is not"), non_finite_error);
+  CHECK(files.resume());  // the last good checkpoint is whole
+  CHECK_NOTHROW(trainer.fit(data));
+}
+
+TEST_CASE("a step whose gradients are not finite changes nothing, and says where it began") {
+  const dataset data = sentences(row_layout::separate);
+  llama<fp32_recipe> model(sizes());
+  // finite weights, but their products with one another's gradients overflow
+  for (const char* name : {"model.layers.1.self_attn.o_proj.weight", "model.norm.weight"})
+    for (float& x : model.parameters().value(*model.parameters().find(name)).host()) x = 1e37f;
+  trainer trainer(model, {.steps = 2, .batch = 4, .max_bad_steps = 9});
+  struct log final : observer {
+    std::string reason;
+    using observer::on;
+    void on(const step_skipped& s) override { reason = s.reason; }
+  } seen;
+  trainer.attach(seen);
+  loader rows(data, trainer.loader_settings());
+  const auto values = model.parameters().trained_values().host();
+  const std::vector<float> before(values.begin(), values.end());
+  (void)trainer.step(rows.next(), 1e-2);
+  CHECK(trainer.progress().skipped == 1);
+  CHECK(seen.reason.find("gradient of model.") == 0);
+  CHECK(std::equal(before.begin(), before.end(), values.begin()));
+}
+
+TEST_CASE("fp16 overflows lower the loss scale, and training goes on") {
+  struct half_recipe : defaults {
+    using precision = fp16_mixed;
+  };
+  const dataset data = sentences(row_layout::separate);
+  llama<half_recipe> model(sizes());
+  trainer trainer(model, {.steps = 40, .batch = 4, .learning_rate = 1e-2, .loss_scale = {.start = 4294967296.0, .growth_window = 10, .hysteresis = 1}});
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data);
+  CHECK(trainer.progress().skipped > 3);
+  CHECK(trainer.progress().skipped < 30);
+  CHECK(trainer.progress().loss_scale.scale < 4294967296.0);
+  CHECK(seen.losses().size() == 40 - trainer.progress().skipped);
+  CHECK(seen.losses().back() < seen.losses().front());
+}
+
+TEST_CASE("every precision and optimizer learns, and LoRA trains nothing but its adapter") {
+  const dataset data = sentences(row_layout::separate, 8);
+  const auto falls = [&]<class Recipe>(Recipe, double rate, const typename llama<Recipe>::options& options = {}) {
+    decoder_config plain = sizes();
+    plain.attention_dropout = plain.residual_dropout = 0;
+    llama<Recipe> model(plain, {}, options);
+    trainer trainer(model, {.steps = 60, .batch = 8, .learning_rate = rate});
+    history seen;
+    trainer.attach(seen);
+    trainer.fit(data);
+    CAPTURE(Recipe::precision::name);
+    CHECK(seen.losses().back() < 0.8 * seen.losses().front());
+  };
+  falls(fp32_recipe{}, 1e-2);
+  falls(bf16_recipe{}, 1e-2);
+  struct pure : defaults {
+    using precision = bf16_pure;
+  };
+  falls(pure{}, 1e-2);
+  struct plain_sgd : defaults {
+    using optimizer = sgd;
+  };
+  falls(plain_sgd{}, 0.5);
+  struct adapted : defaults {
+    using adapter = lora;
+  };
+  falls(adapted{}, 3e-2, {.adapter = {.rank = 8, .targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, .modules_to_save = {"embed_tokens"}}});
+}
+
+TEST_CASE("frozen weights have neither gradients nor optimizer state, and do not change") {
+  struct adapted : defaults {
+    using adapter = lora;
+  };
+  const dataset data = sentences(row_layout::separate, 8);
+  llama<adapted> model(sizes(), {}, {.adapter = {.rank = 4}});
+  const std::size_t trained = model.parameters().trained_count();
+  CHECK(trained == 2 * 4 * ((24 + 24) + (24 + 12)));  // q_proj and v_proj in two layers
+  const auto frozen = model.parameter<2>("model.layers.0.mlp.up_proj.weight").span().host();
+  const std::vector<float> before(frozen.begin(), frozen.end());
+  trainer trainer(model, {.steps = 3, .batch = 4});
+  trainer.fit(data);
+  CHECK(std::equal(before.begin(), before.end(), frozen.begin()));
+  CHECK(model.on().memory().of(memory_role::gradients) < 2 * trained * sizeof(float));
+  CHECK(model.on().memory().of(memory_role::optimizer) < 3 * trained * sizeof(float));
+}
+
+TEST_CASE("the plan is what the run takes") {
+  const dataset data = sentences(row_layout::separate);
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, few_steps);
+  trainer.fit(data);
+  const memory_count used = model.on().memory();
+  CHECK(trainer.plan().total() == used.total_peak);
+  for (std::size_t r = 0; r < memory_roles; ++r) CHECK(trainer.plan().bytes[r] == used.peak[r]);
+}
+
+TEST_CASE("a run that does not fit is refused before anything is allocated, with the numbers") {
+  const cpu::context on({.memory_limit = 200'000});
+  llama<fp32_recipe> model(sizes(), on);
+  const std::size_t before = on.memory().total_now;
+  CHECK_THROWS_WITH_AS(trainer(model, few_steps), doctest::Contains("memory: the run must fit 195.31 KiB; it needs"), memory_error);
+  CHECK(on.memory().total_now == before);
+}
+
+TEST_CASE("settings that contradict themselves or the model are refused") {
+  llama<fp32_recipe> model(sizes());
+  CHECK_THROWS_WITH_AS(trainer(model, {.context = 100}), "context: must not be longer than the model's 24 tokens; given 100", config_error);
+  CHECK_THROWS_AS(trainer(model, {.batch = 0}), config_error);
+  CHECK_THROWS_AS(trainer(model, {.learning_rate = -1.0}), config_error);
+  CHECK_THROWS_AS(trainer(model, {.warmup_ratio = 2.0}), config_error);
+  const dataset data = [] {
+    dataset d("wrong", row_layout::separate);
+    d.add(std::vector<token>{1, 2, 500});
+    d.finish();
+    return d;
+  }();
+  trainer trainer(model, few_steps);
+  CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains("wrong: tokens must be below the model's vocabulary of 97; token 500 occurs"), data_error);
+}
+
+TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.steps = 5, .batch = 2, .context = 8});
+  history seen;
+  const array<token, 2> tokens = xt::arange<token>(16).reshape({2, 8}), targets = tokens + 1;
+  const xtensor_batch rows(tokens, targets);
+  const double first = trainer.step(std::span(&rows, 1), 1e-2).loss;
+  double last = first;
+  for (int i = 0; i < 10; ++i) last = trainer.step(std::span(&rows, 1), 1e-2).loss;
+  CHECK(last < first);
+  const auto logits_btv = logits(model, tokens);
+  CHECK(logits_btv.shape()[0] == 2);
+  CHECK(logits_btv.shape()[2] == 97);
+  // the loss from the logits is the loss of a step that changes nothing
+  const array<float, 2> log_sum = xt::log(xt::sum(xt::exp(logits_btv), {2}));
+  double sum = 0;
+  for (std::size_t b = 0; b < 2; ++b)
+    for (std::size_t t = 0; t < 8; ++t) sum += static_cast<double>(log_sum(b, t) - logits_btv(b, t, static_cast<std::size_t>(targets(b, t))));
+  decoder_config plain = sizes();
+  (void)plain;
+  const auto weight = as_xtensor(model.parameter<2>("model.embed_tokens.weight"));
+  CHECK(weight.shape()[0] == 97);
+  CHECK(sum / 16 == doctest::Approx(perplexity(model, [&] {
+                                      dataset d("rows", row_layout::separate);
+                                      for (std::size_t b = 0; b < 2; ++b) {
+                                        std::vector<token> row(tokens.data() + 8 * b, tokens.data() + 8 * b + 8);
+                                        row.push_back(targets(b, 7));
+                                        d.add(row);
+                                      }
+                                      d.finish();
+                                      return d;
+                                    }()).loss).epsilon(1e-5));
+}
