@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/device/memory.hpp>
 
 namespace xtrain {
 
@@ -26,11 +27,14 @@ template <class P, class Device>
 concept strategy_opens =
     requires { typename P::template state<Device>; } && std::constructible_from<typename P::template state<Device>, const typename P::config&>;
 
-/// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer.
+/// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
+/// each of them computed.
 template <class P, class Device>
 concept strategy_has_communicators = requires(typename P::template state<Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
   requires communicator<std::remove_cvref_t<decltype(state.tensor())>>;
+  requires communicator_moves_device_memory<std::remove_cvref_t<decltype(state.tensor())>, typename Device::stream,
+                                            device_span<float, typename Device::memory>, device_span<const float, typename Device::memory>>;
 };
 
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be

@@ -50,6 +50,14 @@ struct bare_communicator {
   [[nodiscard]] std::size_t size() const { return 1; }
   void all_reduce(std::span<double>, reduction) {}
   void barrier() {}
+  template <class Stream, class Span>
+  void all_reduce(Stream&, Span, reduction) {}
+  template <class Stream, class From, class To>
+  void all_gather(Stream&, From, To) {}
+  template <class Stream, class From, class To>
+  void reduce_scatter(Stream&, From, To, reduction) {}
+  template <class Stream, class Span>
+  void broadcast(Stream&, Span, std::size_t) {}
 };
 
 /// A strategy whose hooks do nothing.

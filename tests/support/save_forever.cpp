@@ -1,0 +1,18 @@
+// Trains a small model and saves every step, until it is done or killed: what the kill test kills.
+//
+//   save_forever FOLDER STEPS
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "small_run.hpp"
+
+int main(int, char** argv) {
+  small_run::model model(small_run::sizes());
+  xtrain::trainer trainer(model, small_run::settings(std::strtoul(argv[2], nullptr, 10)));
+  xtrain::checkpoint_folder files(trainer, argv[1], {.every = 1, .keep = 2});
+  files.resume();
+  trainer.attach(files);
+  trainer.fit(small_run::data());
+  return 0;
+}

@@ -1,0 +1,155 @@
+// Checkpoints that are damaged, of another run, or do not fit the disk.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "scratch.hpp"
+#include "small_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct bench {
+  small_run::model model{small_run::sizes()};
+  xtrain::trainer<small_run::model> trainer;
+  explicit bench(training_config<adamw> settings = small_run::settings(6)) : trainer(model, settings) {}
+};
+
+void refused(const std::string& folder, const std::string& words, training_config<adamw> settings = small_run::settings(6)) {
+  bench b(settings);
+  checkpoint_folder files(b.trainer, folder);
+  CAPTURE(words);
+  CHECK_THROWS_WITH_AS(files.resume(), doctest::Contains(words.c_str()), error);
+}
+
+}  // namespace
+
+TEST_CASE("the newest checkpoints are kept, older ones removed, and nothing else touched") {
+  const scratch_folder folder;
+  put_file(folder / "notes.txt", "mine");
+  bench b;
+  checkpoint_folder files(b.trainer, folder.path(), {.every = 1, .keep = 2});
+  b.trainer.attach(files);
+  b.trainer.fit(small_run::data());
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-5", "checkpoint-6", "notes.txt"});
+}
+
+TEST_CASE("a checkpoint that is saved again takes the place of the old one") {
+  const scratch_folder folder;
+  bench b;
+  checkpoint_folder files(b.trainer, folder.path());
+  files.save();
+  b.model.parameters().trained_values().host()[0] = 5.0f;
+  files.save();
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-0"});
+  bench again;
+  checkpoint_folder(again.trainer, folder.path()).resume();
+  CHECK(again.model.parameters().trained_values().host()[0] == 5.0f);
+}
+
+TEST_CASE("what a killed save left behind is removed, and never taken for a checkpoint") {
+  const scratch_folder folder;
+  std::filesystem::create_directories(folder / ".checkpoint-9.123.part");
+  std::filesystem::create_directories(folder / "checkpoint-x");
+  CHECK(checkpoints_in(folder.path()).empty());
+  bench b;
+  const checkpoint_folder files(b.trainer, folder.path());
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-x"});
+}
+
+TEST_CASE("damage is named, and the other checkpoints stay") {
+  const auto damaged = [](const std::string& file, const std::string& words, auto&& damage) {
+    const scratch_folder folder;
+    bench b;
+    checkpoint_folder files(b.trainer, folder.path(), {.every = 2});
+    b.trainer.attach(files);
+    b.trainer.fit(small_run::data());
+    const std::string path = folder / ("checkpoint-6/" + file);
+    damage(path);
+    refused(folder.path(), words);
+    CHECK(checkpoints_in(folder.path()).size() == 3);
+    bench older;
+    checkpoint_folder older_files(older.trainer, folder.path());
+    CHECK_NOTHROW(older_files.resume_from(folder / "checkpoint-4"));
+  };
+  damaged("model.safetensors", "model.safetensors: not a whole safetensors file", [](const std::string& path) { put_file(path, get_file(path).substr(0, 2000)); });
+  damaged("model.safetensors", "must hold model.safetensors", [](const std::string& path) { std::filesystem::remove(path); });
+  damaged("optimizer.safetensors", "optimizer.safetensors: must be a readable file", [](const std::string& path) { std::filesystem::remove(path); });
+  damaged("optimizer.safetensors", "not a whole safetensors file", [](const std::string& path) { put_file(path, get_file(path) + "more"); });
+  damaged("trainer_state.json", "must be JSON; line", [](const std::string& path) { put_file(path, get_file(path).substr(0, 40)); });
+  damaged("trainer_state.json", "'step' must be a whole number", [](const std::string& path) { put_file(path, R"({"batch": 2, "accumulate": 1, "context": 12})"); });
+}
+
+TEST_CASE("a run goes on only with what it was begun with") {
+  const scratch_folder folder;
+  {
+    bench b;
+    checkpoint_folder(b.trainer, folder.path()).save();
+  }
+  auto settings = small_run::settings(6);
+  settings.batch = 4;
+  refused(folder.path(), "goes on with the same batch; it was 2, now 4 is given", settings);
+  settings = small_run::settings(6);
+  settings.seed = 7;
+  refused(folder.path(), "goes on with the same seed; it was 42, now 7 is given", settings);
+  struct other_recipe : defaults {
+    using optimizer = sgd;
+  };
+  llama<other_recipe> model(small_run::sizes());
+  trainer trainer(model, {.steps = 6, .batch = 2});
+  checkpoint_folder files(trainer, folder.path());
+  CHECK_THROWS_WITH_AS(files.resume(), doctest::Contains("goes on with the same optimizer; it was 'adamw', now it is 'sgd'"), config_error);
+}
+
+TEST_CASE("a full disk stops the run with an error and leaves the last checkpoint whole") {
+  const scratch_folder folder;
+  bench b;
+  checkpoint_folder files(b.trainer, folder.path(), {.every = 1});
+  const std::string good = files.save();
+  b.trainer.attach(files);
+  {
+    const limited_file_size full(4000);
+    CHECK_THROWS_WITH_AS(b.trainer.fit(small_run::data()), doctest::Contains("must be written whole"), file_error);
+  }
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-0"});
+  bench again;
+  CHECK(checkpoint_folder(again.trainer, folder.path()).resume());
+}
+
+TEST_CASE("an adapter's run is saved and resumed as an adapter") {
+  struct adapted : defaults {
+    using adapter = lora;
+  };
+  const scratch_folder folder;
+  const auto run = [&](std::size_t steps) {
+    llama<adapted> model(small_run::sizes(), {}, {.adapter = {.rank = 2}});
+    trainer trainer(model, {.steps = 8, .batch = 2, .learning_rate = 1e-2});
+    checkpoint_folder files(trainer, folder.path(), {.base_model = "base"});
+    files.resume();
+    loader rows(small_run::data(), trainer.loader_settings());
+    std::stop_source stop;
+    struct stopper final : observer {
+      std::stop_source& source;
+      std::size_t at;
+      stopper(std::stop_source& s, std::size_t a) : source(s), at(a) {}
+      using observer::on;
+      void on(const step_done& done) override {
+        if (done.step == at) source.request_stop();
+      }
+    } watcher(stop, steps);
+    trainer.attach(watcher);
+    trainer.attach(files);
+    trainer.fit(rows, nullptr, stop.get_token());
+    const auto values = model.parameters().trained_values().host();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  (void)run(3);
+  CHECK(file_exists(folder / "checkpoint-3/adapter_model.safetensors"));
+  CHECK(!file_exists(folder / "checkpoint-3/model.safetensors"));
+  const auto resumed = run(8);
+  const scratch_folder other;
+  std::filesystem::remove_all(folder.path());
+  CHECK(run(8) == resumed);
+}

@@ -1,0 +1,135 @@
+// Where a step meets its parallel strategy: the hooks come in order, once each, and layers reduce where they are divided.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include <xtrain/testing/archetypes.hpp>
+#include <xtrain/xtrain.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+/// What happened, in order.
+std::vector<std::string>& calls() {
+  static std::vector<std::string> all;
+  return all;
+}
+
+struct counting_communicator : testing::bare_communicator {
+  std::string axis;
+  std::size_t device_reductions = 0;
+  std::size_t host_reductions = 0;
+  using testing::bare_communicator::all_reduce;
+  void all_reduce(std::span<double>, reduction) { ++host_reductions; }
+  template <class Stream, class T, class Memory>
+  void all_reduce(Stream&, device_span<T, Memory>, reduction) {
+    ++device_reductions;
+  }
+};
+
+struct watched {
+  static constexpr std::string_view name = "watched";
+  struct config {};
+  template <class Device>
+  struct state {
+    explicit state(const config&) {}
+    counting_communicator& data() { return data_; }
+    counting_communicator& tensor() { return tensor_; }
+    template <class Stream, class Store>
+    void block_begins(Stream&, Store&, std::size_t block) {
+      calls().push_back(concat("begin ", block));
+    }
+    template <class Stream, class Store>
+    void block_ends(Stream&, Store&, std::size_t block) {
+      calls().push_back(concat("end ", block));
+    }
+    template <class Stream, class Store>
+    void gradients_ready(Stream&, Store&, std::size_t block) {
+      calls().push_back(concat("ready ", block));
+    }
+    template <class Stream, class Store>
+    void finish_gradients(Stream&, Store&) {
+      calls().push_back("finish");
+    }
+    counting_communicator data_, tensor_;
+  };
+};
+
+struct recipe : defaults {
+  using parallel = watched;
+};
+struct bare_recipe : defaults {
+  using parallel = testing::bare_strategy;
+  using optimizer = testing::bare_optimizer;
+  using precision = testing::bare_precision;
+};
+
+static_assert(parallel_strategy<single> && parallel_strategy<watched>);
+static_assert(parallel_strategy_for<single, cpu, parameter_store<cpu, fp32>>);
+struct without_hooks {
+  static constexpr std::string_view name = "x";
+  struct config {};
+  template <class Device>
+  struct state {
+    explicit state(const config&) {}
+    self& data() { return self_; }
+    self& tensor() { return self_; }
+    self self_;
+  };
+};
+struct without_communicators {
+  static constexpr std::string_view name = "x";
+  struct config {};
+  template <class Device>
+  struct state {
+    explicit state(const config&) {}
+  };
+};
+static_assert(!clause::strategy_hooks_into_a_step<without_hooks, cpu, parameter_store<cpu, fp32>>);
+static_assert(!clause::strategy_has_communicators<without_communicators, cpu>);
+
+host_batch rows(std::size_t first_row) {
+  host_batch batch{.b = 1, .t = 4, .tokens = {1, 2, 3, 4}, .targets = {2, 3, 4, 5}, .positions = {0, 1, 2, 3}, .starts = {0, 0, 0, 0}, .target_count = 4, .token_count = 4,
+                   .first_row = first_row};
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("hooks surround every block forth and back; gradients are ready once, in the order of the backward") {
+  llama<recipe> model({.vocabulary = 9, .width = 8, .layers = 2, .heads = 2, .context = 4});
+  trainer trainer(model, {.steps = 1, .batch = 1, .accumulate = 2});
+  calls().clear();
+  const std::vector<host_batch> two{rows(0), rows(1)};
+  (void)trainer.step(std::span<const host_batch>(two), 1e-3);
+  std::vector<std::string> expected;
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    for (int block = 0; block < 4; ++block)
+      for (const char* what : {"begin ", "end "}) expected.push_back(concat(what, block));
+    for (int block = 3; block >= 0; --block) {
+      for (const char* what : {"begin ", "end "}) expected.push_back(concat(what, block));
+      if (micro_batch == 1) expected.push_back(concat("ready ", block));
+    }
+  }
+  expected.push_back("finish");
+  CHECK(calls() == expected);
+  // by inputs: the outputs of attention and of feed-forward, forth; by outputs: their inputs' gradients, back
+  CHECK(model.parallel().tensor().device_reductions == 2 * 2 * (2 + 2));
+  CHECK(model.parallel().data().host_reductions == 2);  // counts of targets, then the loss
+}
+
+TEST_CASE("archetypes carry a whole run: no room asks for more than its concepts say") {
+  llama<bare_recipe> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4});
+  trainer trainer(model, {.steps = 2, .batch = 1});
+  const std::vector<host_batch> one{rows(0)};
+  const double first = trainer.step(std::span<const host_batch>(one), 1.0).loss;
+  CHECK(trainer.step(std::span<const host_batch>(one), 1.0).loss == first);  // the bare optimizer changes nothing
+}
+
+TEST_CASE("a recipe describes itself") {
+  const std::string text = describe<recipe>();
+  CHECK(text.find("parallel   watched\n") != std::string::npos);
+  CHECK(text.find("precision  fp32 (parameter fp32, gradient fp32, master fp32, state fp32, updates rounded to nearest)\n") != std::string::npos);
+}
