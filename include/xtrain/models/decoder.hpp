@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/concepts.hpp>
 #include <xtrain/layers/attention.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/dropout.hpp>
@@ -181,6 +182,7 @@ class decoder {
   static_assert(xtrain::precision<precision>, "xtrain recipe: 'precision' must be a precision policy; see precision/README.md for its members and clauses");
   static_assert(xtrain::recompute_policy<typename Recipe::recompute>,
                 "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
+  static_assert(xtrain::adapter<typename Recipe::adapter>, "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, lora); see adapt/README.md");
   static_assert(device_computes<device, compute>,
                 "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
                 "or wrap the device as with_host_fallback<Device>; see device/README.md");
