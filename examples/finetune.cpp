@@ -3,8 +3,8 @@
 //   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --epochs 3 --learning-rate 2e-4 --output adapter
 //
 // Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
-#include "command_line.hpp"
 #include "recipe.hpp"
+#include "training_run.hpp"
 
 namespace {
 
@@ -22,19 +22,19 @@ struct finetune_flags : command_line::training_flags {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--data", data, "what to learn from")->required()->type_name("FILE");
-    app.add_option("--format", format, "text, or alpaca (instruction, input, output)")->check(CLI::IsMember({"text", "alpaca"}))->capture_default_str();
+    app.add_option("--format", format, "text, or alpaca (instruction, input, output)")->check(command_line::one_of({"text", "alpaca"}))->capture_default_str();
     app.add_option("--text-field", text_field, "of every record of a JSON file of texts")->capture_default_str();
     app.add_flag("--train-on-input", train_on_input, "learn prompts as well as answers");
     app.add_flag("--packed", packed, "several samples to a row, kept apart");
-    app.add_option("--overlong", overlong, "samples longer than the context: refuse, truncate or drop")->check(CLI::IsMember({"refuse", "truncate", "drop"}))->capture_default_str();
-    app.add_option("--context", context, "longest row, in tokens; default: the longest sample's, or the model's")->check(CLI::PositiveNumber)->type_name("N");
-    app.add_option("--lora-rank", lora.rank, "of an adapter; without it all weights are trained")->check(CLI::PositiveNumber)->type_name("N");
-    app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")->check(CLI::PositiveNumber)->type_name("X")->capture_default_str();
-    app.add_option("--lora-dropout", lora.dropout, "of the adapter's input")->check(CLI::Range(0.0, 0.99))->type_name("X");
+    app.add_option("--overlong", overlong, "samples longer than the context: refuse, truncate or drop")->check(command_line::one_of({"refuse", "truncate", "drop"}))->capture_default_str();
+    app.add_option("--context", context, "longest row, in tokens; default: the longest sample's, or the model's")->check(command_line::positive_whole_number())->type_name("N");
+    app.add_option("--lora-rank", lora.rank, "of an adapter; without it all weights are trained")->check(command_line::positive_whole_number())->type_name("N");
+    app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")->check(command_line::positive())->type_name("X")->capture_default_str();
+    app.add_option("--lora-dropout", lora.dropout, "of the adapter's input")->check(command_line::share_below_one())->type_name("X");
     app.add_option("--lora-targets", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
     app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are trained themselves")->delimiter(',')->type_name("a,b");
-    app.add_option("--epochs", epochs, "passes over the data")->check(CLI::PositiveNumber)->type_name("N")->capture_default_str();
-    app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(CLI::PositiveNumber)->type_name("N");
+    app.add_option("--epochs", epochs, "passes over the data")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
     learning_rate = 2e-4;
     add(app);
   }

@@ -3,8 +3,8 @@
 //   pretrain --data corpus.txt --tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 256 --steps 1000 --output out
 //
 // Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
-#include "command_line.hpp"
 #include "recipe.hpp"
+#include "training_run.hpp"
 
 namespace {
 
@@ -19,21 +19,21 @@ struct pretrain_flags : command_line::training_flags {
     app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
     app.add_option("--text-field", text_field, "of every record of a JSON file")->capture_default_str();
     app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")->type_name("byte|DIR|FILE")->capture_default_str();
-    app.add_option("--model", model, "family: gpt2 or llama")->check(CLI::IsMember({"gpt2", "llama"}))->capture_default_str();
+    app.add_option("--model", model, "family: gpt2 or llama")->check(command_line::one_of({"gpt2", "llama"}))->capture_default_str();
     auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
     const auto size = [&](const char* flag, std::size_t& to, const char* help) {
-      app.add_option(flag, to, help)->check(CLI::PositiveNumber)->excludes(file)->type_name("N")->capture_default_str();
+      app.add_option(flag, to, help)->check(command_line::positive_whole_number())->excludes(file)->type_name("N")->capture_default_str();
     };
     size("--layers", sizes.layers, "blocks");
     size("--width", sizes.width, "channels of the residual stream");
     size("--heads", sizes.heads, "attention heads");
-    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->check(CLI::PositiveNumber)->excludes(file)->type_name("N");
-    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->check(CLI::PositiveNumber)->excludes(file)->type_name("N");
-    app.add_option("--context", sizes.context, "longest row, in tokens")->check(CLI::PositiveNumber)->type_name("N")->capture_default_str();
-    app.add_option("--dropout", dropout, "everywhere the family has it")->check(CLI::Range(0.0, 0.99))->excludes(file)->type_name("X");
+    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->check(command_line::positive_whole_number())->excludes(file)->type_name("N");
+    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->check(command_line::positive_whole_number())->excludes(file)->type_name("N");
+    app.add_option("--context", sizes.context, "longest row, in tokens")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--dropout", dropout, "everywhere the family has it")->check(command_line::share_below_one())->excludes(file)->type_name("X");
     app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
-    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")->check(CLI::PositiveNumber)->type_name("N");
-    app.add_option("--epochs", epochs, "passes over the data")->check(CLI::PositiveNumber)->type_name("N")->capture_default_str();
+    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")->check(command_line::positive_whole_number())->type_name("N");
+    app.add_option("--epochs", epochs, "passes over the data")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
     add(app);
   }
 };

@@ -1,0 +1,151 @@
+// What the trainers' command lines share: flags of a training run, its plan, and the run itself.
+#pragma once
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include <xtrain/text.hpp>
+
+#include "command_line.hpp"
+
+namespace command_line {
+
+/// Flags of a training run: all trainers have them.
+struct training_flags {
+  std::size_t steps = 0, epochs = 1, batch = 8, accumulate = 1, context = 0;
+  double learning_rate = 1e-3, warmup_ratio = 0.0, floor = 0.0, weight_decay = 0.01, max_gradient_norm = 1.0;
+  std::size_t warmup_steps = 0;
+  std::string schedule = "cosine";
+  std::string output{}, eval_data{}, metrics{}, tensorboard{};
+  std::size_t eval_every = 0, save_every = 0, save_total_limit = 0;
+  std::uint64_t seed = 42;
+  bool resume = false, plan = false;
+  device_flags device{};
+
+  void add(CLI::App& app) {
+    app.add_option("--batch", batch, "rows of a micro-batch")->check(positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--accumulate", accumulate, "micro-batches of a step")->check(positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--learning-rate", learning_rate, "the highest learning rate")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--warmup-ratio", warmup_ratio, "share of the steps in which the rate rises")->check(share())->type_name("X");
+    app.add_option("--warmup-steps", warmup_steps, "the same as a number of steps")->check(whole_number())->type_name("N");
+    app.add_option("--schedule", schedule, "of the rate after that: constant, linear or cosine")->check(one_of({"constant", "linear", "cosine"}))->capture_default_str();
+    app.add_option("--floor", floor, "lowest rate, as a share of the highest")->check(share())->type_name("X");
+    app.add_option("--weight-decay", weight_decay, "of matrices")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--max-grad-norm", max_gradient_norm, "longer gradients are shortened to this; 0: never")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--output", output, "folder for the model and its checkpoints")->type_name("DIR");
+    app.add_flag("--resume", resume, "go on from the newest checkpoint in --output");
+    app.add_option("--eval-data", eval_data, "held-out data")->type_name("PATH");
+    app.add_option("--eval-every", eval_every, "steps between evaluations; 0: at the end only")->check(whole_number())->type_name("N");
+    app.add_option("--save-every", save_every, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
+    app.add_option("--save-total-limit", save_total_limit, "newest checkpoints to keep; 0: all")->check(whole_number())->type_name("N");
+    app.add_option("--metrics", metrics, "record of the run, a JSON object per line")->type_name("FILE");
+    app.add_option("--tensorboard", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
+    app.add_option("--seed", seed, "of everything that is random")->check(whole_number())->type_name("N")->capture_default_str();
+    app.add_flag("--plan", plan, "print what the run would need, and stop");
+    device.add(app);
+  }
+
+  template <class Optimizer>
+  [[nodiscard]] xtrain::training_config<Optimizer> config() const {
+    xtrain::training_config<Optimizer> c;
+    c.steps = steps;
+    c.epochs = epochs;
+    c.batch = batch;
+    c.accumulate = accumulate;
+    c.context = context;
+    c.learning_rate = learning_rate;
+    c.warmup_ratio = warmup_ratio;
+    c.warmup_steps = warmup_steps;
+    c.shape = xtrain::schedule_named(schedule);
+    c.floor = floor;
+    if constexpr (requires { c.optimizer.weight_decay; }) c.optimizer.weight_decay = weight_decay;
+    c.max_gradient_norm = max_gradient_norm;
+    c.evaluate_every = eval_every;
+    c.seed = seed;
+    return c;
+  }
+
+  /// The folder must be named, and must not hold an earlier run unless that is to go on.
+  void check_output() const {
+    xtrain::require<xtrain::config_error>(!output.empty(), "--output: must be given: where the model is to be saved");
+    const auto earlier = xtrain::checkpoints_in(output);
+    xtrain::require<xtrain::config_error>(earlier.empty() || resume, "--output ", output, ": holds checkpoints of an earlier run, the newest of step ",
+                                          earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
+  }
+};
+
+/// Where there is no terminal for a progress bar: a line for every tenth of the run.
+class log_lines final : public xtrain::observer {
+ public:
+  using observer::on;
+  void on(const xtrain::step_done& done) override {
+    const std::size_t tenth = std::max<std::size_t>(1, done.steps / 10);
+    if (::isatty(2) == 1 || (done.step % tenth != 0 && done.step != 1 && done.step != done.steps)) return;
+    std::fprintf(stderr, "step %zu/%zu  loss %.4f  lr %.3g  %.0f tokens/s\n", done.step, done.steps, done.loss, done.learning_rate, done.tokens_per_second());
+  }
+  void on(const xtrain::evaluation_done& done) override {
+    if (::isatty(2) != 1) std::fprintf(stderr, "step %zu  held-out loss %.4f  perplexity %.3f\n", done.step, done.loss, done.perplexity);
+  }
+  void on(const xtrain::step_skipped& skipped) override {
+    if (::isatty(2) != 1) std::fprintf(stderr, "step %zu skipped: %s\n", skipped.step, skipped.reason.c_str());
+  }
+};
+
+/// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped by Ctrl-C
+/// leaves a checkpoint to resume from.
+template <class Model>
+void train(Model& model, const training_flags& flags, const xtrain::dataset& data, const xtrain::dataset* held_out, const xtrain::checkpoint_options& files) {
+  using recipe = typename Model::recipe;
+  xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
+  xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
+  if (flags.resume) {
+    const bool found = for_flag("--resume", "", [&] { return checkpoints.resume(); });
+    std::fprintf(stderr, found ? "going on after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
+  }
+  xtrain::progress_bar bar;
+  log_lines lines;
+  trainer.attach(checkpoints);
+  trainer.attach(bar);
+  trainer.attach(lines);
+  std::optional<xtrain::json_lines_record> record;
+  if (!flags.metrics.empty()) {
+    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.on())); });
+    trainer.attach(*record);
+  }
+  std::optional<xtrain::tensorboard_record> tensorboard;
+  if (!flags.tensorboard.empty()) {
+    for_flag("--tensorboard", flags.tensorboard, [&] {
+      xtrain::make_folder(flags.tensorboard);
+      tensorboard.emplace(flags.tensorboard);
+    });
+    trainer.attach(*tensorboard);
+  }
+  const xtrain::stop_on_interrupt interrupt;
+  trainer.fit(data, held_out, interrupt.token());
+  std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(), xtrain::bytes_text(trainer.plan().total()).c_str());
+  if (interrupt.requested()) {
+    std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
+    return;
+  }
+  if constexpr (recipe::adapter::freezes_weights)
+    trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
+  else
+    trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
+  std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
+}
+
+/// Prints what a run would need.
+///   throws  memory_error when it does not fit the device
+template <class Model>
+void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags, const typename Model::context& on,
+               bool print) {
+  const auto plan = xtrain::plan<xtrain::trainer<Model>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
+  if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
+  xtrain::require_fit(plan, on.memory_limit());
+}
+
+}  // namespace command_line
