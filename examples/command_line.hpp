@@ -44,12 +44,22 @@ CLI::Validator number_from(Number least, Number most, const char* must_be) {
           },
           ""};
 }
-inline CLI::Validator whole_number() { return number_from<std::size_t>(0, std::numeric_limits<std::size_t>::max(), "a whole number that is not negative"); }
-inline CLI::Validator positive_whole_number() { return number_from<std::size_t>(1, std::numeric_limits<std::size_t>::max(), "a positive whole number"); }
-inline CLI::Validator not_negative() { return number_from<double>(0.0, std::numeric_limits<double>::max(), "a number that is not negative"); }
-inline CLI::Validator positive() { return number_from<double>(std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), "a positive number"); }
+inline CLI::Validator whole_number() {
+  return number_from<std::size_t>(0, std::numeric_limits<std::size_t>::max(), "a whole number that is not negative");
+}
+inline CLI::Validator positive_whole_number() {
+  return number_from<std::size_t>(1, std::numeric_limits<std::size_t>::max(), "a positive whole number");
+}
+inline CLI::Validator not_negative() {
+  return number_from<double>(0.0, std::numeric_limits<double>::max(), "a number that is not negative");
+}
+inline CLI::Validator positive() {
+  return number_from<double>(std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), "a positive number");
+}
 inline CLI::Validator share() { return number_from<double>(0.0, 1.0, "a number from 0 to 1"); }
-inline CLI::Validator positive_share() { return number_from<double>(std::numeric_limits<double>::min(), 1.0, "a number above 0, at most 1"); }
+inline CLI::Validator positive_share() {
+  return number_from<double>(std::numeric_limits<double>::min(), 1.0, "a number above 0, at most 1");
+}
 inline CLI::Validator share_below_one() { return number_from<double>(0.0, std::nextafter(1.0, 0.0), "a number from 0 to below 1"); }
 inline CLI::Validator one_of(std::vector<std::string> words) {
   return {[words = std::move(words)](const std::string& text) {
@@ -108,7 +118,8 @@ inline std::size_t bytes_of(const std::string& text) {
   double factor = 0;
   for (const auto& [name, value] : {std::pair{"", 1.0}, {"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0}})
     if (unit == name) factor = value;
-  xtrain::require<xtrain::config_error>(used > 0 && factor > 0 && number >= 1, "must be a number of bytes, with K, M or G behind it if you like");
+  xtrain::require<xtrain::config_error>(used > 0 && factor > 0 && number >= 1,
+                                        "must be a number of bytes, with K, M or G behind it if you like");
   return static_cast<std::size_t>(number * factor);
 }
 

@@ -22,18 +22,32 @@ struct finetune_flags : command_line::training_flags {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--data", data, "what to learn from")->required()->type_name("FILE");
-    app.add_option("--format", format, "text, or alpaca (instruction, input, output)")->check(command_line::one_of({"text", "alpaca"}))->capture_default_str();
+    app.add_option("--format", format, "text, or alpaca (instruction, input, output)")
+        ->check(command_line::one_of({"text", "alpaca"}))
+        ->capture_default_str();
     app.add_option("--text-field", text_field, "of every record of a JSON file of texts")->capture_default_str();
     app.add_flag("--train-on-input", train_on_input, "learn prompts as well as answers");
     app.add_flag("--packed", packed, "several samples to a row, kept apart");
-    app.add_option("--overlong", overlong, "samples longer than the context: refuse, truncate or drop")->check(command_line::one_of({"refuse", "truncate", "drop"}))->capture_default_str();
-    app.add_option("--context", context, "longest row, in tokens; default: the longest sample's, or the model's")->check(command_line::positive_whole_number())->type_name("N");
-    app.add_option("--lora-rank", lora.rank, "of an adapter; without it all weights are trained")->check(command_line::positive_whole_number())->type_name("N");
-    app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")->check(command_line::positive())->type_name("X")->capture_default_str();
+    app.add_option("--overlong", overlong, "samples longer than the context: refuse, truncate or drop")
+        ->check(command_line::one_of({"refuse", "truncate", "drop"}))
+        ->capture_default_str();
+    app.add_option("--context", context, "longest row, in tokens; default: the longest sample's, or the model's")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
+    app.add_option("--lora-rank", lora.rank, "of an adapter; without it all weights are trained")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
+    app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")
+        ->check(command_line::positive())
+        ->type_name("X")
+        ->capture_default_str();
     app.add_option("--lora-dropout", lora.dropout, "of the adapter's input")->check(command_line::share_below_one())->type_name("X");
     app.add_option("--lora-targets", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
     app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are trained themselves")->delimiter(',')->type_name("a,b");
-    app.add_option("--epochs", epochs, "passes over the data")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--epochs", epochs, "passes over the data")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
     app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
     learning_rate = 2e-4;
     add(app);
@@ -41,13 +55,18 @@ struct finetune_flags : command_line::training_flags {
 };
 
 xtrain::dataset read_data(const char* flag, const std::string& path, const finetune_flags& flags, const xtrain::tokenizer& tokenizer) {
-  const auto when_too_long = flags.overlong == "truncate" ? xtrain::overlong::truncate : flags.overlong == "drop" ? xtrain::overlong::leave_out : xtrain::overlong::refuse;
+  const auto when_too_long = flags.overlong == "truncate" ? xtrain::overlong::truncate
+                             : flags.overlong == "drop"   ? xtrain::overlong::leave_out
+                                                          : xtrain::overlong::refuse;
   return command_line::for_flag(flag, path, [&] {
     if (flags.format == "alpaca")
-      return xtrain::instruct_dataset(path, tokenizer, {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long});
+      return xtrain::instruct_dataset(path, tokenizer,
+                                      {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long});
     if (path.ends_with(".json") || path.ends_with(".jsonl"))
-      return xtrain::json_text_dataset(path, tokenizer, {.field = flags.text_field, .layout = flags.packed ? xtrain::row_layout::packed : xtrain::row_layout::stream,
-                                                         .when_too_long = when_too_long});
+      return xtrain::json_text_dataset(path, tokenizer,
+                                       {.field = flags.text_field,
+                                        .layout = flags.packed ? xtrain::row_layout::packed : xtrain::row_layout::stream,
+                                        .when_too_long = when_too_long});
     return xtrain::text_dataset(path, tokenizer);
   });
 }
@@ -56,8 +75,10 @@ template <class Model>
 void finetune(finetune_flags& flags) {
   using device = typename Model::device;
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
-  const auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_sizes<typename Model::family>(flags.model); });
+  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
+                                                [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  const auto sizes =
+      command_line::for_flag("--model", flags.model, [&] { return xtrain::read_sizes<typename Model::family>(flags.model); });
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", flags.eval_data, flags, tokenizer));
@@ -79,7 +100,10 @@ void finetune(finetune_flags& flags) {
                xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from, .base_model = flags.model});
+                      {.every = flags.save_every,
+                       .keep = flags.save_total_limit,
+                       .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
+                       .base_model = flags.model});
 }
 
 }  // namespace
@@ -89,7 +113,8 @@ int main(int argc, char** argv) {
   finetune_flags flags;
   flags.add_all(app);
   return command_line::run(app, argc, argv, [&] {
-    const std::string type = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
+    const std::string type =
+        command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
     const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags); };
     if (flags.lora.rank > 0) command_line::with_family<lora_recipe>(type, "--model " + flags.model, go);
     else command_line::with_family<recipe>(type, "--model " + flags.model, go);

@@ -19,13 +19,30 @@ struct generate_flags {
     app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--prompt", prompt, "text to continue; empty: begin a new one")->required()->type_name("TEXT");
-    app.add_option("--format", format, "text: the prompt as it is; alpaca: the prompt is an instruction")->check(command_line::one_of({"text", "alpaca"}))->capture_default_str();
-    app.add_option("--max-new-tokens", how.max_new_tokens, "tokens to add at most")->check(command_line::whole_number())->type_name("N")->capture_default_str();
-    app.add_option("--temperature", how.sampling.temperature, "0: always the likeliest token")->check(command_line::not_negative())->type_name("X")->capture_default_str();
-    app.add_option("--top-k", how.sampling.top_k, "choose among the k likeliest; 0: all")->check(command_line::whole_number())->type_name("N");
-    app.add_option("--top-p", how.sampling.top_p, "choose among the likeliest that together have this probability")->check(command_line::positive_share())->type_name("X");
-    app.add_option("--repetition-penalty", how.sampling.repetition_penalty, "above 1: tokens seen before become less likely")->check(command_line::positive())->type_name("X");
-    app.add_option("--seed", how.sampling.seed, "of the choice")->check(command_line::whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--format", format, "text: the prompt as it is; alpaca: the prompt is an instruction")
+        ->check(command_line::one_of({"text", "alpaca"}))
+        ->capture_default_str();
+    app.add_option("--max-new-tokens", how.max_new_tokens, "tokens to add at most")
+        ->check(command_line::whole_number())
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--temperature", how.sampling.temperature, "0: always the likeliest token")
+        ->check(command_line::not_negative())
+        ->type_name("X")
+        ->capture_default_str();
+    app.add_option("--top-k", how.sampling.top_k, "choose among the k likeliest; 0: all")
+        ->check(command_line::whole_number())
+        ->type_name("N");
+    app.add_option("--top-p", how.sampling.top_p, "choose among the likeliest that together have this probability")
+        ->check(command_line::positive_share())
+        ->type_name("X");
+    app.add_option("--repetition-penalty", how.sampling.repetition_penalty, "above 1: tokens seen before become less likely")
+        ->check(command_line::positive())
+        ->type_name("X");
+    app.add_option("--seed", how.sampling.seed, "of the choice")
+        ->check(command_line::whole_number())
+        ->type_name("N")
+        ->capture_default_str();
     app.add_flag("--ids", ids, "print token ids instead of text");
     app.add_flag("--echo", echo, "print the prompt before what is added");
     device.add(app);
@@ -35,7 +52,8 @@ struct generate_flags {
 template <class Model>
 void generate(generate_flags& flags) {
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
+                                                [&] { return xtrain::load_tokenizer(tokenizer_from); });
   const auto on = flags.device.open<typename Model::device>();
   auto model = command_line::for_flag("--model", flags.model, [&] { return Model::from_pretrained(flags.model, on); });
   if (!flags.adapter.empty()) command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
@@ -63,8 +81,10 @@ void generate(generate_flags& flags) {
   if (::isatty(1) == 1) std::fputc('\n', stdout);
 
   const auto& took = generator.statistics();
-  std::fprintf(stderr, "prompt: %zu tokens in %.3f s; generated: %zu tokens, %.1f tokens/s\nBandwidth achieved: %.2f GB/s\nMemory used: %.2f GB\n", took.prompt_tokens,
-               took.prompt_seconds, took.new_tokens, took.tokens_per_second(), took.bandwidth() * 1e-9, static_cast<double>(model.on().memory().total_peak) * 1e-9);
+  std::fprintf(stderr,
+               "prompt: %zu tokens in %.3f s; generated: %zu tokens, %.1f tokens/s\nBandwidth achieved: %.2f GB/s\nMemory used: %.2f GB\n",
+               took.prompt_tokens, took.prompt_seconds, took.new_tokens, took.tokens_per_second(), took.bandwidth() * 1e-9,
+               static_cast<double>(model.on().memory().total_peak) * 1e-9);
 }
 
 }  // namespace
@@ -74,7 +94,8 @@ int main(int argc, char** argv) {
   generate_flags flags;
   flags.add(app);
   return command_line::run(app, argc, argv, [&] {
-    const std::string type = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
+    const std::string type =
+        command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
     command_line::with_family<recipe>(type, "--model " + flags.model, [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
   });
 }

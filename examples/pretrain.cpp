@@ -18,7 +18,9 @@ struct pretrain_flags : command_line::training_flags {
   void add_all(CLI::App& app) {
     app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
     app.add_option("--text-field", text_field, "of every record of a JSON file")->capture_default_str();
-    app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")->type_name("byte|DIR|FILE")->capture_default_str();
+    app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")
+        ->type_name("byte|DIR|FILE")
+        ->capture_default_str();
     app.add_option("--model", model, "family: gpt2 or llama")->check(command_line::one_of({"gpt2", "llama"}))->capture_default_str();
     auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
     const auto size = [&](const char* flag, std::size_t& to, const char* help) {
@@ -27,20 +29,39 @@ struct pretrain_flags : command_line::training_flags {
     size("--layers", sizes.layers, "blocks");
     size("--width", sizes.width, "channels of the residual stream");
     size("--heads", sizes.heads, "attention heads");
-    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->check(command_line::positive_whole_number())->excludes(file)->type_name("N");
-    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->check(command_line::positive_whole_number())->excludes(file)->type_name("N");
-    app.add_option("--context", sizes.context, "longest row, in tokens")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
-    app.add_option("--dropout", dropout, "everywhere the family has it")->check(command_line::share_below_one())->excludes(file)->type_name("X");
+    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")
+        ->check(command_line::positive_whole_number())
+        ->excludes(file)
+        ->type_name("N");
+    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")
+        ->check(command_line::positive_whole_number())
+        ->excludes(file)
+        ->type_name("N");
+    app.add_option("--context", sizes.context, "longest row, in tokens")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--dropout", dropout, "everywhere the family has it")
+        ->check(command_line::share_below_one())
+        ->excludes(file)
+        ->type_name("X");
     app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
-    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")->check(command_line::positive_whole_number())->type_name("N");
-    app.add_option("--epochs", epochs, "passes over the data")->check(command_line::positive_whole_number())->type_name("N")->capture_default_str();
+    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
+    app.add_option("--epochs", epochs, "passes over the data")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
     add(app);
   }
 };
 
-xtrain::dataset read_data(const char* flag, const std::vector<std::string>& paths, const pretrain_flags& flags, const xtrain::tokenizer& tokenizer) {
+xtrain::dataset read_data(const char* flag, const std::vector<std::string>& paths, const pretrain_flags& flags,
+                          const xtrain::tokenizer& tokenizer) {
   return command_line::for_flag(flag, paths.front(), [&] {
-    const bool json = std::all_of(paths.begin(), paths.end(), [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
+    const bool json = std::all_of(paths.begin(), paths.end(),
+                                  [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
     return json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer);
   });
 }
@@ -50,9 +71,11 @@ template <class Family>
 xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& tokenizer, bool context_given) {
   xtrain::decoder_config sizes = flags.sizes;
   if (!flags.config.empty()) {
-    sizes = command_line::for_flag("--config", flags.config, [&] { return Family::read(xtrain::json_settings(xtrain::read_json(flags.config), flags.config)); });
-    xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer, ": its vocabulary of ", tokenizer.vocabulary(),
-                                          " tokens must fit the model's ", sizes.vocabulary, " (--config ", flags.config, ")");
+    sizes = command_line::for_flag("--config", flags.config,
+                                   [&] { return Family::read(xtrain::json_settings(xtrain::read_json(flags.config), flags.config)); });
+    xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
+                                          ": its vocabulary of ", tokenizer.vocabulary(), " tokens must fit the model's ", sizes.vocabulary,
+                                          " (--config ", flags.config, ")");
     if (context_given) flags.context = flags.sizes.context;
     return sizes;
   }
@@ -86,7 +109,8 @@ void pretrain(pretrain_flags& flags, bool context_given) {
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
 
   Model model(sizes, on, options);
-  std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(), xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+  std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
+               xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                xtrain::count_text(static_cast<double>(data.tokens())).c_str());
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // it has no files of its own: they are written

@@ -28,14 +28,25 @@ struct training_flags {
 
   void add(CLI::App& app) {
     app.add_option("--batch", batch, "rows of a micro-batch")->check(positive_whole_number())->type_name("N")->capture_default_str();
-    app.add_option("--accumulate", accumulate, "micro-batches of a step")->check(positive_whole_number())->type_name("N")->capture_default_str();
-    app.add_option("--learning-rate", learning_rate, "the highest learning rate")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--accumulate", accumulate, "micro-batches of a step")
+        ->check(positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--learning-rate", learning_rate, "the highest learning rate")
+        ->check(not_negative())
+        ->type_name("X")
+        ->capture_default_str();
     app.add_option("--warmup-ratio", warmup_ratio, "share of the steps in which the rate rises")->check(share())->type_name("X");
     app.add_option("--warmup-steps", warmup_steps, "the same as a number of steps")->check(whole_number())->type_name("N");
-    app.add_option("--schedule", schedule, "of the rate after that: constant, linear or cosine")->check(one_of({"constant", "linear", "cosine"}))->capture_default_str();
+    app.add_option("--schedule", schedule, "of the rate after that: constant, linear or cosine")
+        ->check(one_of({"constant", "linear", "cosine"}))
+        ->capture_default_str();
     app.add_option("--floor", floor, "lowest rate, as a share of the highest")->check(share())->type_name("X");
     app.add_option("--weight-decay", weight_decay, "of matrices")->check(not_negative())->type_name("X")->capture_default_str();
-    app.add_option("--max-grad-norm", max_gradient_norm, "longer gradients are shortened to this; 0: never")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--max-grad-norm", max_gradient_norm, "longer gradients are shortened to this; 0: never")
+        ->check(not_negative())
+        ->type_name("X")
+        ->capture_default_str();
     app.add_option("--output", output, "folder for the model and its checkpoints")->type_name("DIR");
     app.add_flag("--resume", resume, "go on from the newest checkpoint in --output");
     app.add_option("--eval-data", eval_data, "held-out data")->type_name("PATH");
@@ -73,7 +84,8 @@ struct training_flags {
   void check_output() const {
     xtrain::require<xtrain::config_error>(!output.empty(), "--output: must be given: where the model is to be saved");
     const auto earlier = xtrain::checkpoints_in(output);
-    xtrain::require<xtrain::config_error>(earlier.empty() || resume, "--output ", output, ": holds checkpoints of an earlier run, the newest of step ",
+    xtrain::require<xtrain::config_error>(earlier.empty() || resume, "--output ", output,
+                                          ": holds checkpoints of an earlier run, the newest of step ",
                                           earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
   }
 };
@@ -85,7 +97,8 @@ class log_lines final : public xtrain::observer {
   void on(const xtrain::step_done& done) override {
     const std::size_t tenth = std::max<std::size_t>(1, done.steps / 10);
     if (::isatty(2) == 1 || (done.step % tenth != 0 && done.step != 1 && done.step != done.steps)) return;
-    std::fprintf(stderr, "step %zu/%zu  loss %.4f  lr %.3g  %.0f tokens/s\n", done.step, done.steps, done.loss, done.learning_rate, done.tokens_per_second());
+    std::fprintf(stderr, "step %zu/%zu  loss %.4f  lr %.3g  %.0f tokens/s\n", done.step, done.steps, done.loss, done.learning_rate,
+                 done.tokens_per_second());
   }
   void on(const xtrain::evaluation_done& done) override {
     if (::isatty(2) != 1) std::fprintf(stderr, "step %zu  held-out loss %.4f  perplexity %.3f\n", done.step, done.loss, done.perplexity);
@@ -98,7 +111,8 @@ class log_lines final : public xtrain::observer {
 /// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped by Ctrl-C
 /// leaves a checkpoint to resume from.
 template <class Model>
-void train(Model& model, const training_flags& flags, const xtrain::dataset& data, const xtrain::dataset* held_out, const xtrain::checkpoint_options& files) {
+void train(Model& model, const training_flags& flags, const xtrain::dataset& data, const xtrain::dataset* held_out,
+           const xtrain::checkpoint_options& files) {
   using recipe = typename Model::recipe;
   xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
@@ -126,24 +140,25 @@ void train(Model& model, const training_flags& flags, const xtrain::dataset& dat
   }
   const xtrain::stop_on_interrupt interrupt;
   trainer.fit(data, held_out, interrupt.token());
-  std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(), xtrain::bytes_text(trainer.plan().total()).c_str());
+  std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
+               xtrain::bytes_text(trainer.plan().total()).c_str());
   if (interrupt.requested()) {
     std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
     return;
   }
   if constexpr (recipe::adapter::freezes_weights)
     trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
-  else
-    trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
+  else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
   std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
 }
 
 /// Prints what a run would need.
 ///   throws  memory_error when it does not fit the device
 template <class Model>
-void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags, const typename Model::context& on,
-               bool print) {
-  const auto plan = xtrain::plan<xtrain::trainer<Model>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
+void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags,
+               const typename Model::context& on, bool print) {
+  const auto plan =
+      xtrain::plan<xtrain::trainer<Model>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
   if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
   xtrain::require_fit(plan, on.memory_limit());
 }

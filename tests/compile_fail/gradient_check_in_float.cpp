@@ -8,5 +8,7 @@ struct recipe : xtrain::testing::gradient_recipe {
 #endif
 };
 auto check() {
-  return xtrain::testing::check_gradient<recipe>({.inputs = 2, .outputs = 3}, [](auto& build) { return xtrain::linear<recipe>(build, {{"w", 3}}, 2, {}); });
+  return xtrain::testing::check_gradient<recipe>({.inputs = 2, .outputs = 3}, [](auto& build) {
+    return xtrain::linear<recipe>(build, {{"w", 3}}, 2, {});
+  });
 }

@@ -10,4 +10,6 @@ using device = xtrain::testing::bare_device;
 using device = xtrain::with_host_fallback<xtrain::testing::bare_device>;
 #endif
 
-void sum(xtrain::execution<device>& on, xtrain::vector_view<const float, device::memory> x, xtrain::vector_view<float, device::memory> y) { xtrain::ops::add(on, x, y); }
+void sum(xtrain::execution<device>& on, xtrain::vector_view<const float, device::memory> x, xtrain::vector_view<float, device::memory> y) {
+  xtrain::ops::add(on, x, y);
+}

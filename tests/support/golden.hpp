@@ -22,7 +22,8 @@ inline std::vector<double> numbers(const xtrain::safetensors_file& file, const s
 }
 
 /// Rows of a fixture as a micro-batch; PyTorch's -100 is a place without a target here as well.
-inline xtrain::host_batch batch(const std::vector<double>& inputs, const std::vector<double>& targets, std::size_t first, std::size_t b, std::size_t t) {
+inline xtrain::host_batch batch(const std::vector<double>& inputs, const std::vector<double>& targets, std::size_t first, std::size_t b,
+                                std::size_t t) {
   xtrain::host_batch rows{.b = b, .t = t};
   for (std::size_t i = 0; i < b * t; ++i) {
     rows.tokens.push_back(static_cast<xtrain::token>(inputs[first + i]));

@@ -74,12 +74,16 @@ TEST_CASE("damage is named, and the other checkpoints stay") {
     checkpoint_folder older_files(older.trainer, folder.path());
     CHECK_NOTHROW(older_files.resume_from(folder / "checkpoint-4"));
   };
-  damaged("model.safetensors", "model.safetensors: not a whole safetensors file", [](const std::string& path) { put_file(path, get_file(path).substr(0, 2000)); });
+  damaged("model.safetensors", "model.safetensors: not a whole safetensors file",
+          [](const std::string& path) { put_file(path, get_file(path).substr(0, 2000)); });
   damaged("model.safetensors", "must hold model.safetensors", [](const std::string& path) { std::filesystem::remove(path); });
-  damaged("optimizer.safetensors", "optimizer.safetensors: must be a readable file", [](const std::string& path) { std::filesystem::remove(path); });
-  damaged("optimizer.safetensors", "not a whole safetensors file", [](const std::string& path) { put_file(path, get_file(path) + "more"); });
+  damaged("optimizer.safetensors", "optimizer.safetensors: must be a readable file",
+          [](const std::string& path) { std::filesystem::remove(path); });
+  damaged("optimizer.safetensors", "not a whole safetensors file",
+          [](const std::string& path) { put_file(path, get_file(path) + "more"); });
   damaged("trainer_state.json", "must be JSON; line", [](const std::string& path) { put_file(path, get_file(path).substr(0, 40)); });
-  damaged("trainer_state.json", "'step' must be a whole number", [](const std::string& path) { put_file(path, R"({"batch": 2, "accumulate": 1, "context": 12})"); });
+  damaged("trainer_state.json", "'step' must be a whole number",
+          [](const std::string& path) { put_file(path, R"({"batch": 2, "accumulate": 1, "context": 12})"); });
 }
 
 TEST_CASE("a run goes on only with what it was begun with") {

@@ -63,7 +63,8 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
       last_step = found.back().first;
     }
   }
-  MESSAGE("killed ", killed, " times, at step ", last_step, " of ", steps, "; ", unfinished_seen, " unfinished saves were left behind and ignored");
+  MESSAGE("killed ", killed, " times, at step ", last_step, " of ", steps, "; ", unfinished_seen,
+          " unfinished saves were left behind and ignored");
   CHECK(killed == kills);
   CHECK(last_step > 0);
   CHECK(unfinished_seen > 0);  // otherwise no kill hit a save, and nothing was shown

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "golden.hpp"
 #include <xtrain/io.hpp>
 #include <xtrain/testing/compare.hpp>
+#include "golden.hpp"
 
 using namespace xtrain;
 
@@ -32,7 +32,8 @@ constexpr testing::tolerance fp32_logits{.absolute = 40 * 10.0 * 6e-8 * 10.0, .r
 /// Gradients are such sums over all rows (66 places) as well.
 constexpr testing::tolerance fp32_gradients{.absolute = 2e-5, .relative = 1e-4};
 
-void require_close(const std::vector<double>& got, const std::vector<double>& expected, testing::tolerance allowed, const std::string& what) {
+void require_close(const std::vector<double>& got, const std::vector<double>& expected, testing::tolerance allowed,
+                   const std::string& what) {
   const auto found = testing::compare<double, double>(got, expected, allowed);
   CHECK_MESSAGE(bool(found), what, ": ", found.problem);
 }
@@ -77,8 +78,11 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
 template <template <class> class Family, class Recipe>
 std::vector<double> fifty_losses(const std::string& name, const safetensors_file& expected) {
   auto model = Family<Recipe>::from_pretrained(golden::folder(name));
-  trainer trainer(model, {.steps = 50, .batch = 4, .context = 16,
-                          .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1}, .max_gradient_norm = 1.0});
+  trainer trainer(model, {.steps = 50,
+                          .batch = 4,
+                          .context = 16,
+                          .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
+                          .max_gradient_norm = 1.0});
   const auto inputs = golden::numbers(expected, "steps.inputs"), targets = golden::numbers(expected, "steps.targets");
   std::vector<double> losses;
   for (std::size_t step = 0; step < 50; ++step) {
@@ -128,7 +132,9 @@ void check_adapter(const std::string& base, const std::string& adapter) {
 }  // namespace
 
 TEST_CASE("logits, loss and every gradient of gpt2 are PyTorch's") { check_family<gpt2>("gpt2", {1, 7, 33}); }
-TEST_CASE("logits, loss and every gradient of llama are PyTorch's, grouped and untied") { check_family<llama>("llama_grouped_untied", {1, 7, 33}); }
+TEST_CASE("logits, loss and every gradient of llama are PyTorch's, grouped and untied") {
+  check_family<llama>("llama_grouped_untied", {1, 7, 33});
+}
 TEST_CASE("logits, loss and every gradient of llama are PyTorch's, tied") { check_family<llama>("llama_tied", {1, 7, 33}); }
 
 TEST_CASE("fifty AdamW steps have PyTorch's losses") {

@@ -25,9 +25,9 @@ concept adapter_says_whether_weights_freeze = requires {
 template <class A>
 concept adapter_config_says_what_is_trained = std::default_initializable<typename A::config> &&
     requires(typename A::config& config, const std::string& module, const std::vector<std::string>& targets) {
-      { config.trains(module) } -> std::convertible_to<bool>;
-      { config.choose_targets(targets) };
-    };
+  { config.trains(module) } -> std::convertible_to<bool>;
+  {config.choose_targets(targets)};
+};
 
 /// is_own(name) tells the adapter's parameters from the base model's.
 template <class A>
@@ -40,7 +40,7 @@ concept adapter_knows_its_parameters = requires(std::string_view name) {
 /// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
 /// backward; adapt/README.md shows a complete one.
 template <class A>
-concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&
-                  clause::adapter_knows_its_parameters<A>;
+concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> &&
+    clause::adapter_config_says_what_is_trained<A> && clause::adapter_knows_its_parameters<A>;
 
 }  // namespace xtrain

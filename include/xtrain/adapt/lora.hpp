@@ -28,10 +28,10 @@ struct lora {
 
   struct config {
     std::size_t rank = 8;
-    double alpha = 16.0;                             ///< the update is scaled by alpha / rank
-    double dropout = 0.0;                            ///< of the adapter's input
-    std::vector<std::string> targets = {};           ///< module names, e.g. "q_proj"; empty: the family's own choice
-    std::vector<std::string> modules_to_save = {};   ///< modules of the base model that are trained as well
+    double alpha = 16.0;                            ///< the update is scaled by alpha / rank
+    double dropout = 0.0;                           ///< of the adapter's input
+    std::vector<std::string> targets = {};          ///< module names, e.g. "q_proj"; empty: the family's own choice
+    std::vector<std::string> modules_to_save = {};  ///< modules of the base model that are trained as well
 
     [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
     [[nodiscard]] bool trains(const std::string& module) const { return names(modules_to_save, module); }
@@ -60,7 +60,8 @@ struct lora {
         const bool found = std::any_of(known.begin(), known.end(), [&](const std::string& module) { return names({given}, module); });
         if (found) return;
         const std::string near = nearest_name(given, last_names);
-        fail<config_error>("lora: '", given, "' must name ", what, near.empty() || near == given ? "" : concat("; did you mean '", near, "'?"));
+        fail<config_error>("lora: '", given, "' must name ", what,
+                           near.empty() || near == given ? "" : concat("; did you mean '", near, "'?"));
       };
       for (const std::string& target : targets) must_name(target, linear_modules, "a linear module of the model");
       for (const std::string& module : modules_to_save) must_name(module, modules, "a module of the model");
@@ -69,7 +70,8 @@ struct lora {
    private:
     /// As PEFT matches: the whole name, or what follows a dot.
     [[nodiscard]] static bool names(const std::vector<std::string>& chosen, const std::string& module) {
-      return std::any_of(chosen.begin(), chosen.end(), [&](const std::string& choice) { return module == choice || module.ends_with("." + choice); });
+      return std::any_of(chosen.begin(), chosen.end(),
+                         [&](const std::string& choice) { return module == choice || module.ends_with("." + choice); });
     }
   };
 
@@ -91,7 +93,8 @@ struct lora {
       std::size_t column = 0;
       for (const auto& part : parts) {
         if (c.adapts(part.name)) {
-          const auto a = build.parameters().declare({.name = concat(part.name, a_suffix), .shape = {c.rank, inputs},
+          const auto a = build.parameters().declare({.name = concat(part.name, a_suffix),
+                                                     .shape = {c.rank, inputs},
                                                      .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs)))});
           const auto b = build.parameters().declare({.name = concat(part.name, b_suffix), .shape = {part.outputs, c.rank}});
           parts_.push_back({a, b, column, part.outputs, site_of_name(part.name)});
@@ -173,17 +176,16 @@ static_assert(adapter<lora>);
 /// Adds what the adapters do to the weights they stand beside: weight += alpha/rank · B · A, rounded once. The adapters become
 /// zero, so the model computes what it did before.
 template <class Model>
-void merge_adapter(Model& model)
-  requires std::is_same_v<typename Model::recipe::adapter, lora>
-{
+void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
   using device = typename Model::device;
   using matrix = matrix_view<typename Model::compute, typename Model::memory>;
   auto& store = model.parameters();
   std::size_t scratch = 0;
   for (const auto& e : store.entries())
     if (e.spec.shape.size() == 2)
-      scratch = std::max(scratch, scratch_bytes(model.on().properties(), kernel::matmul<typename Model::memory, typename Model::compute>{
-                                                                             .m = e.spec.shape[0], .n = e.spec.shape[1], .k = model.settings().adapter.rank}));
+      scratch = std::max(scratch, scratch_bytes(model.on().properties(),
+                                                kernel::matmul<typename Model::memory, typename Model::compute>{
+                                                    .m = e.spec.shape[0], .n = e.spec.shape[1], .k = model.settings().adapter.rank}));
   arena<device> workspace(model.on(), scratch + 2 * arena<device>::alignment, memory_role::workspace);
   execution<device> on{model.work(), workspace, model.on().properties()};
   for (const auto& a : store.entries()) {

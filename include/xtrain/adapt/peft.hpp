@@ -31,7 +31,8 @@ inline constexpr std::string_view peft_prefix = "base_model.model.";
     require<config_error>(!s.flag_or(false, {feature}), path, ": '", feature, "' must be off; it is on");
   require<config_error>(s.text_or("none", {"bias"}) == "none", path, ": bias must be 'none'; given '", s.text_or("none", {"bias"}), "'");
   for (const char* pattern : {"rank_pattern", "alpha_pattern", "layers_to_transform"})
-    require<config_error>(!s.has({pattern}) || s.object()[pattern].empty(), path, ": '", pattern, "' must be empty: every module has the same rank and scale");
+    require<config_error>(!s.has({pattern}) || s.object()[pattern].empty(), path, ": '", pattern,
+                          "' must be empty: every module has the same rank and scale");
   lora::config config;
   config.rank = s.size({"r"});
   config.alpha = s.number_or(8.0, {"lora_alpha"});
@@ -65,7 +66,7 @@ struct save_adapter_options {
 /// Writes the adapter, and the base modules that are trained with it.
 ///   throws  file_error; what the folder held before stays whole until the new adapter is
 template <class Model>
-  requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::is_same_v<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
   make_folder(folder);
   const lora::config& c = model.settings().adapter;
@@ -100,10 +101,11 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).
 ///   throws  file_error, config_error when the adapter is another model's
 template <class Model>
-  requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::is_same_v<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
   const lora::config saved = detail::read_adapter_config(folder);
-  require<config_error>(saved.rank == model.settings().adapter.rank, folder, ": rank must be the model's ", model.settings().adapter.rank, "; the adapter has ", saved.rank);
+  require<config_error>(saved.rank == model.settings().adapter.rank, folder, ": rank must be the model's ", model.settings().adapter.rank,
+                        "; the adapter has ", saved.rank);
   const safetensors_file file(folder + "/adapter_model.safetensors");
   std::size_t used = 0;
   for (const auto& entry : model.parameters().entries()) {
@@ -113,14 +115,14 @@ void load_adapter(Model& model, const std::string& folder) {
     detail::load_parameter(model, entry, *tensor, folder);
     ++used;
   }
-  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ", used);
+  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
+                        used);
 }
 
 /// Adds a saved adapter to the weights of a plain model: what generating and exporting want.
 ///   throws  file_error, config_error when the adapter is another model's
 template <class Model>
-  requires(!Model::recipe::adapter::freezes_weights)
-void merge_adapter(Model& model, const std::string& folder) {
+requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
   using number = typename Model::compute;
   using sum = accumulate_t<number>;
   const lora::config saved = detail::read_adapter_config(folder);
@@ -136,8 +138,8 @@ void merge_adapter(Model& model, const std::string& folder) {
     const file_tensor* b = file.find(concat(detail::peft_prefix, module, lora::b_suffix));
     if (a == nullptr || !entry.spec.name.ends_with(".weight")) continue;
     const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
-    require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, in} && b->shape == std::vector<std::size_t>{out, r}, folder, ": the adapter of '",
-                          module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
+    require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, in} && b->shape == std::vector<std::size_t>{out, r},
+                          folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
     used += 2;
     std::vector<sum> a_ri(r * in), b_or(out * r);
     read_numbers<sum>(*a, 0, a_ri);
@@ -156,8 +158,8 @@ void merge_adapter(Model& model, const std::string& folder) {
     copy_to_device(model.work(), on_device, weight);
     model.work().synchronize();
   }
-  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ", used,
-                        ". Does the adapter belong to this model?");
+  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
+                        used, ". Does the adapter belong to this model?");
 }
 
 }  // namespace xtrain

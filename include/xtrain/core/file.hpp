@@ -53,7 +53,8 @@ inline void write_all(int fd, const void* data, std::size_t bytes, const std::st
     constexpr std::size_t most = std::size_t{1} << 30;
     const ::ssize_t written = ::write(fd, from, bytes < most ? bytes : most);
     if (written < 0 && errno == EINTR) continue;
-    require<file_error>(written > 0, path, ": must be written whole; ", bytes, " bytes are left and the system says: ", reason(written < 0 ? errno : ENOSPC));
+    require<file_error>(written > 0, path, ": must be written whole; ", bytes,
+                        " bytes are left and the system says: ", reason(written < 0 ? errno : ENOSPC));
     from += written;
     bytes -= static_cast<std::size_t>(written);
   }
@@ -81,7 +82,8 @@ class mapped_file {
     const detail::descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     require<file_error>(file.valid(), path, ": must be a readable file; the system says: ", detail::reason(errno));
     struct ::stat status {};
-    require<file_error>(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), path, ": must be a file; it is a directory or a device");
+    require<file_error>(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), path,
+                        ": must be a file; it is a directory or a device");
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;
     void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);

@@ -20,7 +20,8 @@ namespace detail {
 
 /// Line of a byte of a text, counted from 1.
 [[nodiscard]] inline std::size_t line_of(std::string_view text, std::size_t byte) {
-  return 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())), '\n'));
+  return 1 +
+         static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())), '\n'));
 }
 
 /// How deep objects and arrays may nest: more is an attack, not data.
@@ -113,7 +114,8 @@ template <class Error = file_error>
   detail::strict_json_builder builder(document);
   const bool good = json::sax_parse(text.begin(), text.end(), &builder);
   if (!good)
-    fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
+    fail<Error>(who, ": must be JSON; line ",
+                first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
                 builder.problem());
   return document;
 }

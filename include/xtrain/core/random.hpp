@@ -56,9 +56,7 @@ struct random_site {
 }
 
 /// A word as a number in (0, 1], with 24 random bits.
-[[nodiscard]] constexpr float uniform_open(std::uint32_t word) {
-  return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
-}
+[[nodiscard]] constexpr float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
 
 /// Standard normal numbers of elements 4·quad … 4·quad + 3, by Box and Muller's transform of the four words.
 [[nodiscard]] inline std::array<float, 4> normal_quad(const random_site& at, std::uint64_t quad) {

@@ -36,8 +36,10 @@ class word_pattern {
   explicit word_pattern(const std::string& pattern) {
     int problem = 0;
     PCRE2_SIZE where = 0;
-    code_.reset(::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &problem, &where, nullptr));
-    require<config_error>(code_ != nullptr, "tokenizer: the pattern that cuts words must be a regular expression; it is not, at place ", where);
+    code_.reset(::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &problem, &where, nullptr));
+    require<config_error>(code_ != nullptr, "tokenizer: the pattern that cuts words must be a regular expression; it is not, at place ",
+                          where);
     ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
   }
 
@@ -47,7 +49,8 @@ class word_pattern {
     const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     std::size_t at = 0;
     while (at < text.size()) {
-      const int found = ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NOTEMPTY, match.get(), nullptr);
+      const int found =
+          ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, PCRE2_NOTEMPTY, match.get(), nullptr);
       if (found < 0) break;
       const PCRE2_SIZE* place = ::pcre2_get_ovector_pointer(match.get());
       if (place[0] > at) visit(at, place[0]);
@@ -72,13 +75,13 @@ inline constexpr const char* gpt2_pattern = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\
 
 /// What a byte-level BPE is made of.
 struct byte_level_bpe_options {
-  std::vector<std::pair<std::string, token>> vocabulary{};               // written with GPT-2's printable bytes
-  std::vector<std::pair<std::string, std::string>> merges{};             // best first
-  std::vector<std::pair<std::string, token>> added{};                    // found in the text as they are written
-  std::string pattern = gpt2_pattern;                                    // empty: the text is one word
+  std::vector<std::pair<std::string, token>> vocabulary{};    // written with GPT-2's printable bytes
+  std::vector<std::pair<std::string, std::string>> merges{};  // best first
+  std::vector<std::pair<std::string, token>> added{};         // found in the text as they are written
+  std::string pattern = gpt2_pattern;                         // empty: the text is one word
   bool add_prefix_space = false;
-  std::vector<std::pair<std::string, std::string>> files{};              // name and contents, to be saved again
-  std::string who = "tokenizer";                                         // names the source in errors
+  std::vector<std::pair<std::string, std::string>> files{};  // name and contents, to be saved again
+  std::string who = "tokenizer";                             // names the source in errors
 };
 
 class byte_level_bpe final : public tokenizer_model {
@@ -103,12 +106,13 @@ class byte_level_bpe final : public tokenizer_model {
     std::uint32_t rank = 0;
     for (const auto& [left, right] : o.merges) {
       const auto a = id_of.find(left), b = id_of.find(right), both = id_of.find(left + right);
-      require<config_error>(a != id_of.end() && b != id_of.end() && both != id_of.end(), o.who, ": merge ", rank + 1, " ('", left, "' '", right,
-                            "') must join two tokens into a third; one of them is not in the vocabulary");
+      require<config_error>(a != id_of.end() && b != id_of.end() && both != id_of.end(), o.who, ": merge ", rank + 1, " ('", left, "' '",
+                            right, "') must join two tokens into a third; one of them is not in the vocabulary");
       merges_.emplace(key(a->second, b->second), merge{rank++, both->second});
     }
     for (const auto& [text, id] : o.added) {
-      require<config_error>(id >= 0 && id < largest_vocabulary, o.who, ": tokens must lie in [0, ", largest_vocabulary, "); '", text, "' is ", id);
+      require<config_error>(id >= 0 && id < largest_vocabulary, o.who, ": tokens must lie in [0, ", largest_vocabulary, "); '", text,
+                            "' is ", id);
       if (text.empty()) continue;
       added_.emplace_back(text, id);
       put_bytes(id, text);
@@ -170,7 +174,8 @@ class byte_level_bpe final : public tokenizer_model {
     std::size_t first = text.size();
     const std::pair<std::string, token>* which = nullptr;
     for (const auto& added : added_) {  // longest first: of two at one place the longer counts
-      const std::size_t at = text.substr(0, std::min(text.size(), which == nullptr ? text.size() : first + added.first.size())).find(added.first, begin);
+      const std::size_t at =
+          text.substr(0, std::min(text.size(), which == nullptr ? text.size() : first + added.first.size())).find(added.first, begin);
       if (at != std::string_view::npos && at < first) {
         first = at;
         which = &added;
@@ -193,7 +198,8 @@ class byte_level_bpe final : public tokenizer_model {
   }
   void encode_words(std::string_view text, std::size_t offset, std::vector<placed_token>& tokens) const {
     if (!pattern_) return merge_word(text, offset, tokens);
-    pattern_->for_each_word(text, [&](std::size_t begin, std::size_t end) { merge_word(text.substr(begin, end - begin), offset + begin, tokens); });
+    pattern_->for_each_word(
+        text, [&](std::size_t begin, std::size_t end) { merge_word(text.substr(begin, end - begin), offset + begin, tokens); });
   }
 
   /// Joins the pair that was learned first, again and again. Candidates wait in a heap, so a word of n bytes costs n log n.
@@ -233,7 +239,8 @@ class byte_level_bpe final : public tokenizer_model {
       const candidate best = heap.back();
       heap.pop_back();
       symbol& a = symbols[best.left];
-      if (a.id != best.left_id || a.next < 0 || symbols[static_cast<std::size_t>(a.next)].id != best.right_id) continue;  // joined meanwhile
+      if (a.id != best.left_id || a.next < 0 || symbols[static_cast<std::size_t>(a.next)].id != best.right_id)
+        continue;  // joined meanwhile
       symbol& b = symbols[static_cast<std::size_t>(a.next)];
       a.id = best.result;
       a.end = b.end;

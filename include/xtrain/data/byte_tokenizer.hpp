@@ -52,12 +52,14 @@ class byte_model final : public tokenizer_model {
     }
     vocabulary += ", \"<|endoftext|>\": 256";
     const std::string byte_level = R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false})";
-    write_file(folder + "/tokenizer.json",
-               concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{"id": 256, "content": "<|endoftext|>", )",
-                      R"("single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}], "normalizer": null, )",
-                      R"("pre_tokenizer": )", byte_level, R"(, "post_processor": null, "decoder": )", byte_level,
-                      R"(, "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, )",
-                      R"("end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": {)", vocabulary, "}, \"merges\": []}}\n"));
+    write_file(
+        folder + "/tokenizer.json",
+        concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [{"id": 256, "content": "<|endoftext|>", )",
+               R"("single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}], "normalizer": null, )",
+               R"("pre_tokenizer": )", byte_level, R"(, "post_processor": null, "decoder": )", byte_level,
+               R"(, "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, )",
+               R"("end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": {)", vocabulary,
+               "}, \"merges\": []}}\n"));
     write_file(folder + "/tokenizer_config.json",
                "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"bos_token\": \"<|endoftext|>\", \"eos_token\": \"<|endoftext|>\", "
                "\"clean_up_tokenization_spaces\": false}\n");
@@ -68,7 +70,8 @@ class byte_model final : public tokenizer_model {
 
 /// Bytes are their own tokens; 256 is the end of a text.
 [[nodiscard]] inline tokenizer byte_tokenizer() {
-  return {std::make_shared<detail::byte_model>(), {.bos = detail::byte_model::end_of_text, .eos = detail::byte_model::end_of_text, .adds_bos = false}};
+  return {std::make_shared<detail::byte_model>(),
+          {.bos = detail::byte_model::end_of_text, .eos = detail::byte_model::end_of_text, .adds_bos = false}};
 }
 
 }  // namespace xtrain

@@ -54,7 +54,8 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
   std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::size_t line = 1, counted = 0;
   const auto line_at = [&](std::size_t place) {  // of places that only grow: the file is counted through once
-    line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
+    line += static_cast<std::size_t>(
+        std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
     counted = place;
     return line;
   };
@@ -63,7 +64,8 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
     bool first = true;
     while (at < text.size() && text[at] != ']') {
       if (!first) {
-        if (text[at] != ',') fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(at), ": records must be separated by commas");
+        if (text[at] != ',')
+          fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(at), ": records must be separated by commas");
         at = skip_space(text, at + 1);
       }
       first = false;
@@ -72,9 +74,12 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
       visit(parse_json<data_error>(text.substr(at, end - at), file.path(), where), where);
       at = skip_space(text, end);
     }
-    if (at >= text.size()) fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(text.size()), ": the list does not end. Is the file cut short?");
+    if (at >= text.size())
+      fail<data_error>(file.path(), ": must be a JSON list; line ", line_at(text.size()),
+                       ": the list does not end. Is the file cut short?");
     const std::size_t behind = skip_space(text, at + 1);
-    if (behind < text.size()) fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
+    if (behind < text.size())
+      fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
     return;
   }
   for (std::size_t begin = at; begin < text.size();) {
@@ -102,20 +107,22 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 
 /// How a JSON file of texts is read.
 struct json_text_options {
-  std::string field = "text";                   ///< of every record
+  std::string field = "text";  ///< of every record
   row_layout layout = row_layout::stream;
-  overlong when_too_long = overlong::refuse;    ///< where rows hold whole samples
+  overlong when_too_long = overlong::refuse;  ///< where rows hold whole samples
 };
 
 /// The texts of all records, each a document.
 ///   throws  file_error, data_error with the line when a record is malformed
-[[nodiscard]] inline dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const json_text_options& options = {}) {
+[[nodiscard]] inline dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with,
+                                               const json_text_options& options = {}) {
   require<data_error>(!paths.empty(), "json_text_dataset: at least one path must be given");
   dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), options.layout);
   all.when_too_long = options.when_too_long;
   for (const std::string& path : paths)
-    detail::for_each_record(mapped_file(path),
-                            [&](const json& record, std::size_t line) { detail::add_document(all, with, detail::text_field(record, options.field, path, line)); });
+    detail::for_each_record(mapped_file(path), [&](const json& record, std::size_t line) {
+      detail::add_document(all, with, detail::text_field(record, options.field, path, line));
+    });
   all.finish();
   return all;
 }
@@ -148,16 +155,19 @@ struct prompt_template {
 
 /// The template of Stanford's Alpaca.
 [[nodiscard]] inline prompt_template alpaca_template() {
-  return {.with_input = "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately "
-                        "completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n",
-          .without_input = "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### "
-                           "Instruction:\n{instruction}\n\n### Response:\n"};
+  return {
+      .with_input =
+          "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately "
+          "completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n",
+      .without_input =
+          "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### "
+          "Instruction:\n{instruction}\n\n### Response:\n"};
 }
 
 /// How instructions are read.
 struct instruct_options {
-  bool train_on_input = false;                  ///< the prompt is learned as well as the answer
-  bool packed = false;                          ///< several samples to a row, kept apart
+  bool train_on_input = false;  ///< the prompt is learned as well as the answer
+  bool packed = false;          ///< several samples to a row, kept apart
   prompt_template prompt = alpaca_template();
   overlong when_too_long = overlong::refuse;
 };
@@ -173,7 +183,8 @@ struct instruct_options {
   std::vector<token> tokens;
   detail::for_each_record(file, [&](const json& record, std::size_t line) {
     const std::string instruction = detail::text_field(record, "instruction", path, line);
-    const std::string input = record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
+    const std::string input =
+        record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
     const std::string prompt = options.prompt.text(instruction, input);
     const std::string answer = detail::text_field(record, "output", path, line);
     tokens.clear();

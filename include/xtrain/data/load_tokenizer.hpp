@@ -28,7 +28,8 @@ namespace detail {
 }
 
 [[nodiscard]] inline std::vector<std::pair<std::string, token>> read_vocabulary(const json& object, const std::string& who) {
-  require<config_error>(object.is_object() && !object.empty(), who, ": the vocabulary must be an object of tokens; it is ", object.is_object() ? "empty" : object.type_name());
+  require<config_error>(object.is_object() && !object.empty(), who, ": the vocabulary must be an object of tokens; it is ",
+                        object.is_object() ? "empty" : object.type_name());
   std::vector<std::pair<std::string, token>> all;
   for (const auto& [text, id] : object.items()) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= (1U << 24))
@@ -40,10 +41,12 @@ namespace detail {
 
 /// A merge is "a b", or ["a", "b"] in newer files.
 [[nodiscard]] inline std::pair<std::string, std::string> read_merge(const json& value, std::size_t index, const std::string& who) {
-  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) return {value[0].get<std::string>(), value[1].get<std::string>()};
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
+    return {value[0].get<std::string>(), value[1].get<std::string>()};
   const std::string text = value.is_string() ? value.get<std::string>() : std::string{};
   const std::size_t space = text.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == text.size()) fail<config_error>(who, ": merge ", index + 1, " must be two tokens; given ", value.dump());
+  if (space == std::string::npos || space == 0 || space + 1 == text.size())
+    fail<config_error>(who, ": merge ", index + 1, " must be two tokens; given ", value.dump());
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -54,14 +57,17 @@ namespace detail {
     const auto at = file.find(name);
     return at == file.end() ? nothing : *at;
   };
-  const auto type = [](const json& object) { return object.is_object() && object.contains("type") && object["type"].is_string() ? object["type"].get<std::string>() : std::string{}; };
+  const auto type = [](const json& object) {
+    return object.is_object() && object.contains("type") && object["type"].is_string() ? object["type"].get<std::string>() : std::string{};
+  };
   const json& model = part("model");
   if (!model.is_object() || !model.contains("vocab") || !model.contains("merges")) return "it has no BPE model";
   if (!type(model).empty() && type(model) != "BPE") return concat("its model is '", type(model), "'");
   if (!part("normalizer").is_null()) return concat("it normalises text ('", type(part("normalizer")), "')");
   if (type(part("pre_tokenizer")) != "ByteLevel") return concat("its pre-tokenizer is '", type(part("pre_tokenizer")), "'");
   for (const char* feature : {"byte_fallback", "ignore_merges", "fuse_unk"})
-    if (model.contains(feature) && model[feature].is_boolean() && model[feature].get<bool>()) return concat("its model has '", feature, "'");
+    if (model.contains(feature) && model[feature].is_boolean() && model[feature].get<bool>())
+      return concat("its model has '", feature, "'");
   return {};
 }
 
@@ -120,13 +126,15 @@ template <class Find>
   require<config_error>(model["merges"].is_array(), path, ": merges must be a list");
   for (std::size_t i = 0; i < model["merges"].size(); ++i) options.merges.push_back(detail::read_merge(model["merges"][i], i, path));
   const json& cut = file["pre_tokenizer"];
-  options.add_prefix_space = cut.contains("add_prefix_space") && cut["add_prefix_space"].is_boolean() && cut["add_prefix_space"].get<bool>();
+  options.add_prefix_space =
+      cut.contains("add_prefix_space") && cut["add_prefix_space"].is_boolean() && cut["add_prefix_space"].get<bool>();
   if (cut.contains("use_regex") && cut["use_regex"].is_boolean() && !cut["use_regex"].get<bool>()) options.pattern.clear();
   if (file.contains("added_tokens") && file["added_tokens"].is_array()) {
     for (const json& added : file["added_tokens"]) {
       const std::string text = detail::token_text(added);
-      require<config_error>(!text.empty() && added.contains("id") && added["id"].is_number_unsigned() && added["id"].get<std::uint64_t>() < (1U << 24), path,
-                            ": every added token must have content and id; given ", added.dump());
+      require<config_error>(
+          !text.empty() && added.contains("id") && added["id"].is_number_unsigned() && added["id"].get<std::uint64_t>() < (1U << 24), path,
+          ": every added token must have content and id; given ", added.dump());
       options.added.emplace_back(text, added["id"].get<token>());
     }
   }
@@ -168,7 +176,8 @@ template <class Find>
   const std::string config = detail::parent_of(path) + "/tokenizer_config.json";
   if (file_exists(config)) {
     const json file = read_json(config);
-    if (file.is_object() && file.contains("add_bos_token") && file["add_bos_token"].is_boolean()) special.adds_bos = file["add_bos_token"].get<bool>() && special.bos >= 0;
+    if (file.is_object() && file.contains("add_bos_token") && file["add_bos_token"].is_boolean())
+      special.adds_bos = file["add_bos_token"].get<bool>() && special.bos >= 0;
   }
   return {std::move(model), special};
 }
@@ -178,10 +187,13 @@ template <class Find>
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_tokenizer(const std::string& path) {
   if (path == "byte") return byte_tokenizer();
-  require<file_error>(file_exists(path), path, ": must be 'byte', a folder with tokenizer files, or such a file; there is nothing of that name");
+  require<file_error>(file_exists(path), path,
+                      ": must be 'byte', a folder with tokenizer files, or such a file; there is nothing of that name");
   if (is_directory(path)) {
-    const std::string from_json = path + "/tokenizer.json", model = path + "/tokenizer.model", vocabulary = path + "/vocab.json", merges = path + "/merges.txt";
-    if (file_exists(from_json) && (!file_exists(model) || detail::not_byte_level_bpe(read_json(from_json)).empty())) return load_tokenizer_json(from_json);
+    const std::string from_json = path + "/tokenizer.json", model = path + "/tokenizer.model", vocabulary = path + "/vocab.json",
+                      merges = path + "/merges.txt";
+    if (file_exists(from_json) && (!file_exists(model) || detail::not_byte_level_bpe(read_json(from_json)).empty()))
+      return load_tokenizer_json(from_json);
     if (file_exists(model)) return load_sentencepiece(model);
     if (file_exists(vocabulary) && file_exists(merges)) return load_vocabulary_and_merges(vocabulary, merges);
     fail<file_error>(path, ": must hold tokenizer.json, tokenizer.model, or vocab.json and merges.txt; it holds none of them");

@@ -23,12 +23,12 @@ namespace xtrain {
 struct host_batch {
   std::size_t b = 0, t = 0;
   std::vector<token> tokens{};
-  std::vector<token> targets{};    // negative: nothing to predict here
+  std::vector<token> targets{};  // negative: nothing to predict here
   std::vector<token> positions{};
   std::vector<token> starts{};
   std::size_t target_count = 0;
-  std::size_t token_count = 0;     // without padding
-  std::size_t first_row = 0;       // within the step
+  std::size_t token_count = 0;  // without padding
+  std::size_t first_row = 0;    // within the step
 };
 
 /// Where a loader is: enough to go on from there.
@@ -40,12 +40,12 @@ struct loader_state {
 };
 
 struct loader_config {
-  std::size_t batch = 8;        ///< rows of a micro-batch
-  std::size_t accumulate = 1;   ///< micro-batches of a step
-  std::size_t context = 0;      ///< longest row, in tokens
+  std::size_t batch = 8;       ///< rows of a micro-batch
+  std::size_t accumulate = 1;  ///< micro-batches of a step
+  std::size_t context = 0;     ///< longest row, in tokens
   bool shuffle = true;
   std::uint64_t seed = 42;
-  token padding = 0;            ///< token in places that nobody looks at
+  token padding = 0;  ///< token in places that nobody looks at
 };
 
 /// The rows of a dataset. The order of an epoch is a function of (seed, epoch); every row comes once per epoch, and the
@@ -55,7 +55,8 @@ class loader {
   /// throws config_error when a size is 0, data_error when a sample does not fit the context
   loader(const dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
-                          "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ", settings.context);
+                          "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
+                          settings.context);
     lay_out_rows();
     for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // all memory a step will need, now
       batches->resize(settings.accumulate);
@@ -84,8 +85,8 @@ class loader {
   /// Goes on from there. What was prepared is thrown away.
   ///   throws  config_error when the state is not of this data and these sizes
   void restore(const loader_state& state) {
-    require<config_error>(state.step < steps_per_epoch(), "loader: the saved place must exist in the data; step ", state.step, " of ", steps_per_epoch(),
-                          " in an epoch. Are data, batch and context those of the interrupted run?");
+    require<config_error>(state.step < steps_per_epoch(), "loader: the saved place must exist in the data; step ", state.step, " of ",
+                          steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
     const std::lock_guard lock(mutex_);
     state_ = state;
     prepared_valid_ = false;
@@ -147,8 +148,9 @@ class loader {
       if (length < 2) continue;  // nothing to predict
       if (length - 1 > context) {
         if (data_->when_too_long == overlong::leave_out) continue;
-        require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the context of ", context, " tokens; sample ",
-                            s + 1, " has ", length, ". Raise the context, or choose to truncate or leave out such samples");
+        require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the context of ", context,
+                            " tokens; sample ", s + 1, " has ", length,
+                            ". Raise the context, or choose to truncate or leave out such samples");
       }
       const std::size_t inputs = limited(length - 1);
       if (data_->layout() == row_layout::separate || inputs > room) {

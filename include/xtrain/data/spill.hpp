@@ -78,7 +78,8 @@ class spilled_array {
     if (file.valid()) return file;
     std::string pattern = directory + "/xtrain-XXXXXX";  // file systems that cannot do without a name
     file = detail::descriptor(::mkstemp(pattern.data()));
-    require<file_error>(file.valid(), directory, ": a temporary file must fit here (TMPDIR chooses another place); the system says: ", detail::reason(errno));
+    require<file_error>(file.valid(), directory,
+                        ": a temporary file must fit here (TMPDIR chooses another place); the system says: ", detail::reason(errno));
     ::unlink(pattern.c_str());
     return file;
   }

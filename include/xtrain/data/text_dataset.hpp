@@ -31,7 +31,8 @@ namespace detail {
       continue;
     }
     std::vector<std::string> inside;
-    for (auto at = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied); at != fs::recursive_directory_iterator(); ++at) {
+    for (auto at = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied);
+         at != fs::recursive_directory_iterator(); ++at) {
       const std::string name = at->path().filename().string();
       if (!name.empty() && name.front() == '.') {
         if (at->is_directory(problem)) at.disable_recursion_pending();
@@ -89,6 +90,8 @@ inline void add_document(dataset& to, const tokenizer& with, std::string_view te
   all.finish();
   return all;
 }
-[[nodiscard]] inline dataset text_dataset(const std::string& path, const tokenizer& with) { return text_dataset(std::vector<std::string>{path}, with); }
+[[nodiscard]] inline dataset text_dataset(const std::string& path, const tokenizer& with) {
+  return text_dataset(std::vector<std::string>{path}, with);
+}
 
 }  // namespace xtrain

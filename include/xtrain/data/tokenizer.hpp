@@ -35,9 +35,9 @@ class tokenizer_model {
 
 /// Tokens that are not text.
 struct special_tokens {
-  token bos = -1;           ///< begin of text; negative: none
-  token eos = -1;           ///< end of text; negative: none
-  bool adds_bos = false;    ///< texts begin with bos
+  token bos = -1;         ///< begin of text; negative: none
+  token eos = -1;         ///< end of text; negative: none
+  bool adds_bos = false;  ///< texts begin with bos
 };
 
 class tokenizer {

@@ -21,7 +21,8 @@ class xtensor_batch {
  public:
   /// throws shape_error unless both arrays have the same shape
   xtensor_batch(const array<token, 2>& token_bt, const array<token, 2>& target_bt, std::size_t first = 0)
-      : b(token_bt.shape()[0]), t(token_bt.shape()[1]), tokens(token_bt.data(), token_bt.size()), targets(target_bt.data(), target_bt.size()), first_row(first) {
+      : b(token_bt.shape()[0]), t(token_bt.shape()[1]), tokens(token_bt.data(), token_bt.size()),
+        targets(target_bt.data(), target_bt.size()), first_row(first) {
     require_shape("xtensor_batch: targets", shape_of_rank<2>{target_bt.shape()[0], target_bt.shape()[1]}, {b, t});
     positions.resize(b * t);
     for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<token>(i % t);

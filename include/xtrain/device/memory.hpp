@@ -42,26 +42,14 @@ class device_ptr {
 
   constexpr device_ptr() = default;
   constexpr explicit device_ptr(T* raw) : raw_(raw) {}
-  constexpr operator device_ptr<const T, Memory>() const
-    requires(!std::is_const_v<T>)
-  {
-    return device_ptr<const T, Memory>(raw_);
-  }
+  constexpr operator device_ptr<const T, Memory>() const requires(!std::is_const_v<T>) { return device_ptr<const T, Memory>(raw_); }
 
   [[nodiscard]] constexpr T* raw() const { return raw_; }
   [[nodiscard]] constexpr device_ptr operator+(std::size_t elements) const { return device_ptr(raw_ + elements); }
   [[nodiscard]] constexpr explicit operator bool() const { return raw_ != nullptr; }
 
-  [[nodiscard]] constexpr T& operator*() const
-    requires clause::memory_is_host_addressable<Memory>
-  {
-    return *raw_;
-  }
-  [[nodiscard]] constexpr T& operator[](std::size_t i) const
-    requires clause::memory_is_host_addressable<Memory>
-  {
-    return raw_[i];
-  }
+  [[nodiscard]] constexpr T& operator*() const requires clause::memory_is_host_addressable<Memory> { return *raw_; }
+  [[nodiscard]] constexpr T& operator[](std::size_t i) const requires clause::memory_is_host_addressable<Memory> { return raw_[i]; }
 
  private:
   T* raw_ = nullptr;
@@ -76,27 +64,17 @@ class device_span {
 
   constexpr device_span() = default;
   constexpr device_span(device_ptr<T, Memory> data, std::size_t size) : data_(data), size_(size) {}
-  constexpr operator device_span<const T, Memory>() const
-    requires(!std::is_const_v<T>)
-  {
-    return {data_, size_};
-  }
+  constexpr operator device_span<const T, Memory>() const requires(!std::is_const_v<T>) { return {data_, size_}; }
 
   [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
   [[nodiscard]] constexpr T* raw() const { return data_.raw(); }
   [[nodiscard]] constexpr std::size_t size() const { return size_; }
   [[nodiscard]] constexpr std::size_t bytes() const { return size_ * sizeof(T); }
   [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
-  [[nodiscard]] constexpr device_span subspan(std::size_t offset, std::size_t count) const {
-    return {data_ + offset, count};
-  }
+  [[nodiscard]] constexpr device_span subspan(std::size_t offset, std::size_t count) const { return {data_ + offset, count}; }
 
   /// The same elements as a span that host code can use.
-  [[nodiscard]] constexpr std::span<T> host() const
-    requires clause::memory_is_host_addressable<Memory>
-  {
-    return {data_.raw(), size_};
-  }
+  [[nodiscard]] constexpr std::span<T> host() const requires clause::memory_is_host_addressable<Memory> { return {data_.raw(), size_}; }
 
  private:
   device_ptr<T, Memory> data_{};

@@ -33,7 +33,8 @@ struct with_host_fallback {
 
   class context : public Device::context {
    public:
-    explicit context(const typename Device::context& device) : Device::context(device), counts_(std::make_shared<std::vector<fallback_count>>()) {}
+    explicit context(const typename Device::context& device)
+        : Device::context(device), counts_(std::make_shared<std::vector<fallback_count>>()) {}
     context() : context(typename Device::context{}) {}
 
     /// Which kernels ran on the host, the most expensive first: the order in which to write them for the device.
@@ -107,10 +108,12 @@ struct with_host_fallback {
 
 /// The device's own kernel where it has one: the call below is for all others.
 template <class Stream, class Kernel, class Memory>
-  requires(!requires(typename Stream::device_stream& own, const Kernel& kernel, scratch_span<Memory> scratch) { run_kernel(own, kernel, scratch); }) &&
-          requires(Stream& stream, const Kernel& kernel) { stream.run_on_host(kernel); }
-void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<Memory>) {
+requires(!requires(typename Stream::device_stream & own, const Kernel& kernel, scratch_span<Memory> scratch) {
+  run_kernel(own, kernel, scratch);
+}) &&
+    requires(Stream& stream, const Kernel& kernel) {
   stream.run_on_host(kernel);
 }
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<Memory>) { stream.run_on_host(kernel); }
 
 }  // namespace xtrain

@@ -20,7 +20,8 @@ namespace detail {
 /// Runs rows forth and leaves the logits of all places in `to`.
 template <class Model, class Rows>
 void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, const batch_memory<typename Model::device>& batch,
-                const tensor_view<token, 1, typename Model::memory>& chosen, const matrix_view<typename Model::accumulate, typename Model::memory>& to) {
+                const tensor_view<token, 1, typename Model::memory>& chosen,
+                const matrix_view<typename Model::accumulate, typename Model::memory>& to) {
   std::vector<token> all(rows.b * rows.t);
   std::iota(all.begin(), all.end(), token{0});
   copy_to_device(model.work(), chosen.span(), all);

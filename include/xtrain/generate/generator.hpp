@@ -68,7 +68,8 @@ class decoding_memory {
     copy_to_device(stream, chosen_.span(), rows.chosen);
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch_.upload(stream, rows);
-    const cache_view<device, compute> cache{.capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view()};
+    const cache_view<device, compute> cache{
+        .capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view()};
     p.cache = &cache;
     model.logits(p, passes.boundaries(), chosen_.view(), logits_.view());
     copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());
@@ -99,20 +100,22 @@ class generator {
       : model_(&model), rows_(rows), longest_(longest == 0 ? model.sizes().context : longest), piece_(std::min(longest_, tokens_at_once)),
         passes_(model, measure(model, rows_, longest_ + piece_, piece_)), decoding_(model, rows_, longest_ + piece_, piece_) {
     require<config_error>(rows > 0, "generator: rows must be positive");
-    require<config_error>(longest_ <= model.sizes().context, "generator: texts must not be longer than the model's context of ", model.sizes().context,
-                          " tokens; given ", longest_);
+    require<config_error>(longest_ <= model.sizes().context, "generator: texts must not be longer than the model's context of ",
+                          model.sizes().context, " tokens; given ", longest_);
   }
 
   /// The new tokens of every row, stop tokens not included.
   ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
-  [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts, const generate_config& settings = {}) {
+  [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts,
+                                                         const generate_config& settings = {}) {
     check(prompts);
     statistics_ = {};
     state s(prompts, model_->sizes().vocabulary, settings);
     read_prompts(s);
     while (s.running() > 0) decode_one(s);
     std::vector<std::vector<token>> fresh;
-    for (std::size_t r = 0; r < prompts.size(); ++r) fresh.emplace_back(s.texts[r].begin() + static_cast<std::ptrdiff_t>(prompts[r].size()), s.texts[r].end());
+    for (std::size_t r = 0; r < prompts.size(); ++r)
+      fresh.emplace_back(s.texts[r].begin() + static_cast<std::ptrdiff_t>(prompts[r].size()), s.texts[r].end());
     return fresh;
   }
   [[nodiscard]] std::vector<token> generate(const std::vector<token>& prompt, const generate_config& settings = {}) {
@@ -128,8 +131,8 @@ class generator {
 
   struct state {
     state(std::span<const std::vector<token>> prompts, std::size_t vocabulary_size, const generate_config& how)
-        : settings(how), choose(how.sampling), texts(prompts.begin(), prompts.end()), done(prompts.size(), how.max_new_tokens == 0), fresh(prompts.size(), 0),
-          vocabulary(vocabulary_size) {}
+        : settings(how), choose(how.sampling), texts(prompts.begin(), prompts.end()), done(prompts.size(), how.max_new_tokens == 0),
+          fresh(prompts.size(), 0), vocabulary(vocabulary_size) {}
     const generate_config& settings;
     sampler choose;
     std::vector<std::vector<token>> texts;
@@ -157,13 +160,16 @@ class generator {
   }
 
   void check(std::span<const std::vector<token>> prompts) const {
-    require<data_error>(!prompts.empty() && prompts.size() <= rows_, "generate: there must be 1 to ", rows_, " prompts; given ", prompts.size());
+    require<data_error>(!prompts.empty() && prompts.size() <= rows_, "generate: there must be 1 to ", rows_, " prompts; given ",
+                        prompts.size());
     for (std::size_t r = 0; r < prompts.size(); ++r) {
       require<data_error>(!prompts[r].empty(), "generate: a prompt must have at least one token; prompt ", r + 1, " has none");
-      require<data_error>(prompts[r].size() <= longest_, "generate: a prompt must fit ", longest_, " tokens; prompt ", r + 1, " has ", prompts[r].size());
+      require<data_error>(prompts[r].size() <= longest_, "generate: a prompt must fit ", longest_, " tokens; prompt ", r + 1, " has ",
+                          prompts[r].size());
       for (const token t : prompts[r])
-        require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->sizes().vocabulary, "generate: tokens must be in the model's vocabulary of ",
-                            model_->sizes().vocabulary, "; prompt ", r + 1, " has ", t, ". Does the tokenizer belong to this model?");
+        require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->sizes().vocabulary,
+                            "generate: tokens must be in the model's vocabulary of ", model_->sizes().vocabulary, "; prompt ", r + 1,
+                            " has ", t, ". Does the tokenizer belong to this model?");
     }
   }
 
@@ -207,7 +213,8 @@ class generator {
         take(s, r, logits);
         ++statistics_.new_tokens;
       }
-    statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->sizes().layers * model_->sizes().kv_heads * model_->sizes().head_dim * sizeof(typename Model::compute));
+    statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->sizes().layers * model_->sizes().kv_heads *
+                                                                       model_->sizes().head_dim * sizeof(typename Model::compute));
     statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
   }
 

@@ -28,7 +28,8 @@ class sampler {
  public:
   /// throws config_error when a number is out of range
   explicit sampler(const sampling_config& settings) : settings_(settings) {
-    require<config_error>(std::isfinite(settings.temperature) && settings.temperature >= 0.0, "temperature: must not be negative; given ", settings.temperature);
+    require<config_error>(std::isfinite(settings.temperature) && settings.temperature >= 0.0, "temperature: must not be negative; given ",
+                          settings.temperature);
     require<config_error>(settings.top_p > 0.0 && settings.top_p <= 1.0, "top_p: must be in (0, 1]; given ", settings.top_p);
     require<config_error>(settings.repetition_penalty > 0.0, "repetition_penalty: must be positive; given ", settings.repetition_penalty);
   }
@@ -57,7 +58,8 @@ class sampler {
       }
       total = std::accumulate(weights_.begin(), weights_.begin() + static_cast<std::ptrdiff_t>(in_nucleus), 0.0);
     }
-    const random_site site{.seed = settings_.seed, .step = static_cast<std::uint32_t>(place), .site = static_cast<std::uint32_t>(row), .first = 0};
+    const random_site site{
+        .seed = settings_.seed, .step = static_cast<std::uint32_t>(place), .site = static_cast<std::uint32_t>(row), .first = 0};
     double left = total * static_cast<double>(uniform_open(random_word(site, 0)));
     for (std::size_t i = 0; i + 1 < in_nucleus; ++i) {
       left -= weights_[i];

@@ -34,7 +34,8 @@ class weight_folder {
       for (const file_tensor& tensor : files_.front()->tensors()) tensors_.emplace(tensor.name, &tensor);
       return;
     }
-    require<file_error>(file_exists(index), folder, ": must hold ", stem, ".safetensors or ", stem, ".safetensors.index.json; it holds neither");
+    require<file_error>(file_exists(index), folder, ": must hold ", stem, ".safetensors or ", stem,
+                        ".safetensors.index.json; it holds neither");
     read_index(folder, index);
   }
 
@@ -48,15 +49,17 @@ class weight_folder {
  private:
   void read_index(const std::string& folder, const std::string& path) {
     const json index = read_json(path);
-    require<file_error>(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path, ": must have an object 'weight_map'");
+    require<file_error>(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
+                        ": must have an object 'weight_map'");
     std::map<std::string, const safetensors_file*> opened;
     for (const auto& [name, value] : index["weight_map"].items()) {
       require<file_error>(value.is_string(), path, ": 'weight_map' must name a file for '", name, "'; given ", value.dump());
       const auto file = value.get<std::string>();
-      require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != "..", path, ": files must lie in the folder itself; '", name,
-                          "' is said to be in '", file, "'");
+      require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != "..", path,
+                          ": files must lie in the folder itself; '", name, "' is said to be in '", file, "'");
       if (!opened.contains(file)) {
-        require<file_error>(file_exists(folder + "/" + file), folder, "/", file, ": must be there, because the index names it; it is missing");
+        require<file_error>(file_exists(folder + "/" + file), folder, "/", file,
+                            ": must be there, because the index names it; it is missing");
         files_.push_back(std::make_unique<safetensors_file>(folder + "/" + file));
         opened[file] = files_.back().get();
       }
@@ -72,7 +75,8 @@ class weight_folder {
 
 /// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
 /// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename.
-inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes, const std::string& stem = "model") {
+inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes,
+                          const std::string& stem = "model") {
   namespace fs = std::filesystem;
   const std::string single = stem + ".safetensors";
   const std::string index = single + ".index.json";
@@ -105,12 +109,15 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
       return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
     };
     std::string generation;  // names of an earlier save are still named by its index: choose others
-    const auto name_of_shard = [&](std::size_t s) { return concat(stem, "-", generation, number(s + 1), "-of-", number(shards.size()), ".safetensors"); };
-    for (std::size_t again = 1; std::any_of(old.begin(), old.end(), [&](const std::string& name) {
-           for (std::size_t s = 0; s < shards.size(); ++s)
-             if (name_of_shard(s) == name) return true;
-           return false;
-         });
+    const auto name_of_shard = [&](std::size_t s) {
+      return concat(stem, "-", generation, number(s + 1), "-of-", number(shards.size()), ".safetensors");
+    };
+    for (std::size_t again = 1; std::any_of(old.begin(), old.end(),
+                                            [&](const std::string& name) {
+                                              for (std::size_t s = 0; s < shards.size(); ++s)
+                                                if (name_of_shard(s) == name) return true;
+                                              return false;
+                                            });
          ++again)
       generation = concat("v", again, "-");
     for (std::size_t s = 0; s < shards.size(); ++s) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -93,7 +93,9 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
 template <class Model, class Entry>
 [[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
   using number = typename Model::compute;
-  tensor_to_write tensor{.name = std::move(name), .number = std::string(file_number_of<number>()), .shape = entry.spec.shape,
+  tensor_to_write tensor{.name = std::move(name),
+                         .number = std::string(file_number_of<number>()),
+                         .shape = entry.spec.shape,
                          .bytes = entry.size() * sizeof(number)};
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
@@ -137,8 +139,8 @@ void load_weights(Model& model, const std::string& folder) {
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
     if (std::binary_search(used.begin(), used.end(), tensor) || family::may_be_ignored(name, model.sizes())) continue;
-    fail<config_error>(folder, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers, " layers, width ",
-                       model.sizes().width, ")");
+    fail<config_error>(folder, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
+                       " layers, width ", model.sizes().width, ")");
   }
 }
 
@@ -146,7 +148,8 @@ void load_weights(Model& model, const std::string& folder) {
 /// after the other; the files are mapped, not read into memory.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
-[[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder, const typename Model::context& on = typename Model::context{},
+[[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
+                                    const typename Model::context& on = typename Model::context{},
                                     const typename Model::options& options = {}) {
   Model model(typename Model::uninitialised_t{}, read_sizes<typename Model::family>(folder), on, options);
   model.initialise_adapter();
@@ -161,8 +164,9 @@ struct save_options {
 };
 
 /// Files that make a tokenizer, as folders hold them.
-inline constexpr std::array<const char*, 9> tokenizer_files{"tokenizer.json",          "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt",
-                                                            "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
+inline constexpr std::array<const char*, 9> tokenizer_files{
+    "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",     "vocab.json", "merges.txt",
+    "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
 
 /// Copies a tokenizer's files: all of a folder's, or the one file that is given (under the name folders give it).
 inline void copy_tokenizer(const std::string& from, const std::string& to) {
@@ -187,7 +191,10 @@ template <class Model>
   config.set("model_type", family::name);
   family::write(model.sizes(), config);
   using number = typename Model::compute;
-  config.set("torch_dtype", std::is_same_v<number, bf16> ? "bfloat16" : std::is_same_v<number, fp16> ? "float16" : std::is_same_v<number, double> ? "float64" : "float32");
+  config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"
+                            : std::is_same_v<number, fp16>   ? "float16"
+                            : std::is_same_v<number, double> ? "float64"
+                                                             : "float32");
   return config.object().dump(2) + "\n";
 }
 
@@ -195,8 +202,8 @@ template <class Model>
 /// stays whole until the new weights are.
 ///   throws  file_error
 template <class Model>
-  requires(!Model::recipe::adapter::freezes_weights)
-void save_pretrained(const Model& model, const std::string& folder, const save_options& options = {}) {
+requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
+                                                                        const save_options& options = {}) {
   make_folder(folder);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));

@@ -24,7 +24,8 @@
 
 namespace xtrain {
 
-static_assert(std::endian::native == std::endian::little, "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
+static_assert(std::endian::native == std::endian::little,
+              "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
 
 /// A number type as files name it.
 struct file_number {
@@ -34,9 +35,9 @@ struct file_number {
 
 /// Every type the format knows. xtrain computes with F64, F32, F16 and BF16; the others are checked and left alone.
 inline constexpr std::array<file_number, 22> file_numbers{
-    {{"BOOL", 8},   {"U8", 8},      {"I8", 8},      {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
-     {"I16", 16},   {"U16", 16},    {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},     {"F32", 32},        {"F64", 64},
-     {"I64", 64},   {"U64", 64},    {"C64", 64},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}}};
+    {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+     {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
+     {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
 template <number T>
 [[nodiscard]] constexpr std::string_view file_number_of() {
@@ -49,7 +50,7 @@ template <number T>
 /// A tensor in a file.
 struct file_tensor {
   std::string name{};
-  std::string number{};              // as the file names it: "F32"
+  std::string number{};  // as the file names it: "F32"
   std::vector<std::size_t> shape{};
   std::span<const std::byte> bytes{};
 
@@ -115,7 +116,8 @@ class safetensors_file {
     const std::string_view text = file_.text().substr(8, static_cast<std::size_t>(length));
     check(!text.empty() && text.front() == '{', "the header must be a JSON object");
     const json header = parse_json(text, concat(file_.path(), ", header"));
-    const std::span<const std::byte> data(reinterpret_cast<const std::byte*>(file_.data()) + 8 + length, file_.size() - 8 - static_cast<std::size_t>(length));
+    const std::span<const std::byte> data(reinterpret_cast<const std::byte*>(file_.data()) + 8 + length,
+                                          file_.size() - 8 - static_cast<std::size_t>(length));
     struct place {
       std::size_t begin, end;
     };
@@ -130,11 +132,13 @@ class safetensors_file {
         continue;
       }
       const file_tensor tensor = read_entry(name, value, data);
-      places.push_back({static_cast<std::size_t>(tensor.bytes.data() - data.data()), static_cast<std::size_t>(tensor.bytes.data() - data.data()) + tensor.bytes.size()});
+      places.push_back({static_cast<std::size_t>(tensor.bytes.data() - data.data()),
+                        static_cast<std::size_t>(tensor.bytes.data() - data.data()) + tensor.bytes.size()});
       by_name_.emplace(name, tensors_.size());
       tensors_.push_back(tensor);
     }
-    std::sort(places.begin(), places.end(), [](const place& a, const place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    std::sort(places.begin(), places.end(),
+              [](const place& a, const place& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
     std::size_t next = 0;
     for (const place& p : places) {
       check(p.begin == next, "tensors must lie one behind the other; one begins at ", p.begin, " where ", next, " is next");
@@ -150,7 +154,8 @@ class safetensors_file {
     const json& dtype = value["dtype"];
     check(dtype.is_string(), "tensor '", name, "': dtype must be a string");
     tensor.number = dtype.get<std::string>();
-    const auto known = std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.number; });
+    const auto known =
+        std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.number; });
     check(known != file_numbers.end(), "tensor '", name, "': dtype '", tensor.number, "' is not one of the format's");
     const json& shape = value["shape"];
     check(shape.is_array(), "tensor '", name, "': shape must be a list");
@@ -165,10 +170,10 @@ class safetensors_file {
     check(offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(), "tensor '", name,
           "': data_offsets must be two whole numbers");
     const auto begin = offsets[0].get<std::uint64_t>(), end = offsets[1].get<std::uint64_t>();
-    check(begin <= end && end <= data.size(), "tensor '", name, "': must lie inside the file; it claims bytes ", begin, " to ", end, " of ", data.size(),
-          ". Is the file cut short?");
-    check(bits % 8 == 0 && bits / 8 == end - begin, "tensor '", name, "': ", tensor.number, " of shape ", shape.dump(), " must have ", bits / 8, " bytes; it has ",
-          end - begin);
+    check(begin <= end && end <= data.size(), "tensor '", name, "': must lie inside the file; it claims bytes ", begin, " to ", end, " of ",
+          data.size(), ". Is the file cut short?");
+    check(bits % 8 == 0 && bits / 8 == end - begin, "tensor '", name, "': ", tensor.number, " of shape ", shape.dump(), " must have ",
+          bits / 8, " bytes; it has ", end - begin);
     tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
     return tensor;
   }
@@ -192,7 +197,8 @@ struct tensor_to_write {
 /// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
 /// them: widest type first, then by name.
 ///   throws  file_error; what had the name before is untouched then
-inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors, const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
+inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
+                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
   const auto bits_of = [](const std::string& number) {
     for (const file_number& known : file_numbers)
       if (known.name == number) return known.bits;
@@ -221,7 +227,8 @@ inline void write_safetensors(const std::string& path, std::vector<tensor_to_wri
       written += size;
       file.write(data, size);
     });
-    require<file_error>(written == tensor.bytes, path, ": tensor '", tensor.name, "' must have ", tensor.bytes, " bytes; ", written, " were produced");
+    require<file_error>(written == tensor.bytes, path, ": tensor '", tensor.name, "' must have ", tensor.bytes, " bytes; ", written,
+                        " were produced");
   }
   file.commit();
 }

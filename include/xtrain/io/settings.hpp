@@ -64,8 +64,9 @@ class json_settings {
     std::vector<token> all;
     if (value == nullptr) return all;
     const auto add = [&](const json& one) {
-      require<config_error>(one.is_number_integer() && one.get<std::int64_t>() >= 0 && one.get<std::int64_t>() < std::numeric_limits<token>::max(), who_, ": '",
-                            *keys.begin(), "' must be a token or a list of tokens; given ", value->dump());
+      require<config_error>(
+          one.is_number_integer() && one.get<std::int64_t>() >= 0 && one.get<std::int64_t>() < std::numeric_limits<token>::max(), who_,
+          ": '", *keys.begin(), "' must be a token or a list of tokens; given ", value->dump());
       all.push_back(one.get<token>());
     };
     if (value->is_array()) {
@@ -97,8 +98,8 @@ class json_settings {
     return nullptr;
   }
   [[nodiscard]] std::size_t as_size(const json& value, names keys) const {
-    require<config_error>(value.is_number_unsigned() && value.get<std::uint64_t>() > 0, who_, ": '", *keys.begin(), "' must be a positive whole number; given ",
-                          value.dump());
+    require<config_error>(value.is_number_unsigned() && value.get<std::uint64_t>() > 0, who_, ": '", *keys.begin(),
+                          "' must be a positive whole number; given ", value.dump());
     return value.get<std::size_t>();
   }
 

@@ -21,12 +21,12 @@ struct attention_options {
   std::size_t heads = 0;
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;
-  bool bias = false;                            // of queries, keys and values
+  bool bias = false;  // of queries, keys and values
   bool output_bias = false;
-  double dropout = 0.0;                         // of attention weights
-  std::uint32_t site = 0;                       // of that dropout
-  std::size_t layer = 0;                        // which part of a key/value cache is this layer's
-  std::vector<std::string> qkv_names{};         // one module, or three
+  double dropout = 0.0;                  // of attention weights
+  std::uint32_t site = 0;                // of that dropout
+  std::size_t layer = 0;                 // which part of a key/value cache is this layer's
+  std::vector<std::string> qkv_names{};  // one module, or three
   std::string output_name{};
   initial_values initial{};
   initial_values output_initial{};
@@ -45,12 +45,16 @@ class causal_attention {
       : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), dropout_(o.dropout), site_(o.site),
         qkv_(build, qkv_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         output_(build, {{o.output_name, o.width}}, o.heads * o.head_dim,
-                {.bias = o.output_bias, .initial = o.output_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
+                {.bias = o.output_bias,
+                 .initial = o.output_initial,
+                 .transposed_in_files = o.transposed_in_files,
+                 .divided = split::by_inputs}) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
 
   /// x [n, width] read, y [n, width] written or added to
-  void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+  void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
+               ops::result how) const {
     const std::size_t n = x.shape(0);
     const auto s = shape(p);
     const auto qkv = p.keep(n, s.row());
@@ -111,13 +115,14 @@ class causal_attention {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  void attend(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> o, sums lse) const {
+  void attend(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> o,
+              sums lse) const {
     ops::attention(p, s, settings(p), qkv, p.batch.starts_n, o, lse);
   }
 
   void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
-                       matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                       matrix_view<compute, memory> dx, ops::result how) const {
+                       matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> x,
+                       matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx, ops::result how) const {
     // forward: y = o · Woᵀ
     const auto d_o = p.temporary(o.shape(0), o.shape(1));
     output_.backward(p, o, dy, d_o);
@@ -135,7 +140,8 @@ class causal_attention {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), heads_ * d_);
     const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, scale(), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows), p.cache->values.rows(layer_ * rows, rows), o);
+    ops::cached_attention(p, s, scale(), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
+                          p.cache->values.rows(layer_ * rows, rows), o);
     output_.forward(p, o, y, how);
   }
 

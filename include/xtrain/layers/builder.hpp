@@ -32,7 +32,10 @@ class builder {
   parameter matrix(const std::vector<module_part>& parts, std::size_t inputs, initial_values initial, bool transposed_in_files = false) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts)
-      specs.push_back({.name = part.name + ".weight", .shape = {part.outputs, inputs}, .initial = initial, .trainable = trains(part.name),
+      specs.push_back({.name = part.name + ".weight",
+                       .shape = {part.outputs, inputs},
+                       .initial = initial,
+                       .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files});
     return parameters_->declare(std::move(specs));
   }
@@ -40,7 +43,9 @@ class builder {
   parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts)
-      specs.push_back({.name = concat(part.name, ".", kind), .shape = {part.outputs}, .initial = initial_values::constant(value),
+      specs.push_back({.name = concat(part.name, ".", kind),
+                       .shape = {part.outputs},
+                       .initial = initial_values::constant(value),
                        .trainable = trains(part.name)});
     return parameters_->declare(std::move(specs));
   }

@@ -33,7 +33,8 @@ class feed_forward {
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   feed_forward(builder<Recipe>& build, const feed_forward_options& o)
-      : inner_(o.inner), up_(build, up_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+      : inner_(o.inner),
+        up_(build, up_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         down_(build, {{o.down_name, o.width}}, o.inner,
               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
 
@@ -51,8 +52,8 @@ class feed_forward {
   }
 
   /// dx [n, width] written or added to
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                ops::result how) const {
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0);
     matrix_view<compute, memory> a{};

@@ -79,11 +79,14 @@ class language_head {
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), p.batch.targets_n, loss_n);
     const auto dx = p.keep(x.shape(0), x.shape(1));
-    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), p.batch.targets_n, p.gradient_scale, loss_n, dx, p.matrix_gradient(weight_));
+    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), p.batch.targets_n, p.gradient_scale, loss_n, dx,
+                                            p.matrix_gradient(weight_));
   }
 
   /// dx, as the forward computed it
-  [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const { return p.pop(n, width); }
+  [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
+    return p.pop(n, width);
+  }
 
   /// logits [n, vocabulary] written, in the accumulate type
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_t<compute>, memory> logits_nv) const {

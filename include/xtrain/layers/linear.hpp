@@ -42,18 +42,20 @@ class linear {
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
 
   /// x [n, in] read, y [n, out] written or added to
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how = ops::result::replaces) const {
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
+               ops::result how = ops::result::replaces) const {
     const bool summed = divided_ == split::by_inputs;
     const bool first = p.parallel.tensor().rank() == 0;
     // of a sum over ranks, what was there before and the bias must be counted once
-    ops::linear(p, x, p.matrix(weight_), !summed || first ? p.vector(bias_) : p.vector(parameter{}), y, summed && !first ? ops::result::replaces : how);
+    ops::linear(p, x, p.matrix(weight_), !summed || first ? p.vector(bias_) : p.vector(parameter{}), y,
+                summed && !first ? ops::result::replaces : how);
     adapter_.forward(p, x, y);
     if (summed) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// dx [n, in] written or added to; gradients of what is trained added to
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                ops::result how = ops::result::replaces) const {
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const bool summed = divided_ == split::by_outputs;
     // forward: y = x · Wᵀ + b
     if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, dy, x, dw);

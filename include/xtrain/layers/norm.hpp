@@ -33,7 +33,8 @@ class rms_norm {
   }
 
   /// dx [n, c] added to: a normalisation stands on a branch of the residual stream, whose own gradient is in dx already
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx) const {
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx) const {
     const auto rstd_n = p.pop_sums(x.shape(0));
     ops::rms_norm_backward(p, x, p.vector(weight_), rstd_n, dy, dx, p.vector_gradient(weight_));
   }
@@ -68,7 +69,8 @@ class layer_norm {
     ops::layer_norm(p, x, p.vector(weight_), p.vector(bias_), epsilon_, y, mean_n, sums());
   }
 
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx) const {
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx) const {
     const auto rstd_n = p.pop_sums(x.shape(0));
     const auto mean_n = p.pop_sums(x.shape(0));
     ops::layer_norm_backward(p, x, p.vector(weight_), mean_n, rstd_n, dy, dx, p.vector_gradient(weight_), p.vector_gradient(bias_));

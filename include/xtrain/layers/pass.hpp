@@ -62,11 +62,15 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] matrix_view<compute, memory> keep(std::size_t rows, std::size_t columns) {
     return {kept.template push<compute>(rows * columns), {rows, columns}};
   }
-  [[nodiscard]] vector_view<accumulate_t<compute>, memory> keep_sums(std::size_t n) { return {kept.template push<accumulate_t<compute>>(n), {n}}; }
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> keep_sums(std::size_t n) {
+    return {kept.template push<accumulate_t<compute>>(n), {n}};
+  }
   matrix_view<compute, memory> pop(std::size_t rows, std::size_t columns) {
     return {kept.template pop<compute>(rows * columns), {rows, columns}};
   }
-  [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_sums(std::size_t n) { return {kept.template pop<accumulate_t<compute>>(n), {n}}; }
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_sums(std::size_t n) {
+    return {kept.template pop<accumulate_t<compute>>(n), {n}};
+  }
   /// Where something is that the backward of this layer wants before it can pop it.
   void remember(matrix_view<compute, memory> what) { kept.push_reference(what.span()); }
   [[nodiscard]] matrix_view<compute, memory> recall(std::size_t rows, std::size_t columns) {

@@ -31,7 +31,8 @@ class rotary_positions {
  public:
   using device = typename Recipe::device;
 
-  rotary_positions(const typename device::context& context, typename device::stream& stream, std::size_t positions, std::size_t head_dim, double base)
+  rotary_positions(const typename device::context& context, typename device::stream& stream, std::size_t positions, std::size_t head_dim,
+                   double base)
       : cos_sin_pd_(context, {positions, head_dim}, memory_role::weights) {
     const std::size_t half = head_dim / 2;
     std::vector<float> table(positions * head_dim);

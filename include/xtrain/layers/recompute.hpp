@@ -60,9 +60,10 @@ struct recompute_full {
 /// The named pieces are recomputed, the rest is kept.
 template <class... Pieces>
 struct recompute_selective {
-  static_assert((clause::is_a_recomputable_piece<Pieces> && ...),
-                "xtrain recompute_selective: every argument must be one of norm_outputs, activation_outputs, attention_outputs; another type was given; "
-                "see layers/README.md");
+  static_assert(
+      (clause::is_a_recomputable_piece<Pieces> && ...),
+      "xtrain recompute_selective: every argument must be one of norm_outputs, activation_outputs, attention_outputs; another type was given; "
+      "see layers/README.md");
   static constexpr std::string_view name = "selective";
   static constexpr bool drops_blocks = false;
   template <class Piece>

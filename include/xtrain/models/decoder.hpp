@@ -52,11 +52,9 @@ class decoder_block {
 
   decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
       : attention_norm_(build, full(names, index, names.attention_norm), c.width, c.norm_epsilon),
-        attention_(build, attention_settings(c, names, index)),
-        attention_residual_(c.residual_dropout, site(index, 1)),
+        attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
-        feed_forward_(build, feed_forward_settings(c, names, index)),
-        feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+        feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
 
   /// x [n, width] read, y [n, width] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
@@ -71,7 +69,8 @@ class decoder_block {
     attention_norm_.forward(p, x, attention_input);
     attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
     feed_forward_norm_.forward(p, middle, feed_forward_input);
-    feed_forward_residual_.forward(p, middle, y, [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
+    feed_forward_residual_.forward(p, middle, y,
+                                   [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
 
     p.remember(attention_input);
     p.remember(middle);
@@ -92,11 +91,13 @@ class decoder_block {
     }
 
     // forward: y = middle + feed_forward(norm(middle))
-    feed_forward_residual_.backward(p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
+    feed_forward_residual_.backward(
+        p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
     feed_forward_norm_.backward(p, middle, dinput, d);
     // forward: middle = x + attention(norm(x))
     if (recomputes_norms && attention_.needs_input()) attention_norm_.recompute(p, x, attention_input);
-    attention_residual_.backward(p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
+    attention_residual_.backward(
+        p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
     attention_norm_.backward(p, x, dinput, d);
 
     if (!recomputes_norms && feed_forward_.needs_input()) p.pop(n, c);
@@ -105,7 +106,9 @@ class decoder_block {
   }
 
  private:
-  static std::string full(const decoder_names& names, std::size_t index, const std::string& name) { return concat(names.blocks, index, ".", name); }
+  static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
+    return concat(names.blocks, index, ".", name);
+  }
   static std::vector<std::string> full(const decoder_names& names, std::size_t index, const std::vector<std::string>& all) {
     std::vector<std::string> whole;
     for (const std::string& name : all) whole.push_back(full(names, index, name));
@@ -179,13 +182,17 @@ class decoder {
   using with_recipe = decoder<Other, Family>;
 
   static_assert(xtrain::device<device>, "xtrain recipe: 'device' must be a device; see device/README.md for what a device has");
-  static_assert(xtrain::precision<precision>, "xtrain recipe: 'precision' must be a precision policy; see precision/README.md for its members and clauses");
-  static_assert(xtrain::recompute_policy<typename Recipe::recompute>,
-                "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
-  static_assert(xtrain::adapter<typename Recipe::adapter>, "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, lora); see adapt/README.md");
-  static_assert(device_computes<device, compute>,
-                "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
-                "or wrap the device as with_host_fallback<Device>; see device/README.md");
+  static_assert(xtrain::precision<precision>,
+                "xtrain recipe: 'precision' must be a precision policy; see precision/README.md for its members and clauses");
+  static_assert(
+      xtrain::recompute_policy<typename Recipe::recompute>,
+      "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
+  static_assert(xtrain::adapter<typename Recipe::adapter>,
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, lora); see adapt/README.md");
+  static_assert(
+      device_computes<device, compute>,
+      "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
+      "or wrap the device as with_host_fallback<Device>; see device/README.md");
 
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
@@ -196,7 +203,8 @@ class decoder {
 
   /// Values that are not defined: for whoever loads them next.
   struct uninitialised_t {};
-  decoder(uninitialised_t, config sizes, const context& on, const options& settings) : decoder(std::move(sizes), on, settings, Family::names()) {}
+  decoder(uninitialised_t, config sizes, const context& on, const options& settings)
+      : decoder(std::move(sizes), on, settings, Family::names()) {}
 
   /// Initial values for the adapter's own parameters; whatever else there is, is loaded.
   void initialise_adapter() {
@@ -276,7 +284,8 @@ class decoder {
 
   /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
   ///   logits_rv [rows, vocabulary] written
-  void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r, matrix_view<accumulate, memory> logits_rv) const {
+  void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
+              matrix_view<accumulate, memory> logits_rv) const {
     const auto x = hidden(p, boundaries);
     const auto scope = p.scope();
     const std::size_t r = rows_r.shape(0), c = config_.width;
@@ -297,8 +306,9 @@ class decoder {
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = decoder>
   [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
-    static_assert(requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
-                  "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    static_assert(
+        requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
+        "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
     return load_pretrained(pretrained_tag<Self>{}, folder, on, settings);
   }
 
@@ -311,8 +321,9 @@ class decoder {
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
         positions_(std::make_unique<positions>(context_, *stream_, config_.context, config_.head_dim, config_.rope_base)),
         embedding_(*build_, embedding_settings(config_, names)), blocks_(make_blocks(names)), final_norm_(make_final_norm(names)),
-        head_(config_.tied_head ? embedding_.table()
-                                : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation))) {
+        head_(config_.tied_head
+                  ? embedding_.table()
+                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation))) {
     options_.adapter.finish(*parameters_);
     parameters_->allocate();
     build_.reset();
@@ -386,7 +397,8 @@ class decoder {
     std::vector<std::string> known;
     for (const auto& entry : parameters_->entries()) known.push_back(entry.spec.name);
     const std::string near = nearest_name(name, known);
-    fail<config_error>("parameter '", name, "': must be a parameter of the model", near.empty() ? "" : concat("; did you mean '", near, "'?"));
+    fail<config_error>("parameter '", name, "': must be a parameter of the model",
+                       near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
   config config_;

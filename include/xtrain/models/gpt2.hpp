@@ -27,7 +27,8 @@ struct gpt2_family {
 
   static void complete(decoder_config& c) {
     if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
-    require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ", c.kv_heads);
+    require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ",
+                          c.kv_heads);
   }
   /// "We scale the weights of residual layers at initialization by a factor of 1/sqrt(N), N the number of residual layers."
   static initial_values residual_initial(const decoder_config& c) {
@@ -53,7 +54,8 @@ struct gpt2_family {
   template <class Settings>
   static decoder_config read(const Settings& s) {
     const std::string activation = s.text_or("gelu_new", {"activation_function"});
-    require<config_error>(activation == "gelu_new" || activation == "gelu_pytorch_tanh", s.who(), ": activation_function must be gelu_new; given '", activation, "'");
+    require<config_error>(activation == "gelu_new" || activation == "gelu_pytorch_tanh", s.who(),
+                          ": activation_function must be gelu_new; given '", activation, "'");
     require<config_error>(s.flag_or(true, {"scale_attn_weights"}) && !s.flag_or(false, {"scale_attn_by_inverse_layer_idx"}), s.who(),
                           ": attention must be scaled by the head dim alone");
     const auto bos = s.tokens({"bos_token_id"});

@@ -52,10 +52,12 @@ struct llama_family {
   static decoder_config read(const Settings& s) {
     const std::string activation = s.text_or("silu", {"hidden_act"});
     require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
-    require<config_error>(!s.flag_or(false, {"attention_bias"}) && !s.flag_or(false, {"mlp_bias"}), s.who(), ": this family has no biases; attention_bias or mlp_bias is true");
+    require<config_error>(!s.flag_or(false, {"attention_bias"}) && !s.flag_or(false, {"mlp_bias"}), s.who(),
+                          ": this family has no biases; attention_bias or mlp_bias is true");
     const auto rope = s.inner({"rope_parameters", "rope_scaling"});
     const std::string scaling = rope.text_or("default", {"rope_type", "type"});
-    require<config_error>(scaling == "default", s.who(), ": rotary positions must not be scaled; rope scaling '", scaling, "' is asked for");
+    require<config_error>(scaling == "default", s.who(), ": rotary positions must not be scaled; rope scaling '", scaling,
+                          "' is asked for");
     const auto bos = s.tokens({"bos_token_id"});
     const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
     return {.vocabulary = s.size({"vocab_size"}),

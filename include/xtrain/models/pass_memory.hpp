@@ -33,7 +33,8 @@ class pass_memory {
 
   /// On a dry device the sizes do not matter: it measures.
   pass_memory(Model& model, const pass_sizes& sizes)
-      : model_(&model), boundaries_(model.on(), sizes.boundaries), kept_(model.on(), sizes.kept), workspace_(model.on(), sizes.workspace, memory_role::workspace) {
+      : model_(&model), boundaries_(model.on(), sizes.boundaries), kept_(model.on(), sizes.kept),
+        workspace_(model.on(), sizes.workspace, memory_role::workspace) {
     boundaries_.reserve(sizes.boundary_entries);
     kept_.reserve(sizes.kept_entries);
   }
@@ -62,7 +63,8 @@ class pass_memory {
 template <class Model, class Work>
 [[nodiscard]] pass_sizes measure_pass(const Model& model, Work&& work) {
   using dry_model = typename Model::template with_recipe<on_dry_device<typename Model::recipe>>;
-  dry_model like(typename dry_model::uninitialised_t{}, model.sizes(), dry_context<typename Model::device>(model.on().properties()), model.settings());
+  dry_model like(typename dry_model::uninitialised_t{}, model.sizes(), dry_context<typename Model::device>(model.on().properties()),
+                 model.settings());
   pass_memory<dry_model> memory(like, {});
   work(like, memory);
   return memory.high_water();

@@ -18,7 +18,8 @@ template <class Device, class T>
 void gelu_tanh_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_matrix<T, Device> dy_nf, matrix<T, Device> dx_nf) {
   require_shape("gelu_tanh_backward: dy_nf", dy_nf.shape(), x_nf.shape());
   require_shape("gelu_tanh_backward: dx_nf", dx_nf.shape(), x_nf.shape());
-  launch(on, kernel::gelu_tanh_backward<typename Device::memory, T>{.n = x_nf.size(), .x_n = x_nf.span(), .dy_n = dy_nf.span(), .dx_n = dx_nf.span()});
+  launch(on, kernel::gelu_tanh_backward<typename Device::memory, T>{
+                 .n = x_nf.size(), .x_n = x_nf.span(), .dy_n = dy_nf.span(), .dx_n = dx_nf.span()});
 }
 
 /// y = silu(gate) · up; each row of gate_up_n2f holds the gates, then the ups.
@@ -35,7 +36,8 @@ void swiglu_backward(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, in
   const std::size_t n = dy_nf.shape(0), f = dy_nf.shape(1);
   require_shape("swiglu_backward: gate_up_n2f", gate_up_n2f.shape(), {n, 2 * f});
   require_shape("swiglu_backward: dgate_up_n2f", dgate_up_n2f.shape(), {n, 2 * f});
-  launch(on, kernel::swiglu_backward<typename Device::memory, T>{.n = n, .f = f, .gate_up_n2f = gate_up_n2f.span(), .dy_nf = dy_nf.span(), .dgate_up_n2f = dgate_up_n2f.span()});
+  launch(on, kernel::swiglu_backward<typename Device::memory, T>{
+                 .n = n, .f = f, .gate_up_n2f = gate_up_n2f.span(), .dy_nf = dy_nf.span(), .dgate_up_n2f = dgate_up_n2f.span()});
 }
 
 }  // namespace xtrain::ops

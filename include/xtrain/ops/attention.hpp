@@ -35,8 +35,14 @@ void attention(execution<Device>& on, const attention_shape& s, const attention_
   detail::require_attention("attention", s, qkv);
   require_shape("attention: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
-  launch(on, kernel::attention<typename Device::memory, T>{.shape = s, .scale = settings.scale, .dropout = settings.dropout, .random = settings.random, .qkv = qkv.span(),
-                                     .start_bt = start_bt.extent(), .o_bthd = o_nc.span(), .lse_bht = lse_bht.span()});
+  launch(on, kernel::attention<typename Device::memory, T>{.shape = s,
+                                                           .scale = settings.scale,
+                                                           .dropout = settings.dropout,
+                                                           .random = settings.random,
+                                                           .qkv = qkv.span(),
+                                                           .start_bt = start_bt.extent(),
+                                                           .o_bthd = o_nc.span(),
+                                                           .lse_bht = lse_bht.span()});
 }
 
 /// dqkv [b·t, (h+2k)·d] written
@@ -49,25 +55,38 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
   require_shape("attention_backward: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: do_nc", do_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
-  launch(on, kernel::attention_backward<typename Device::memory, T>{.shape = s, .scale = settings.scale, .dropout = settings.dropout, .random = settings.random,
-                                              .qkv = qkv.span(), .start_bt = start_bt.extent(), .o_bthd = o_nc.span(), .lse_bht = lse_bht.span(),
-                                              .do_bthd = do_nc.span(), .dqkv = dqkv.span()});
+  launch(on, kernel::attention_backward<typename Device::memory, T>{.shape = s,
+                                                                    .scale = settings.scale,
+                                                                    .dropout = settings.dropout,
+                                                                    .random = settings.random,
+                                                                    .qkv = qkv.span(),
+                                                                    .start_bt = start_bt.extent(),
+                                                                    .o_bthd = o_nc.span(),
+                                                                    .lse_bht = lse_bht.span(),
+                                                                    .do_bthd = do_nc.span(),
+                                                                    .dqkv = dqkv.span()});
 }
 
 /// Attention of new tokens over a cache, which takes them up.
 ///   qkv [b·t, (h+2k)·d], length_b read; k_cache, v_cache [b·k, capacity·d] updated; o_nc written
 ///   lengths + t must not pass the capacity: whoever has the lengths on the host checks
 template <class Device, class T>
-void cached_attention(execution<Device>& on, const attention_shape& s, double scale, in_matrix<T, Device> qkv, in_vector<token, Device> length_b,
-                      matrix<T, Device> k_cache, matrix<T, Device> v_cache, matrix<T, Device> o_nc) {
+void cached_attention(execution<Device>& on, const attention_shape& s, double scale, in_matrix<T, Device> qkv,
+                      in_vector<token, Device> length_b, matrix<T, Device> k_cache, matrix<T, Device> v_cache, matrix<T, Device> o_nc) {
   detail::require_attention("cached_attention", s, qkv);
   const std::size_t capacity = k_cache.shape(1) / s.d;
   require_shape("cached_attention: k_cache", k_cache.shape(), {s.b * s.k, capacity * s.d});
   require_shape("cached_attention: v_cache", v_cache.shape(), {s.b * s.k, capacity * s.d});
   require_shape("cached_attention: length_b", length_b.shape(), {s.b});
   require_shape("cached_attention: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
-  launch(on, kernel::cached_attention<typename Device::memory, T>{.shape = s, .capacity = capacity, .scale = scale, .qkv = qkv.span(), .length_b = length_b.span(),
-                                            .k_cache = k_cache.span(), .v_cache = v_cache.span(), .o_bthd = o_nc.span()});
+  launch(on, kernel::cached_attention<typename Device::memory, T>{.shape = s,
+                                                                  .capacity = capacity,
+                                                                  .scale = scale,
+                                                                  .qkv = qkv.span(),
+                                                                  .length_b = length_b.span(),
+                                                                  .k_cache = k_cache.span(),
+                                                                  .v_cache = v_cache.span(),
+                                                                  .o_bthd = o_nc.span()});
 }
 
 }  // namespace xtrain::ops

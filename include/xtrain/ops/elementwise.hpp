@@ -33,8 +33,12 @@ template <class Device, class T, std::size_t N>
 void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
              result how = result::replaces) {
   require_shape("dropout: y", y.shape(), x.shape());
-  launch(on, kernel::dropout<typename Device::memory, T>{.n = x.size(), .probability = probability, .accumulate = how == result::is_added, .random = random, .x_n = x.span(),
-                                   .y_n = y.span()});
+  launch(on, kernel::dropout<typename Device::memory, T>{.n = x.size(),
+                                                         .probability = probability,
+                                                         .accumulate = how == result::is_added,
+                                                         .random = random,
+                                                         .x_n = x.span(),
+                                                         .y_n = y.span()});
 }
 
 /// sum_1 = Σ x², in double

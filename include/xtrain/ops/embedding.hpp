@@ -15,8 +15,13 @@ void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matri
                result how = result::replaces) {
   const std::size_t n = index_n.shape(0), v = table_vc.shape(0), c = table_vc.shape(1);
   require_shape("embedding: y_nc", y_nc.shape(), {n, c});
-  launch(on, kernel::embedding<typename Device::memory, T>{.n = n, .v = v, .c = c, .accumulate = how == result::is_added, .index_n = index_n.span(), .table_vc = table_vc.span(),
-                                     .y_nc = y_nc.span()});
+  launch(on, kernel::embedding<typename Device::memory, T>{.n = n,
+                                                           .v = v,
+                                                           .c = c,
+                                                           .accumulate = how == result::is_added,
+                                                           .index_n = index_n.span(),
+                                                           .table_vc = table_vc.span(),
+                                                           .y_nc = y_nc.span()});
 }
 
 /// dtable row index[i] += dy row i
@@ -24,7 +29,8 @@ template <class Device, class Y, class G>
 void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n, matrix<Y, Device> dy_nc, matrix<G, Device> dtable_vc) {
   const std::size_t n = index_n.shape(0), v = dtable_vc.shape(0), c = dtable_vc.shape(1);
   require_shape("embedding_backward: dy_nc", dy_nc.shape(), {n, c});
-  launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{.n = n, .v = v, .c = c, .index_n = index_n.span(), .dy_nc = dy_nc.span(), .dtable_vc = dtable_vc.span()});
+  launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{
+                 .n = n, .v = v, .c = c, .index_n = index_n.span(), .dy_nc = dy_nc.span(), .dtable_vc = dtable_vc.span()});
 }
 
 /// Which way the rotary embedding turns: the backward turns back.
@@ -34,14 +40,21 @@ enum class turn : bool { forth, back };
 ///   position_n, cos_sin_pd [positions, d] read; x updated, rows may be wider than the heads
 ///   throws  shape_error unless the heads fit a row and d is even
 template <class Device, class T>
-void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matrix<float, Device> cos_sin_pd, std::size_t heads, matrix<T, Device> x,
-            turn direction = turn::forth) {
+void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matrix<float, Device> cos_sin_pd, std::size_t heads,
+            matrix<T, Device> x, turn direction = turn::forth) {
   const std::size_t n = position_n.shape(0), d = cos_sin_pd.shape(1);
   require<shape_error>(d % 2 == 0, "rotary: the head dim must be even; given ", d);
-  require<shape_error>(x.shape(0) == n && heads * d <= x.shape(1), "rotary: x must have ", n, " rows with room for ", heads, " heads of ", d, "; given ",
-                       x.shape());
-  launch(on, kernel::rotary<typename Device::memory, T>{.n = n, .heads = heads, .d = d, .stride = x.stride(), .positions = cos_sin_pd.shape(0), .inverse = direction == turn::back,
-                                  .position_n = position_n.span(), .cos_sin_pd = cos_sin_pd.span(), .x = x.extent()});
+  require<shape_error>(x.shape(0) == n && heads * d <= x.shape(1), "rotary: x must have ", n, " rows with room for ", heads, " heads of ",
+                       d, "; given ", x.shape());
+  launch(on, kernel::rotary<typename Device::memory, T>{.n = n,
+                                                        .heads = heads,
+                                                        .d = d,
+                                                        .stride = x.stride(),
+                                                        .positions = cos_sin_pd.shape(0),
+                                                        .inverse = direction == turn::back,
+                                                        .position_n = position_n.span(),
+                                                        .cos_sin_pd = cos_sin_pd.span(),
+                                                        .x = x.extent()});
 }
 
 }  // namespace xtrain::ops

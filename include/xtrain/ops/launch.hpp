@@ -26,9 +26,10 @@ using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::mem
 /// Queues the kernel. Its scratch memory is free for the next kernel at once: a stream works in order.
 template <class Device, class Kernel>
 void launch(execution<Device>& on, const Kernel& kernel) {
-  static_assert(runs_kernel<Device, Kernel>,
-                "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
-                "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
+  static_assert(
+      runs_kernel<Device, Kernel>,
+      "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
+      "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
   const typename arena<Device>::scope scope(on.workspace);
   const std::size_t scratch = scratch_bytes(on.properties, kernel);
   run_kernel(on.stream, kernel, on.workspace.template take<std::byte>(scratch));

@@ -15,8 +15,13 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
   require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
-  launch(on, kernel::linear_cross_entropy<typename Device::memory, std::remove_const_t<X>>{.n = n, .c = c, .v = v, .x_nc = x_nc.span(), .weight_vc = weight_vc.span(), .target_n = target_n.span(),
-                                                .loss_n = loss_n.span()});
+  launch(on, kernel::linear_cross_entropy<typename Device::memory, std::remove_const_t<X>>{.n = n,
+                                                                                           .c = c,
+                                                                                           .v = v,
+                                                                                           .x_nc = x_nc.span(),
+                                                                                           .weight_vc = weight_vc.span(),
+                                                                                           .target_n = target_n.span(),
+                                                                                           .loss_n = loss_n.span()});
 }
 
 /// The same with gradients, in one pass: logits are there only once.
@@ -32,9 +37,17 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
   require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
   require_shape("linear_cross_entropy: dx_nc", dx_nc.shape(), {n, c});
   if (dweight_vc.exists()) require_shape("linear_cross_entropy: dweight_vc", dweight_vc.shape(), {v, c});
-  launch(on, kernel::linear_cross_entropy<typename Device::memory, T, G>{.n = n, .c = c, .v = v, .with_gradient = true, .gradient_scale = gradient_scale, .x_nc = x_nc.span(),
-                                                   .weight_vc = weight_vc.span(), .target_n = target_n.span(), .loss_n = loss_n.span(),
-                                                   .dx_nc = dx_nc.span(), .dweight_vc = dweight_vc.extent()});
+  launch(on, kernel::linear_cross_entropy<typename Device::memory, T, G>{.n = n,
+                                                                         .c = c,
+                                                                         .v = v,
+                                                                         .with_gradient = true,
+                                                                         .gradient_scale = gradient_scale,
+                                                                         .x_nc = x_nc.span(),
+                                                                         .weight_vc = weight_vc.span(),
+                                                                         .target_n = target_n.span(),
+                                                                         .loss_n = loss_n.span(),
+                                                                         .dx_nc = dx_nc.span(),
+                                                                         .dweight_vc = dweight_vc.extent()});
 }
 
 }  // namespace xtrain::ops

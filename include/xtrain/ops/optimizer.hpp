@@ -21,8 +21,8 @@ void adamw(execution<Device>& on, const kernel::adamw<M, P, G, W, S>& step) {
 template <class Device, class M, class P, class G, class W, class S>
 void sgd(execution<Device>& on, const kernel::sgd<M, P, G, W, S>& step) {
   const std::size_t n = step.n;
-  require<shape_error>(step.gradient_n.size() == n && step.parameter_n.size() == n && (step.master_n.empty() || step.master_n.size() == n) &&
-                           (step.velocity_n.empty() || step.velocity_n.size() == n),
+  require<shape_error>(step.gradient_n.size() == n && step.parameter_n.size() == n &&
+                           (step.master_n.empty() || step.master_n.size() == n) && (step.velocity_n.empty() || step.velocity_n.size() == n),
                        "sgd: gradient, parameter, master and velocity must all have ", n, " elements; given ", step.gradient_n.size(), ", ",
                        step.parameter_n.size(), ", ", step.master_n.size(), ", ", step.velocity_n.size());
   launch(on, step);

@@ -39,23 +39,25 @@ struct adamw {
       const auto t = static_cast<double>(how.step);
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.end - run.begin;
-        ops::adamw(on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, number>{
-                           .n = n,
-                           .learning_rate = how.learning_rate,
-                           .beta1 = settings_.beta1,
-                           .beta2 = settings_.beta2,
-                           .epsilon = settings_.epsilon,
-                           .weight_decay = run.decays ? settings_.weight_decay : 0.0,
-                           .correction1 = 1.0 / (1.0 - std::pow(settings_.beta1, t)),
-                           .correction2 = 1.0 / (1.0 - std::pow(settings_.beta2, t)),
-                           .gradient_scale = how.gradient_scale,
-                           .stochastic = Precision::update == rounding::stochastic,
-                           .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
-                           .gradient_n = store.gradients().subspan(run.begin, n),
-                           .master_n = master_.range(run.begin, run.end),
-                           .parameter_n = store.trained_values().subspan(run.begin, n),
-                           .m_n = m_.template as<number>().subspan(run.begin, n),
-                           .v_n = v_.template as<number>().subspan(run.begin, n)});
+        ops::adamw(
+            on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
+                              typename Precision::master, number>{
+                    .n = n,
+                    .learning_rate = how.learning_rate,
+                    .beta1 = settings_.beta1,
+                    .beta2 = settings_.beta2,
+                    .epsilon = settings_.epsilon,
+                    .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                    .correction1 = 1.0 / (1.0 - std::pow(settings_.beta1, t)),
+                    .correction2 = 1.0 / (1.0 - std::pow(settings_.beta2, t)),
+                    .gradient_scale = how.gradient_scale,
+                    .stochastic = Precision::update == rounding::stochastic,
+                    .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                    .gradient_n = store.gradients().subspan(run.begin, n),
+                    .master_n = master_.range(run.begin, run.end),
+                    .parameter_n = store.trained_values().subspan(run.begin, n),
+                    .m_n = m_.template as<number>().subspan(run.begin, n),
+                    .v_n = v_.template as<number>().subspan(run.begin, n)});
       }
     }
 

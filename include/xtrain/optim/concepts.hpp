@@ -29,22 +29,26 @@ concept optimizer_has_a_name = requires {
 };
 
 template <class O>
-concept optimizer_config_is_default_initializable = requires { typename O::config; } && std::default_initializable<typename O::config>;
+concept optimizer_config_is_default_initializable = requires {
+  typename O::config;
+}
+&&std::default_initializable<typename O::config>;
 
 template <class O, class Device, class Precision>
 using store_for = parameter_store<Device, Precision>;
 
 /// state(config, execution, store): allocates what it remembers per trained weight.
 template <class O, class Device, class Precision>
-concept optimizer_state_opens_on_a_store =
-    requires { typename O::template state<Device, Precision>; } &&
-    std::constructible_from<typename O::template state<Device, Precision>, const typename O::config&, execution<Device>&,
-                            const parameter_store<Device, Precision>&>;
+concept optimizer_state_opens_on_a_store = requires {
+  typename O::template state<Device, Precision>;
+}
+&&std::constructible_from<typename O::template state<Device, Precision>, const typename O::config&, execution<Device>&,
+                          const parameter_store<Device, Precision>&>;
 
 template <class O, class Device, class Precision>
 concept optimizer_state_steps = requires(typename O::template state<Device, Precision>& state, execution<Device>& on,
                                          const parameter_store<Device, Precision>& store, const optimizer_step& how) {
-  { state.step(on, store, how) };
+  {state.step(on, store, how)};
 };
 
 struct any_visitor {
@@ -55,7 +59,7 @@ struct any_visitor {
 /// visit(f) calls f(name, span) for every array that a checkpoint must hold.
 template <class O, class Device, class Precision>
 concept optimizer_state_shows_its_arrays = requires(typename O::template state<Device, Precision>& state, any_visitor visitor) {
-  { state.visit(visitor) };
+  {state.visit(visitor)};
 };
 
 }  // namespace clause
@@ -66,6 +70,6 @@ concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_
 
 template <class O, class Device, class Precision>
 concept optimizer_for = optimizer<O> && clause::optimizer_state_opens_on_a_store<O, Device, Precision> &&
-                        clause::optimizer_state_steps<O, Device, Precision> && clause::optimizer_state_shows_its_arrays<O, Device, Precision>;
+    clause::optimizer_state_steps<O, Device, Precision> && clause::optimizer_state_shows_its_arrays<O, Device, Precision>;
 
 }  // namespace xtrain

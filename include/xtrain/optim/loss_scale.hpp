@@ -20,10 +20,12 @@ class dynamic_loss_scale {
 
   /// throws config_error when a number is out of range
   explicit dynamic_loss_scale(const config& settings) : settings_(settings), scale_(settings.start), overflows_left_(settings.hysteresis) {
-    require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor, "loss scale: must start at or above its floor, and the floor above 0; start ",
-                          settings.start, ", floor ", settings.floor);
-    require<config_error>(settings.growth_window > 0 && settings.hysteresis > 0, "loss scale: growth_window and hysteresis must be positive; given ",
-                          settings.growth_window, " and ", settings.hysteresis);
+    require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor,
+                          "loss scale: must start at or above its floor, and the floor above 0; start ", settings.start, ", floor ",
+                          settings.floor);
+    require<config_error>(settings.growth_window > 0 && settings.hysteresis > 0,
+                          "loss scale: growth_window and hysteresis must be positive; given ", settings.growth_window, " and ",
+                          settings.hysteresis);
   }
 
   [[nodiscard]] double scale() const { return scale_; }

@@ -35,18 +35,20 @@ struct sgd {
       const auto velocity = velocity_.template as<number>();
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.end - run.begin;
-        ops::sgd(on, kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, number>{
-                         .n = n,
-                         .learning_rate = how.learning_rate,
-                         .momentum = settings_.momentum,
-                         .weight_decay = run.decays ? settings_.weight_decay : 0.0,
-                         .gradient_scale = how.gradient_scale,
-                         .stochastic = Precision::update == rounding::stochastic,
-                         .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
-                         .gradient_n = store.gradients().subspan(run.begin, n),
-                         .master_n = master_.range(run.begin, run.end),
-                         .parameter_n = store.trained_values().subspan(run.begin, n),
-                         .velocity_n = velocity.empty() ? velocity : velocity.subspan(run.begin, n)});
+        ops::sgd(on,
+                 kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
+                             typename Precision::master, number>{
+                     .n = n,
+                     .learning_rate = how.learning_rate,
+                     .momentum = settings_.momentum,
+                     .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                     .gradient_scale = how.gradient_scale,
+                     .stochastic = Precision::update == rounding::stochastic,
+                     .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                     .gradient_n = store.gradients().subspan(run.begin, n),
+                     .master_n = master_.range(run.begin, run.end),
+                     .parameter_n = store.trained_values().subspan(run.begin, n),
+                     .velocity_n = velocity.empty() ? velocity : velocity.subspan(run.begin, n)});
       }
     }
 

@@ -21,11 +21,16 @@ concept strategy_has_a_name = requires {
 
 /// Sizes are given at run time; the default config must work on one rank.
 template <class P>
-concept strategy_is_sized_at_run_time = requires { typename P::config; } && std::default_initializable<typename P::config>;
+concept strategy_is_sized_at_run_time = requires {
+  typename P::config;
+}
+&&std::default_initializable<typename P::config>;
 
 template <class P, class Device>
-concept strategy_opens =
-    requires { typename P::template state<Device>; } && std::constructible_from<typename P::template state<Device>, const typename P::config&>;
+concept strategy_opens = requires {
+  typename P::template state<Device>;
+}
+&&std::constructible_from<typename P::template state<Device>, const typename P::config&>;
 
 /// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
 /// each of them computed.
@@ -33,18 +38,19 @@ template <class P, class Device>
 concept strategy_has_communicators = requires(typename P::template state<Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
   requires communicator<std::remove_cvref_t<decltype(state.tensor())>>;
-  requires communicator_moves_device_memory<std::remove_cvref_t<decltype(state.tensor())>, typename Device::stream,
-                                            device_span<float, typename Device::memory>, device_span<const float, typename Device::memory>>;
+  requires communicator_moves_device_memory < std::remove_cvref_t<decltype(state.tensor())>,
+  typename Device::stream, device_span<float, typename Device::memory>, device_span < const float, typename Device::memory >> ;
 };
 
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
 /// there in between), gradients_ready after a block's last backward of the step, finish_gradients when all are ready.
 template <class P, class Device, class Store>
-concept strategy_hooks_into_a_step = requires(typename P::template state<Device>& state, typename Device::stream& stream, Store& store, std::size_t block) {
-  { state.block_begins(stream, store, block) };
-  { state.block_ends(stream, store, block) };
-  { state.gradients_ready(stream, store, block) };
-  { state.finish_gradients(stream, store) };
+concept strategy_hooks_into_a_step = requires(typename P::template state<Device>& state, typename Device::stream& stream, Store& store,
+                                              std::size_t block) {
+  {state.block_begins(stream, store, block)};
+  {state.block_ends(stream, store, block)};
+  {state.gradients_ready(stream, store, block)};
+  {state.finish_gradients(stream, store)};
 };
 
 }  // namespace clause
@@ -54,7 +60,7 @@ template <class P>
 concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
 
 template <class P, class Device, class Store>
-concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> && clause::strategy_has_communicators<P, Device> &&
-                                clause::strategy_hooks_into_a_step<P, Device, Store>;
+concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> &&
+    clause::strategy_has_communicators<P, Device> && clause::strategy_hooks_into_a_step<P, Device, Store>;
 
 }  // namespace xtrain

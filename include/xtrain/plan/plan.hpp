@@ -25,23 +25,26 @@ template <rehearsable_trainer Trainer>
     text.resize(std::max(text.size(), width), ' ');
     return text;
   };
-  std::string text = concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trained ", plan.trained, "\n");
+  std::string text =
+      concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trained ", plan.trained, "\n");
   text += "memory\n";
   for (std::size_t r = 0; r < memory_roles; ++r)
-    if (plan.bytes[r] > 0) text += concat("  ", padded(std::string(name_of(static_cast<memory_role>(r))), 13), bytes_text(plan.bytes[r]), "\n");
+    if (plan.bytes[r] > 0)
+      text += concat("  ", padded(std::string(name_of(static_cast<memory_role>(r))), 13), bytes_text(plan.bytes[r]), "\n");
   text += concat("  total        ", bytes_text(plan.total()), "\n");
   text += concat("a step of ", plan.places, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
   for (const kernel_count& kernel : plan.record.kernels)
     if (kernel.operations > 0.001 * plan.record.operations())
-      text += concat("    ", padded(std::string(kernel.name), 34), padded(concat(kernel.runs, " x"), 9), count_text(kernel.operations), "FLOP\n");
+      text += concat("    ", padded(std::string(kernel.name), 34), padded(concat(kernel.runs, " x"), 9), count_text(kernel.operations),
+                     "FLOP\n");
   return text;
 }
 
 /// throws memory_error, with the plan, when the run does not fit `limit` bytes
 inline void require_fit(const rehearsal& plan, std::size_t limit) {
-  require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()), ":\n", plan_text(plan),
-                        "Lower batch or context, or choose another precision, recompute or adapter policy");
+  require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()),
+                        ":\n", plan_text(plan), "Lower batch or context, or choose another precision, recompute or adapter policy");
 }
 
 }  // namespace xtrain

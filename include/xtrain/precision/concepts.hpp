@@ -21,14 +21,15 @@ concept precision_has_a_name = requires {
 };
 
 template <class P>
-concept precision_names_a_number_for_every_role =
-    number<typename P::parameter> && number<typename P::compute> && number<typename P::gradient> && number<typename P::master> && number<typename P::state>;
+concept precision_names_a_number_for_every_role = number<typename P::parameter> && number<typename P::compute> &&
+    number<typename P::gradient> && number<typename P::master> && number<typename P::state>;
 
 template <class P>
 concept precision_says_how_updates_are_rounded = std::same_as<std::remove_cv_t<decltype(P::update)>, rounding>;
 
 template <class P>
-concept precision_says_whether_the_loss_is_scaled = std::same_as<std::remove_cv_t<decltype(P::scales_loss)>, bool>;
+concept precision_says_whether_the_loss_is_scaled = std::same_as < std::remove_cv_t<decltype(P::scales_loss)>,
+bool > ;
 
 /// Kernels multiply weights with activations of the same type.
 template <class P>
@@ -57,9 +58,9 @@ concept narrow_exponent_scales_the_loss =
 
 /// Number types by role, and the rounding of updates.
 template <class P>
-concept precision =
-    clause::precision_has_a_name<P> && clause::precision_names_a_number_for_every_role<P> && clause::precision_says_how_updates_are_rounded<P> &&
-    clause::precision_says_whether_the_loss_is_scaled<P> && clause::parameter_is_of_compute_type<P> && clause::gradient_is_of_compute_or_accumulate_type<P> &&
+concept precision = clause::precision_has_a_name<P> && clause::precision_names_a_number_for_every_role<P> &&
+    clause::precision_says_how_updates_are_rounded<P> && clause::precision_says_whether_the_loss_is_scaled<P> &&
+    clause::parameter_is_of_compute_type<P> && clause::gradient_is_of_compute_or_accumulate_type<P> &&
     clause::master_not_narrower_than_parameter<P> && clause::narrow_parameters_have_a_master_or_round_stochastically<P> &&
     clause::narrow_exponent_scales_the_loss<P>;
 

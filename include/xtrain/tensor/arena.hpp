@@ -31,8 +31,8 @@ class arena {
   template <class T>
   [[nodiscard]] device_span<T, memory> take(std::size_t n) {
     const std::size_t bytes = (n * sizeof(T) + alignment - 1) / alignment * alignment;
-    require<memory_error>(bytes <= capacity_ - used_, "arena of the ", name_of(role_), ": must be large enough for the pass; ", bytes_text(bytes),
-                          " asked, ", bytes_text(used_), " of ", bytes_text(capacity_), " in use");
+    require<memory_error>(bytes <= capacity_ - used_, "arena of the ", name_of(role_), ": must be large enough for the pass; ",
+                          bytes_text(bytes), " asked, ", bytes_text(used_), " of ", bytes_text(capacity_), " in use");
     T* first = static_cast<T*>(static_cast<void*>(base() + used_));
     used_ += bytes;
     if (used_ > high_water_) high_water_ = used_;
@@ -131,8 +131,8 @@ class stash {
     require<shape_error>(!pushed_.empty(), "stash: the backward must pop what the forward pushed; nothing is left to pop");
     const entry last = pushed_.back();
     require<shape_error>(last.bytes == bytes && last.owned == owned, "stash: the backward must pop what the forward pushed, last first; ",
-                         last.owned ? "memory" : "a reference", " of ", last.bytes, " bytes was pushed last, ", owned ? "memory" : "a reference", " of ",
-                         bytes, " bytes is popped");
+                         last.owned ? "memory" : "a reference", " of ", last.bytes, " bytes was pushed last, ",
+                         owned ? "memory" : "a reference", " of ", bytes, " bytes is popped");
     pushed_.pop_back();
     return last;
   }

@@ -50,11 +50,11 @@ struct initial_values {
 
 /// One named parameter.
 struct parameter_spec {
-  std::string name{};                  // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};    // one or two dims; matrices are [out, in]
+  std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]
   initial_values initial{};
   bool trainable = true;
-  bool transposed_in_files = false;    // files hold [in, out]
+  bool transposed_in_files = false;  // files hold [in, out]
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
@@ -114,8 +114,8 @@ class parameter_store {
     const parameter_spec& first = adjacent.front();
     for (const parameter_spec& spec : adjacent) {
       require<config_error>(!find(spec.name), "parameters: names must be different; '", spec.name, "' is declared twice");
-      require<config_error>(spec.shape.size() == first.shape.size() && (spec.shape.size() < 2 || spec.shape[1] == first.shape[1]), "parameters: '",
-                            spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
+      require<config_error>(spec.shape.size() == first.shape.size() && (spec.shape.size() < 2 || spec.shape[1] == first.shape[1]),
+                            "parameters: '", spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
       require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                             "' are computed together; train both or none");
     }
@@ -135,7 +135,9 @@ class parameter_store {
     for (std::uint32_t i = 0; i < entries_.size(); ++i)
       if (entries_[i].group == i) order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      const auto key = [&](const entry& e) { return std::array<std::size_t, 3>{e.spec.trainable ? 0U : 1U, e.block, e.decays() ? 0U : 1U}; };
+      const auto key = [&](const entry& e) {
+        return std::array<std::size_t, 3>{e.spec.trainable ? 0U : 1U, e.block, e.decays() ? 0U : 1U};
+      };
       return key(entries_[a]) < key(entries_[b]);
     });
     block_begin_.assign(blocks() + 1, 0);
@@ -195,7 +197,9 @@ class parameter_store {
   }
 
   /// Everything that is trained, padding between parameters included (padding is zero and stays zero).
-  [[nodiscard]] device_span<parameter_type, memory> trained_values() const { return values_.template as<parameter_type>().subspan(0, trained_); }
+  [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
+    return values_.template as<parameter_type>().subspan(0, trained_);
+  }
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
   /// Where in the trained array the block's parameters are.

@@ -35,15 +35,13 @@ class tensor_view {
   ///   throws  shape_error otherwise
   constexpr tensor_view(device_span<T, Memory> span, const shape_of_rank<N>& shape)
       : data_(span.data()), shape_(shape), stride_(shape[0] == 0 ? 0 : elements(shape) / shape[0]) {
-    require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ", span.size(),
-                         " elements");
+    require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ",
+                         span.size(), " elements");
   }
   /// A null view of a shape: an optional argument that is not given.
   [[nodiscard]] static constexpr tensor_view none() { return {}; }
 
-  constexpr operator tensor_view<const T, N, Memory>() const
-    requires(!std::is_const_v<T>)
-  {
+  constexpr operator tensor_view<const T, N, Memory>() const requires(!std::is_const_v<T>) {
     return tensor_view<const T, N, Memory>(data_, shape_, stride_);
   }
 
@@ -79,16 +77,15 @@ class tensor_view {
     return tensor_view(data_ + first * stride_, shape, stride_);
   }
   /// Columns first … first + count − 1 of every row.
-  [[nodiscard]] constexpr tensor_view columns(std::size_t first, std::size_t count) const
-    requires(N == 2)
-  {
+  [[nodiscard]] constexpr tensor_view columns(std::size_t first, std::size_t count) const requires(N == 2) {
     return tensor_view(data_ + first, {shape_[0], count}, stride_);
   }
 
  private:
   template <class, std::size_t, class>
   friend class tensor_view;
-  constexpr tensor_view(device_ptr<T, Memory> data, const shape_of_rank<N>& shape, std::size_t stride) : data_(data), shape_(shape), stride_(stride) {}
+  constexpr tensor_view(device_ptr<T, Memory> data, const shape_of_rank<N>& shape, std::size_t stride)
+      : data_(data), shape_(shape), stride_(stride) {}
 
   device_ptr<T, Memory> data_{};
   shape_of_rank<N> shape_{};

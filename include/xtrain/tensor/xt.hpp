@@ -35,10 +35,8 @@ struct cache_line_allocator {
   template <class U>
   cache_line_allocator(const cache_line_allocator<U>&) {}
 
-  [[nodiscard]] T* allocate(std::size_t n) {
-    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t{64}));
-  }
-  void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{64}); }
+  [[nodiscard]] T* allocate(std::size_t n) { return static_cast<T*>(::operator new (n * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* memory, std::size_t) { ::operator delete (memory, std::align_val_t{64}); }
 
   friend bool operator==(const cache_line_allocator&, const cache_line_allocator&) { return true; }
 };

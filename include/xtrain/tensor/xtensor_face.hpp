@@ -18,8 +18,9 @@ namespace xtrain {
 ///   throws  shape_error unless the view is dense
 template <class T, std::size_t N, class Memory>
 [[nodiscard]] auto as_xtensor(const tensor_view<T, N, Memory>& view) {
-  static_assert(clause::memory_is_host_addressable<Memory>,
-                "xtrain as_xtensor: the memory must be host-addressable; this device's is not; copy it with to_xtensor; see tensor/README.md");
+  static_assert(
+      clause::memory_is_host_addressable<Memory>,
+      "xtrain as_xtensor: the memory must be host-addressable; this device's is not; copy it with to_xtensor; see tensor/README.md");
   if constexpr (clause::memory_is_host_addressable<Memory>) return adapted(view.span().host(), view.shape());
 }
 template <class T, std::size_t N, class Device>
@@ -71,7 +72,8 @@ void assign(Stream& stream, const tensor_view<T, N, Memory>& to, const xt::xexpr
     shape[i] = expression.shape()[i];
     fits = shape[i] == to.shape(i);
   }
-  require<shape_error>(fits, "assign: the expression must have shape ", to.shape(), "; it has ", expression.dimension(), " dims", expression.dimension() == N ? concat(" ", shape) : "");
+  require<shape_error>(fits, "assign: the expression must have shape ", to.shape(), "; it has ", expression.dimension(), " dims",
+                       expression.dimension() == N ? concat(" ", shape) : "");
   array<T, N> host(shape);
   std::size_t i = 0;
   for (auto at = expression.begin(); at != expression.end(); ++at, ++i) host.data()[i] = static_cast<T>(*at);

@@ -96,6 +96,7 @@ struct bare_optimizer {
   };
 };
 
-static_assert(device<bare_device> && precision<bare_precision> && communicator<bare_communicator> && parallel_strategy<bare_strategy> && optimizer<bare_optimizer>);
+static_assert(device<bare_device> && precision<bare_precision> && communicator<bare_communicator> && parallel_strategy<bare_strategy> &&
+              optimizer<bare_optimizer>);
 
 }  // namespace xtrain::testing

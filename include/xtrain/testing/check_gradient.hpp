@@ -44,9 +44,9 @@ struct gradient_check {
 
 /// What was found.
 struct gradient_report {
-  std::size_t checked = 0;     // derivatives
-  double largest_error = 0;    // relative to 1 + |derivative|
-  std::string problem{};       // the first that is off; empty: none
+  std::size_t checked = 0;   // derivatives
+  double largest_error = 0;  // relative to 1 + |derivative|
+  std::string problem{};     // the first that is off; empty: none
 
   explicit operator bool() const { return problem.empty(); }
 };
@@ -59,9 +59,10 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
                                              const typename Recipe::adapter::config& adapter = {}) {
   using device = typename Recipe::device;
   using number = typename Recipe::precision::compute;
-  static_assert(std::is_same_v<number, double> && host_addressable<device>,
-                "xtrain check_gradient: the recipe must compute in fp64 on a host-addressable device; inherit xtrain::testing::gradient_recipe; see "
-                "testing/README.md");
+  static_assert(
+      std::is_same_v<number, double> && host_addressable<device>,
+      "xtrain check_gradient: the recipe must compute in fp64 on a host-addressable device; inherit xtrain::testing::gradient_recipe; see "
+      "testing/README.md");
   typename device::context on{};
   typename device::stream stream(on);
   parameter_store<device, fp64> store(on);
@@ -84,7 +85,9 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
   p.random = {.seed = 3, .step = 1};
 
   std::uint64_t drawn = 0;
-  const auto draw = [&] { return 2.0 * static_cast<double>(uniform_open(random_word({.seed = 99, .step = 0, .site = 1, .first = 0}, drawn++))) - 1.0; };
+  const auto draw = [&] {
+    return 2.0 * static_cast<double>(uniform_open(random_word({.seed = 99, .step = 0, .site = 1, .first = 0}, drawn++))) - 1.0;
+  };
   std::vector<double> x(n * what.inputs), y(n * what.outputs), dy(n * what.outputs), dx(n * what.inputs);
   for (auto* values : {&x, &y, &dy, &dx})
     for (double& value : *values) value = draw();
@@ -137,7 +140,8 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
 
 /// Checks a layer with the usual interface: forward(p, x, y, how) and backward(p, x, dy, dx, how).
 template <class Recipe = gradient_recipe, class Make>
-[[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make, const typename Recipe::adapter::config& adapter = {}) {
+[[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make,
+                                             const typename Recipe::adapter::config& adapter = {}) {
   return check_gradient<Recipe>(
       what, make, [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y, ops::result::replaces); },
       [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx, ops::result::is_added); }, adapter);

@@ -50,8 +50,8 @@ template <class A, class B>
   if (wrong != 0)
     found.problem = concat(wrong, " of ", got.size(), " elements differ; the first at ", first, ": got ",
                            static_cast<double>(static_cast<accumulate_t<A>>(got[first])), ", expected ",
-                           static_cast<double>(static_cast<accumulate_t<B>>(expected[first])), "; largest error ", absolute, " absolute, ", relative,
-                           " relative; allowed ", allowed.absolute, " + ", allowed.relative, " * magnitude");
+                           static_cast<double>(static_cast<accumulate_t<B>>(expected[first])), "; largest error ", absolute, " absolute, ",
+                           relative, " relative; allowed ", allowed.absolute, " + ", allowed.relative, " * magnitude");
   return found;
 }
 

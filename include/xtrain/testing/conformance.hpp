@@ -34,7 +34,7 @@ struct conformance_result {
   bool missing = false;
   std::size_t cases = 0;
   std::size_t failed = 0;
-  double largest_error = 0;    // as a share of what is allowed
+  double largest_error = 0;  // as a share of what is allowed
   std::string first_problem = {};
 
   [[nodiscard]] bool passed() const { return !missing && failed == 0; }
@@ -49,7 +49,8 @@ class case_memory {
   template <class T>
   device_span<T, host_memory> numbers(std::size_t n, double low = -1.0, double high = 1.0) {
     const auto span = fresh<T>(n);
-    for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
+    for (std::size_t i = 0; i < n; ++i)
+      span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
     return span;
   }
   /// Tokens in [0, limit), with one below and one beyond it where there is room: rows without a token.
@@ -233,8 +234,16 @@ class conformance {
   void product(std::size_t m, std::size_t n, std::size_t k, bool ta, bool tb, bool accumulate, bool bias, std::size_t gap) {
     memory mem;
     const std::size_t lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
-    kernel::matmul<host_memory, T, C> kernel{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .transpose_a = ta, .transpose_b = tb,
-                                             .accumulate = accumulate, .alpha = gap == 0 ? 1.0 : 0.75};
+    kernel::matmul<host_memory, T, C> kernel{.m = m,
+                                             .n = n,
+                                             .k = k,
+                                             .lda = lda,
+                                             .ldb = ldb,
+                                             .ldc = ldc,
+                                             .transpose_a = ta,
+                                             .transpose_b = tb,
+                                             .accumulate = accumulate,
+                                             .alpha = gap == 0 ? 1.0 : 0.75};
     kernel.a = mem.numbers<T>(((ta ? k : m) - 1) * lda + (ta ? m : k));
     kernel.b = mem.numbers<T>(((tb ? n : k) - 1) * ldb + (tb ? k : n));
     if (bias) kernel.bias_n = mem.numbers<T>(n);
@@ -257,7 +266,7 @@ class conformance {
         }
       }
     }
-    product<T, T>(5, 40, 2500, false, false, true, true, 0);   // deeper than any block
+    product<T, T>(5, 40, 2500, false, false, true, true, 0);  // deeper than any block
     product<T, T>(20, 40, 1030, true, false, true, false, 0);
     for (const auto& [n, c] : sizes({{1, 1}, {7, 37}, {40, 131}})) {
       memory mem;
@@ -376,7 +385,8 @@ class conformance {
       for (const bool inverse : {false, true}) {
         constexpr std::size_t n = 7, heads = 3, positions = 20;
         memory mem;
-        kernel::rotary<host_memory, T> kernel{.n = n, .heads = heads, .d = d, .stride = heads * d + 5, .positions = positions, .inverse = inverse};
+        kernel::rotary<host_memory, T> kernel{
+            .n = n, .heads = heads, .d = d, .stride = heads * d + 5, .positions = positions, .inverse = inverse};
         kernel.position_n = mem.tokens(n, positions);
         kernel.cos_sin_pd = mem.numbers<float>(positions * d);
         kernel.x = mem.numbers<T>((n - 1) * kernel.stride + heads * d);
@@ -402,7 +412,8 @@ class conformance {
       narrow.y_n = mem.fresh<T>(n);
       check_kernel<T>(narrow, 0.0, 0.0);
       for (const bool accumulate : {false, true}) {
-        kernel::dropout<host_memory, T> drop{.n = n, .probability = 0.3, .accumulate = accumulate, .random = {.seed = 5, .step = 2, .site = 9, .first = n + 1}};
+        kernel::dropout<host_memory, T> drop{
+            .n = n, .probability = 0.3, .accumulate = accumulate, .random = {.seed = 5, .step = 2, .site = 9, .first = n + 1}};
         drop.x_n = mem.numbers<T>(n);
         drop.y_n = mem.numbers<T>(n);
         check_kernel<T>(drop, 1.0, 2.0);
@@ -430,7 +441,8 @@ class conformance {
           start = mem.fresh<token>(rows);
           for (std::size_t i = 0; i < rows; ++i) start.raw()[i] = static_cast<token>(i % s.t < s.t / 3 ? 0 : s.t / 3);
         }
-        kernel::attention<host_memory, T> forward{.shape = s, .scale = 0.5, .dropout = dropout, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+        kernel::attention<host_memory, T> forward{
+            .shape = s, .scale = 0.5, .dropout = dropout, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
         forward.qkv = mem.numbers<T>(rows * s.row());
         forward.start_bt = start;
         forward.o_bthd = mem.numbers<T>(rows * s.h * s.d);
@@ -490,8 +502,16 @@ class conformance {
         const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
         const auto adamw = [&]<class M, class S>(bool master) {
           memory mem;
-          kernel::adamw<host_memory, T, T, M, S> kernel{.n = n, .learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1,
-                                                        .correction1 = 1.5, .correction2 = 2.5, .gradient_scale = 0.5, .stochastic = stochastic,
+          kernel::adamw<host_memory, T, T, M, S> kernel{.n = n,
+                                                        .learning_rate = 0.01,
+                                                        .beta1 = 0.9,
+                                                        .beta2 = 0.99,
+                                                        .epsilon = 1e-8,
+                                                        .weight_decay = 0.1,
+                                                        .correction1 = 1.5,
+                                                        .correction2 = 2.5,
+                                                        .gradient_scale = 0.5,
+                                                        .stochastic = stochastic,
                                                         .random = random};
           kernel.gradient_n = mem.numbers<T>(n);
           if (master) kernel.master_n = mem.numbers<M>(n);
@@ -502,8 +522,13 @@ class conformance {
         };
         const auto sgd = [&]<class M, class S>(bool master, bool velocity) {
           memory mem;
-          kernel::sgd<host_memory, T, T, M, S> kernel{.n = n, .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1, .gradient_scale = 0.5,
-                                                      .stochastic = stochastic, .random = random};
+          kernel::sgd<host_memory, T, T, M, S> kernel{.n = n,
+                                                      .learning_rate = 0.01,
+                                                      .momentum = 0.9,
+                                                      .weight_decay = 0.1,
+                                                      .gradient_scale = 0.5,
+                                                      .stochastic = stochastic,
+                                                      .random = random};
           kernel.gradient_n = mem.numbers<T>(n);
           if (master) kernel.master_n = mem.numbers<M>(n);
           kernel.parameter_n = mem.numbers<T>(n);

@@ -120,7 +120,9 @@ struct isolated {
       std::shared_ptr<detail::late_worker> worker_;
       std::size_t number_;
     };
-    explicit stream(const context& device) : inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))), worker_(std::make_shared<detail::late_worker>()) {}
+    explicit stream(const context& device)
+        : inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))),
+          worker_(std::make_shared<detail::late_worker>()) {}
     ~stream() {
       if (worker_) synchronize();
     }
@@ -172,8 +174,8 @@ template <class Device, class Kernel>
 
 /// Queues the kernel. Exists for the kernels that the device behind the wall has.
 template <class Device, class Stream, class Kernel>
-  requires std::is_same_v<Stream, typename isolated<Device>::stream> &&
-           runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
+requires std::is_same_v<Stream, typename isolated<Device>::stream> &&
+    runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
   stream.queue([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
     run_kernel(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -33,10 +33,10 @@
 namespace xtrain {
 
 struct checkpoint_options {
-  std::size_t every = 0;           ///< steps between checkpoints; 0: only when the run ends or is stopped
-  std::size_t keep = 0;            ///< newest checkpoints to keep; 0: all
-  std::string tokenizer_from{};    ///< folder or file whose tokenizer files are copied along
-  std::string base_model{};        ///< of an adapter: name or path of its base model
+  std::size_t every = 0;         ///< steps between checkpoints; 0: only when the run ends or is stopped
+  std::size_t keep = 0;          ///< newest checkpoints to keep; 0: all
+  std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
+  std::string base_model{};      ///< of an adapter: name or path of its base model
 };
 
 /// The names of whole checkpoints in a folder, "checkpoint-<step>", oldest first.
@@ -49,7 +49,8 @@ struct checkpoint_options {
     if (!name.starts_with(prefix)) continue;
     std::size_t step = 0;
     const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(entry.path().string())) found.emplace_back(step, entry.path().string());
+    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(entry.path().string()))
+      found.emplace_back(step, entry.path().string());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -124,9 +125,9 @@ class checkpoint_folder final : public observer {
  private:
   void write_model(const std::string& to) {
     if constexpr (model_type::recipe::adapter::freezes_weights)
-      save_pretrained(trainer_->model(), to, save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from});
-    else
-      save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from});
+      save_pretrained(trainer_->model(), to,
+                      save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from});
+    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from});
   }
 
   /// Calls visit(name in the file, span, shape) for every array of the optimizer, cut by parameter: any later arrangement of
@@ -144,7 +145,10 @@ class checkpoint_folder final : public observer {
     auto& stream = trainer_->model().work();
     for_each_array([&](std::string name, auto span, const std::vector<std::size_t>& shape) {
       using value = typename decltype(span)::element_type;
-      tensors.push_back({.name = std::move(name), .number = std::string(file_number_of<value>()), .shape = shape, .bytes = span.bytes(),
+      tensors.push_back({.name = std::move(name),
+                         .number = std::string(file_number_of<value>()),
+                         .shape = shape,
+                         .bytes = span.bytes(),
                          .produce = [&stream, span](const std::function<void(const void*, std::size_t)>& sink) {
                            std::vector<value> host(std::min(span.size(), detail::numbers_at_once));
                            for (std::size_t first = 0; first < span.size(); first += host.size()) {
@@ -164,10 +168,11 @@ class checkpoint_folder final : public observer {
     for_each_array([&](const std::string& name, auto span, const std::vector<std::size_t>& shape) {
       using value = typename decltype(span)::element_type;
       const file_tensor* tensor = file.find(name);
-      require<config_error>(tensor != nullptr, path, ": must hold '", name, "'; it is missing. Was the run made with another optimizer or precision?");
-      require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ", file_number_of<value>(),
-                            " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number, " of ",
-                            std::span<const std::size_t>(tensor->shape));
+      require<config_error>(tensor != nullptr, path, ": must hold '", name,
+                            "'; it is missing. Was the run made with another optimizer or precision?");
+      require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ",
+                            file_number_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number,
+                            " of ", std::span<const std::size_t>(tensor->shape));
       std::vector<value> host(span.size());
       read_numbers<value>(*tensor, 0, host);
       copy_to_device(stream, span, host);
@@ -180,7 +185,8 @@ class checkpoint_folder final : public observer {
     const auto& c = trainer_->settings();
     return json{{"step", p.step},
                 {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
-                {"loss_scale", {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
+                {"loss_scale",
+                 {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
                 {"updates", p.updates},
                 {"skipped", p.skipped},
                 {"seed", p.seed},
@@ -198,7 +204,8 @@ class checkpoint_folder final : public observer {
     const auto& c = trainer_->settings();
     const auto same = [&](const char* key, std::size_t now) {
       const std::size_t then = s.size({key});
-      require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now, " is given");
+      require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
+                            " is given");
     };
     same("batch", c.batch);
     same("accumulate", c.accumulate);
@@ -216,10 +223,12 @@ class checkpoint_folder final : public observer {
     p.updates = count(s, "updates");
     p.skipped = count(s, "skipped");
     p.seed = count(s, "seed");
-    require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed, " is given");
-    for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", model_type::precision::name}, {"optimizer", model_type::recipe::optimizer::name}})
-      require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '", s.text_or("", {key}), "', now it is '", now,
-                            "'");
+    require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed,
+                          " is given");
+    for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", model_type::precision::name},
+                                   {"optimizer", model_type::recipe::optimizer::name}})
+      require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '",
+                            s.text_or("", {key}), "', now it is '", now, "'");
     return p;
   }
 
@@ -227,8 +236,10 @@ class checkpoint_folder final : public observer {
   /// no instant there is none.
   void replace(const std::string& part, const std::string& whole) {
     const bool there = file_exists(whole);
-    const int result = there ? ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) : ::rename(part.c_str(), whole.c_str());
-    require<file_error>(result == 0, whole, ": must take its name", there ? " from the checkpoint that is there" : "", "; the system says: ", detail::reason(errno));
+    const int result =
+        there ? ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) : ::rename(part.c_str(), whole.c_str());
+    require<file_error>(result == 0, whole, ": must take its name", there ? " from the checkpoint that is there" : "",
+                        "; the system says: ", detail::reason(errno));
     detail::sync_directory(folder_);
     std::error_code ignored;
     if (there) std::filesystem::remove_all(part, ignored);

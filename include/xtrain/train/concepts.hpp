@@ -2,8 +2,8 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <concepts>
+#include <cstddef>
 
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/memory.hpp>

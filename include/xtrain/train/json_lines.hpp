@@ -19,7 +19,8 @@ class json_lines_record final : public observer {
  public:
   /// `device_peak` in floating-point operations per second (see measure_peak); 0: the share of it is not recorded.
   ///   throws  file_error when the file cannot be written
-  explicit json_lines_record(const std::string& path, double device_peak = 0) : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
+  explicit json_lines_record(const std::string& path, double device_peak = 0)
+      : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
     require<file_error>(file_ != nullptr, path, ": must be writable");
   }
 

@@ -33,7 +33,9 @@ class memory_statistics final : public observer {
   void on(const run_ended& run) override { show("peak", run.memory); }
 
  private:
-  void show(const char* what, const memory_count& count) const { std::fprintf(to_, "%s memory, %s:\n%s", device_.c_str(), what, memory_text(count).c_str()); }
+  void show(const char* what, const memory_count& count) const {
+    std::fprintf(to_, "%s memory, %s:\n%s", device_.c_str(), what, memory_text(count).c_str());
+  }
 
   std::string device_;
   std::FILE* to_;

@@ -20,7 +20,10 @@ class progress_bar final : public observer {
   explicit progress_bar(std::FILE* to = stderr) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}
 
   using observer::on;
-  void on(const run_began& run) override { first_step_ = run.first_step; begin_ = last_ = clock::now(); }
+  void on(const run_began& run) override {
+    first_step_ = run.first_step;
+    begin_ = last_ = clock::now();
+  }
   void on(const step_done& done) override {
     const auto now = clock::now();
     const bool last = done.step == done.steps;
@@ -33,7 +36,8 @@ class progress_bar final : public observer {
     const double gone = std::chrono::duration<double>(now - begin_).count();
     const double per_step = gone / static_cast<double>(std::max<std::size_t>(1, done.step - first_step_));
     line(concat("[", bar, "] ", done.step, "/", done.steps, "  loss ", fixed(done.loss, 4), "  lr ", short_number(done.learning_rate), "  ",
-                fixed(done.tokens_per_second(), 0), " tokens/s  ", time_text(per_step * static_cast<double>(done.steps - done.step)), " left"));
+                fixed(done.tokens_per_second(), 0), " tokens/s  ", time_text(per_step * static_cast<double>(done.steps - done.step)),
+                " left"));
     if (last) end_line();
   }
   void on(const evaluation_done& done) override {

@@ -44,19 +44,21 @@ concept recipe_names_every_axis = requires {
 /// A line per axis, to be shown or logged.
 template <class Recipe>
 [[nodiscard]] std::string describe() {
-  static_assert(clause::recipe_names_every_axis<Recipe>,
-                "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
-                "train/README.md");
+  static_assert(
+      clause::recipe_names_every_axis<Recipe>,
+      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+      "train/README.md");
   using p = typename Recipe::precision;
-  return concat("device     ", Recipe::device::name, " (", simd::name_of<simd::native>(), ")\n",                                          //
-                "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",                     //
-                number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",           //
-                number_traits<typename p::state>::name, ", updates rounded ", p::update == rounding::nearest ? "to nearest" : "stochastically",  //
-                p::scales_loss ? ", loss scaled)\n" : ")\n",                                                                            //
-                "parallel   ", Recipe::parallel::name, "\n",                                                                            //
-                "optimizer  ", Recipe::optimizer::name, "\n",                                                                           //
-                "recompute  ", Recipe::recompute::name, "\n",                                                                           //
-                "offload    ", Recipe::offload::name, "\n",                                                                             //
+  return concat("device     ", Recipe::device::name, " (", simd::name_of<simd::native>(), ")\n",                              //
+                "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",            //
+                number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",  //
+                number_traits<typename p::state>::name, ", updates rounded ",
+                p::update == rounding::nearest ? "to nearest" : "stochastically",  //
+                p::scales_loss ? ", loss scaled)\n" : ")\n",                       //
+                "parallel   ", Recipe::parallel::name, "\n",                       //
+                "optimizer  ", Recipe::optimizer::name, "\n",                      //
+                "recompute  ", Recipe::recompute::name, "\n",                      //
+                "offload    ", Recipe::offload::name, "\n",                        //
                 "adapter    ", Recipe::adapter::name, "\n");
 }
 

@@ -66,7 +66,8 @@ class tensorboard_record final : public observer {
   explicit tensorboard_record(const std::string& folder) {
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
-    path_ = concat(folder, "/events.out.tfevents.", static_cast<std::uint64_t>(now()), ".", std::string_view(host.data()), ".", ::getpid(), ".0");
+    path_ = concat(folder, "/events.out.tfevents.", static_cast<std::uint64_t>(now()), ".", std::string_view(host.data()), ".", ::getpid(),
+                   ".0");
     file_.reset(std::fopen(path_.c_str(), "we"));
     require<file_error>(file_ != nullptr, path_, ": must be writable");
     event_.clear();
@@ -117,7 +118,8 @@ class tensorboard_record final : public observer {
     detail::append_bytes(record_, detail::masked_crc32c(record_));
     record_.append(event_);
     detail::append_bytes(record_, detail::masked_crc32c(event_));
-    require<file_error>(std::fwrite(record_.data(), 1, record_.size(), file_.get()) == record_.size(), path_, ": the record must be written; the disk may be full");
+    require<file_error>(std::fwrite(record_.data(), 1, record_.size(), file_.get()) == record_.size(), path_,
+                        ": the record must be written; the disk may be full");
   }
 
   struct closer {

@@ -62,19 +62,24 @@ class trainer {
   using accumulate = typename Model::accumulate;
   using memory = typename device::memory;
 
-  static_assert(clause::recipe_names_every_axis<recipe>,
-                "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
-                "train/README.md");
-  static_assert(xtrain::optimizer<optimizer>, "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
-  static_assert(optimizer_for<optimizer, device, precision>,
-                "xtrain recipe: the optimizer's state must open on a parameter store of this device and precision, step, and show its arrays; see "
-                "optim/README.md");
-  static_assert(parallel_strategy_for<typename recipe::parallel, device, store>,
-                "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
+  static_assert(
+      clause::recipe_names_every_axis<recipe>,
+      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+      "train/README.md");
+  static_assert(xtrain::optimizer<optimizer>,
+                "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
+  static_assert(
+      optimizer_for<optimizer, device, precision>,
+      "xtrain recipe: the optimizer's state must open on a parameter store of this device and precision, step, and show its arrays; see "
+      "optim/README.md");
+  static_assert(
+      parallel_strategy_for<typename recipe::parallel, device, store>,
+      "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see optim/README.md");
 
   /// throws  config_error when settings contradict the model, memory_error when the run does not fit: with the numbers
-  explicit trainer(Model& model, config settings = {}) : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
+  explicit trainer(Model& model, config settings = {})
+      : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
     if constexpr (!is_dry<device>) {
       plan_ = rehearse(model.sizes(), model.settings(), config_, model.on().properties());
       require_room();
@@ -89,8 +94,8 @@ class trainer {
   }
 
   /// What a run would need: one step of this very trainer on the dry device. Nothing is allocated.
-  [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options, const config& settings,
-                                          const typename device::properties& properties) {
+  [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options,
+                                          const config& settings, const typename device::properties& properties) {
     using dry_model = typename Model::template with_recipe<on_dry_device<recipe>>;
     dry_model model(typename dry_model::uninitialised_t{}, sizes, dry_context<device>(properties), options);
     trainer<dry_model> dry_trainer(model, settings);
@@ -115,8 +120,8 @@ class trainer {
     const std::size_t steps = steps_of(rows);
     const learning_rate_schedule rates = schedule_for(steps);
     const auto begin = clock::now();
-    tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(), rows.rows_per_step(),
-                   config_.context, plan_.record.operations(), model_->on().memory()});
+    tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
+                   rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
     while (progress_.step < steps && !stop.stop_requested()) {
       const auto batches = rows.next();
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
@@ -140,13 +145,20 @@ class trainer {
   step_done step(std::span<const Batch> batches, double learning_rate) {
     const auto begin = clock::now();
     const step_sums sums = forward_backward(batches);
-    step_done done{.step = progress_.step + 1, .steps = config_.steps, .loss = sums.loss, .learning_rate = learning_rate,
-                   .gradient_norm = sums.gradient_norm, .tokens = sums.tokens, .targets = sums.targets, .loss_scale = loss_scale()};
+    step_done done{.step = progress_.step + 1,
+                   .steps = config_.steps,
+                   .loss = sums.loss,
+                   .learning_rate = learning_rate,
+                   .gradient_norm = sums.gradient_norm,
+                   .tokens = sums.tokens,
+                   .targets = sums.targets,
+                   .loss_scale = loss_scale()};
     if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
       const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
       auto on = memory_->passes.execution_on();
-      optimizer_->step(on, model_->parameters(),
-                       {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
+      optimizer_->step(
+          on, model_->parameters(),
+          {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
       model_->work().synchronize();
       if (precision::scales_loss) scale_.fitted();
       ++progress_.updates;
@@ -158,7 +170,8 @@ class trainer {
     ++progress_.step;
     progress_.loss_scale = scale_.save();
     done.seconds = seconds_since(begin);
-    done.operations = plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
+    done.operations =
+        plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
     done.peak_memory = model_->on().memory().total_peak;
     return done;
   }
@@ -185,20 +198,26 @@ class trainer {
     for (const auto& entry : model_->parameters().entries()) {
       const auto values = model_->parameters().value(entry);
       if (std::isfinite(squares_of(values))) continue;
-      require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name, " is not (block ", entry.block, ")");
+      require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
+                                " is not (block ", entry.block, ")");
     }
   }
 
   /// A dataset's rows as this trainer reads them.
   [[nodiscard]] loader_config loader_settings() const {
-    return {.batch = config_.batch, .accumulate = config_.accumulate, .context = config_.context, .shuffle = config_.shuffle, .seed = config_.seed};
+    return {.batch = config_.batch,
+            .accumulate = config_.accumulate,
+            .context = config_.context,
+            .shuffle = config_.shuffle,
+            .seed = config_.seed};
   }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
   template <class... Arguments>
   void save(const std::string& folder, const Arguments&... arguments) const {
-    static_assert(requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
-                  "xtrain trainer::save: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    static_assert(
+        requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
+        "xtrain trainer::save: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
     save_pretrained(*model_, folder, arguments...);
   }
 
@@ -230,17 +249,22 @@ class trainer {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
-    require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ", c.accumulate);
+    require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
+                          c.accumulate);
     require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
     require<config_error>(c.warmup_ratio >= 0.0 && c.warmup_ratio <= 1.0, "warmup_ratio: must be in [0, 1]; given ", c.warmup_ratio);
-    require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0, "learning_rate: must be a number that is not negative; given ", c.learning_rate);
+    require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0,
+                          "learning_rate: must be a number that is not negative; given ", c.learning_rate);
     require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
     return c;
   }
 
-  [[nodiscard]] std::size_t steps_of(const loader& rows) const { return config_.steps > 0 ? config_.steps : config_.epochs * rows.steps_per_epoch(); }
+  [[nodiscard]] std::size_t steps_of(const loader& rows) const {
+    return config_.steps > 0 ? config_.steps : config_.epochs * rows.steps_per_epoch();
+  }
   [[nodiscard]] learning_rate_schedule schedule_for(std::size_t steps) const {
-    const auto warmup = config_.warmup_steps > 0 ? config_.warmup_steps : static_cast<std::size_t>(std::ceil(config_.warmup_ratio * static_cast<double>(steps)));
+    const auto warmup = config_.warmup_steps > 0 ? config_.warmup_steps
+                                                 : static_cast<std::size_t>(std::ceil(config_.warmup_ratio * static_cast<double>(steps)));
     return {config_.shape, config_.learning_rate, warmup, steps, config_.floor};
   }
   [[nodiscard]] loader_config evaluation_settings() const {
@@ -264,8 +288,10 @@ class trainer {
     if (used <= limit && more <= limit - used) return;
     std::string roles;
     for (std::size_t r = 0; r < memory_roles; ++r)
-      if (plan_.bytes[r] > 0) roles += concat(roles.empty() ? "" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(plan_.bytes[r]));
-    fail<memory_error>("memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan_.total()), " (", roles, "), and ", bytes_text(used),
+      if (plan_.bytes[r] > 0)
+        roles += concat(roles.empty() ? "" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(plan_.bytes[r]));
+    fail<memory_error>("memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan_.total()), " (", roles, "), and ",
+                       bytes_text(used),
                        " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
   }
 
@@ -357,18 +383,20 @@ class trainer {
     if (overflow) scale_.overflowed();
     else ++progress_.bad_in_a_row;
     ++progress_.skipped;
-    last_skip_ = step_skipped{progress_.step + 1, overflow ? concat("gradients overflow at loss scale ", loss_scale()) : culprit(sums), overflow, progress_.bad_in_a_row};
+    last_skip_ = step_skipped{progress_.step + 1, overflow ? concat("gradients overflow at loss scale ", loss_scale()) : culprit(sums),
+                              overflow, progress_.bad_in_a_row};
     tell(*last_skip_);
-    require<non_finite_error>(progress_.bad_in_a_row < config_.max_bad_steps, "training: loss and gradients must be finite; ", progress_.bad_in_a_row,
-                              " steps in a row were not, the last is step ", progress_.step + 1, ": ", last_skip_->reason,
-                              ". The weights are as they were before; the last checkpoint is whole");
+    require<non_finite_error>(progress_.bad_in_a_row < config_.max_bad_steps, "training: loss and gradients must be finite; ",
+                              progress_.bad_in_a_row, " steps in a row were not, the last is step ", progress_.step + 1, ": ",
+                              last_skip_->reason, ". The weights are as they were before; the last checkpoint is whole");
   }
 
   /// Which tensor is not finite: weights first, because everything follows from them.
   [[nodiscard]] std::string culprit(const step_sums& sums) {
     const auto& all = model_->parameters();
     const auto told = [](std::size_t count, const char* what, const auto& entry) {
-      return concat(what, entry.spec.name, " holds ", count, count == 1 ? " value that is" : " values that are", " not finite (block ", entry.block, ")");
+      return concat(what, entry.spec.name, " holds ", count, count == 1 ? " value that is" : " values that are", " not finite (block ",
+                    entry.block, ")");
     };
     for (const auto& entry : all.entries())
       if (const std::size_t count = not_finite_in(all.value(entry)); count > 0) return told(count, "weight ", entry);
@@ -383,7 +411,8 @@ class trainer {
     std::vector<T> host(values.size());
     copy_to_host(model_->work(), std::span<T>(host), values);
     model_->work().synchronize();
-    return static_cast<std::size_t>(std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
+    return static_cast<std::size_t>(
+        std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
   }
 
   void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {

@@ -10,7 +10,8 @@
 using namespace xtrain;
 
 static_assert(communicator<self> && communicator<testing::bare_communicator>);
-static_assert(clause::communicator_moves_device_memory<self, cpu::stream, device_span<float, host_memory>, device_span<const float, host_memory>>);
+static_assert(
+    clause::communicator_moves_device_memory<self, cpu::stream, device_span<float, host_memory>, device_span<const float, host_memory>>);
 struct without_size {
   std::size_t rank() const { return 0; }
   void all_reduce(std::span<double>, reduction) {}

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "scratch.hpp"
 #include <xtrain/core/file.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -22,7 +22,8 @@ TEST_CASE("a file is read as it was written") {
 
 TEST_CASE("a file that is missing, or is a folder, is named") {
   const scratch_folder folder;
-  CHECK_THROWS_WITH_AS(mapped_file(folder / "none"), (folder / "none: must be a readable file; the system says: No such file or directory").c_str(), file_error);
+  CHECK_THROWS_WITH_AS(mapped_file(folder / "none"),
+                       (folder / "none: must be a readable file; the system says: No such file or directory").c_str(), file_error);
   CHECK_THROWS_AS(mapped_file(folder.path()), file_error);
   CHECK_THROWS_AS(write_file(folder / "no/such/folder", "x"), file_error);
 }

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "scratch.hpp"
 #include <xtrain/core/json.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -14,7 +14,8 @@ TEST_CASE("JSON keeps its values; members are sorted") {
 }
 
 TEST_CASE("malformed JSON is refused with the line") {
-  CHECK_THROWS_WITH_AS((void)parse_json("{\n \"a\": 1,\n \"b\" 2\n}", "x.json"), doctest::Contains("x.json: must be JSON; line 3"), file_error);
+  CHECK_THROWS_WITH_AS((void)parse_json("{\n \"a\": 1,\n \"b\" 2\n}", "x.json"), doctest::Contains("x.json: must be JSON; line 3"),
+                       file_error);
   CHECK_THROWS_WITH_AS((void)parse_json("[1, 2", "x.json", 10), doctest::Contains("line 10"), file_error);
   CHECK_THROWS_AS((void)parse_json("", "x"), file_error);
   CHECK_THROWS_AS((void)parse_json("{} trailing", "x"), file_error);

@@ -52,7 +52,8 @@ TEST_CASE_TEMPLATE("every 16-bit pattern survives the way to float and back", T,
 }
 
 TEST_CASE("conversion rounds to nearest, ties to even, subnormals included") {
-  for (const double value : {1.0, 1.00390625, 1.01171875, -1.00390625, 3.14159265, 65504.0, 1e-3, 6.1e-5, 6.0e-8, 3.1e-8, 2.98e-8, 1.5 * 0x1p-24, 0.5 * 0x1p-24, 65519.9})
+  for (const double value : {1.0, 1.00390625, 1.01171875, -1.00390625, 3.14159265, 65504.0, 1e-3, 6.1e-5, 6.0e-8, 3.1e-8, 2.98e-8,
+                             1.5 * 0x1p-24, 0.5 * 0x1p-24, 65519.9})
     check_against_search<fp16>(value);
   for (const double value : {1.0, 1.00390625, 1.01171875, -1.01171875, 3.14159265, 1e38, 1e-38, 9.2e-41, 4.6e-41, 1e-45})
     check_against_search<bf16>(value);

@@ -36,5 +36,6 @@ TEST_CASE("the nearest name is found, and nothing when all are far") {
 
 TEST_CASE("require throws its error with the parts joined, and only when it must") {
   CHECK_NOTHROW(require<config_error>(true, "never"));
-  CHECK_THROWS_WITH_AS(require<config_error>(false, "heads (", 6, ") must be divisible by kv_heads (", 4, ")"), "heads (6) must be divisible by kv_heads (4)", config_error);
+  CHECK_THROWS_WITH_AS(require<config_error>(false, "heads (", 6, ") must be divisible by kv_heads (", 4, ")"),
+                       "heads (6) must be divisible by kv_heads (4)", config_error);
 }

@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "scratch.hpp"
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/text_dataset.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -65,8 +65,10 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
 TEST_CASE("data that is not there, or is empty, is an error that names it") {
   const scratch_folder folder;
   put_file(folder / "empty", "");
-  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "none", byte_tokenizer()), doctest::Contains("none: must be a file or a folder"), file_error);
-  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "empty", byte_tokenizer()), doctest::Contains("empty: must hold text to learn from; it is empty"), data_error);
+  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "none", byte_tokenizer()), doctest::Contains("none: must be a file or a folder"),
+                       file_error);
+  CHECK_THROWS_WITH_AS((void)text_dataset(folder / "empty", byte_tokenizer()),
+                       doctest::Contains("empty: must hold text to learn from; it is empty"), data_error);
   std::filesystem::create_directories(folder / "nothing");
   CHECK_THROWS_WITH_AS((void)text_dataset(folder / "nothing", byte_tokenizer()), doctest::Contains("the folder is empty"), data_error);
   put_file(folder / "records.jsonl", "\n\n");
@@ -134,7 +136,9 @@ TEST_CASE("malformed records are refused with file and line") {
 TEST_CASE("an answer is found by its place, whatever it contains") {
   const scratch_folder folder;
   // the answer repeats the marker that stands before answers
-  put_file(folder / "a.json", R"([{"instruction": "say", "input": "", "output": "### Response:\nhi"}, {"instruction": "add", "input": "1 2", "output": "3"}])");
+  put_file(
+      folder / "a.json",
+      R"([{"instruction": "say", "input": "", "output": "### Response:\nhi"}, {"instruction": "add", "input": "1 2", "output": "3"}])");
   const dataset data = instruct_dataset(folder / "a.json", byte_tokenizer());
   REQUIRE(data.size() == 2);
   CHECK(learned_of(data, 0) == "### Response:\nhi|");
@@ -144,10 +148,12 @@ TEST_CASE("an answer is found by its place, whatever it contains") {
   CHECK(data.layout() == row_layout::separate);
   const dataset both = instruct_dataset(folder / "a.json", byte_tokenizer(), {.train_on_input = true});
   CHECK(learned_of(both, 1) == text_of(both, 1));
-  const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(), {.prompt = {.with_input = "{input}:{instruction}?", .without_input = "{instruction}?"}});
+  const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(),
+                                       {.prompt = {.with_input = "{input}:{instruction}?", .without_input = "{instruction}?"}});
   CHECK(text_of(own, 1) == "1 2:add?3|");
   put_file(folder / "b.json", R"([{"instruction": "x", "output": null}])");
-  CHECK_THROWS_WITH_AS((void)instruct_dataset(folder / "b.json", byte_tokenizer()), doctest::Contains("line 1: 'output' must be a string"), data_error);
+  CHECK_THROWS_WITH_AS((void)instruct_dataset(folder / "b.json", byte_tokenizer()), doctest::Contains("line 1: 'output' must be a string"),
+                       data_error);
 }
 
 TEST_CASE("an epoch holds every row once, in an order that seed and epoch decide") {
@@ -238,7 +244,8 @@ TEST_CASE("a token beyond the vocabulary is named with its source") {
   dataset data = samples_of({4}, row_layout::separate);
   data.finish();
   CHECK_NOTHROW(require_tokens_below(data, 4));
-  CHECK_THROWS_WITH_AS(require_tokens_below(data, 3), doctest::Contains("samples: tokens must be below the model's vocabulary of 3; token 3 occurs"), data_error);
+  CHECK_THROWS_WITH_AS(require_tokens_below(data, 3),
+                       doctest::Contains("samples: tokens must be below the model's vocabulary of 3; token 3 occurs"), data_error);
 }
 
 TEST_CASE("real instruction sets are read whole") {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "scratch.hpp"
 #include <xtrain/core/random.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -27,7 +27,8 @@ void check_vectors(const tokenizer& with, const std::string& path) {
     const auto text = expected["text"].get<std::string>();
     CAPTURE(text);
     CHECK(with.encode(text) == expected["ids"].get<std::vector<token>>());
-    if (expected.contains("decoded")) CHECK(with.decode(expected["ids"].get<std::vector<token>>()) == expected["decoded"].get<std::string>());
+    if (expected.contains("decoded"))
+      CHECK(with.decode(expected["ids"].get<std::vector<token>>()) == expected["decoded"].get<std::string>());
   }
   CHECK(lines > 100);
 }

@@ -12,12 +12,16 @@
 
 using namespace xtrain;
 
-static_assert(device<cpu> && device<dry<cpu>> && device<testing::isolated<cpu>> && device<testing::bare_device> && device<with_host_fallback<testing::bare_device>>);
+static_assert(device<cpu> && device<dry<cpu>> && device<testing::isolated<cpu>> && device<testing::bare_device> &&
+              device<with_host_fallback<testing::bare_device>>);
 static_assert(host_addressable<cpu> && !host_addressable<dry<cpu>> && !host_addressable<testing::isolated<cpu>>);
 
 // following a pointer compiles only where the host can
 template <class Memory>
-concept can_be_followed = requires(device_ptr<float, Memory> p) { *p; } || requires(device_span<float, Memory> s) { s.host(); };
+concept can_be_followed = requires(device_ptr<float, Memory> p) {
+  *p;
+}
+|| requires(device_span<float, Memory> s) { s.host(); };
 static_assert(can_be_followed<host_memory>);
 static_assert(!can_be_followed<testing::isolated_memory<cpu>> && !can_be_followed<dry_memory<cpu>>);
 
@@ -53,7 +57,8 @@ TEST_CASE("memory begins on a cache line, large memory on a huge page") {
 TEST_CASE("more than the limit is refused with the numbers") {
   const cpu::context on({.memory_limit = 1000});
   const buffer<cpu> first(on, 700, memory_role::weights);
-  CHECK_THROWS_WITH_AS(buffer<cpu>(on, 400, memory_role::stash), "device memory: stash needs 400 B more; 700 B of 1000 B are in use", memory_error);
+  CHECK_THROWS_WITH_AS(buffer<cpu>(on, 400, memory_role::stash), "device memory: stash needs 400 B more; 700 B of 1000 B are in use",
+                       memory_error);
   CHECK_THROWS_AS(buffer<cpu>(on, ~std::size_t{0}, memory_role::stash), memory_error);
   CHECK(on.memory().total_now == 700);
 }
@@ -108,7 +113,8 @@ TEST_CASE("what a device lacks runs on the host, is counted and reported") {
   copy_to_device(stream, x.as<float>(), host);
   copy_to_device(stream, y.as<float>(), host);
   for (int i = 0; i < 3; ++i)
-    run_kernel(stream, add_on<testing::bare_device>{.n = 4, .x_n = x.as<float>(), .y_n = y.as<float>()}, scratch_span<testing::bare_device::memory>{});
+    run_kernel(stream, add_on<testing::bare_device>{.n = 4, .x_n = x.as<float>(), .y_n = y.as<float>()},
+               scratch_span<testing::bare_device::memory>{});
   copy_to_host(stream, std::span<float>(host), y.as<float>());
   stream.synchronize();
   CHECK(host[3] == 16);

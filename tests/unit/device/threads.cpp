@@ -86,7 +86,9 @@ TEST_CASE("a host program's own executor is used") {
   CHECK(on.properties().threads == 3);
   cpu::stream stream(on);
   std::vector<float> x(100000, 1.0f), y(100000, 2.0f);
-  run_kernel(stream, kernel::add<host_memory, float>{.n = x.size(), .x_n = span_of(std::span<const float>(x)), .y_n = span_of(std::span<float>(y))}, {});
+  run_kernel(stream,
+             kernel::add<host_memory, float>{.n = x.size(), .x_n = span_of(std::span<const float>(x)), .y_n = span_of(std::span<float>(y))},
+             {});
   CHECK(y.back() == 3.0f);
   CHECK(mine->runs == 1);
 }

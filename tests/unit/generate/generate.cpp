@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "scratch.hpp"
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/generate/generator.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/text.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -89,10 +89,13 @@ TEST_CASE("a row ends at a stop token, when told to, at its length, or at the co
   const std::size_t first = static_cast<std::size_t>(std::find(all.begin(), all.end(), stop) - all.begin());
   CHECK(gen.generate(prompt, {.max_new_tokens = 100, .stop = {stop}}).size() == first);
   std::vector<token> streamed;
-  CHECK(gen.generate(prompt, {.max_new_tokens = 100, .on_token = [&](std::size_t, token t) {
-                                streamed.push_back(t);
-                                return streamed.size() < 3;
-                              }}).size() == 3);
+  CHECK(gen.generate(prompt, {.max_new_tokens = 100,
+                              .on_token =
+                                  [&](std::size_t, token t) {
+                                    streamed.push_back(t);
+                                    return streamed.size() < 3;
+                                  }})
+            .size() == 3);
   CHECK(streamed == std::vector<token>(all.begin(), all.begin() + 3));
   CHECK(gen.generate(prompt, {.max_new_tokens = 0}).empty());
   CHECK(gen.generate(prompt, {.max_new_tokens = 1}).size() == 1);
@@ -103,7 +106,8 @@ TEST_CASE("prompts that cannot be are refused") {
   llama<plain> model(sizes());
   generator gen(model);
   CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<token>{}), doctest::Contains("prompt 1 has none"), data_error);
-  CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<token>{1, 77}), doctest::Contains("must be in the model's vocabulary of 50; prompt 1 has 77"), data_error);
+  CHECK_THROWS_WITH_AS((void)gen.generate(std::vector<token>{1, 77}),
+                       doctest::Contains("must be in the model's vocabulary of 50; prompt 1 has 77"), data_error);
   CHECK_THROWS_WITH_AS((void)gen.generate(prompt_of(41, 1)), doctest::Contains("must fit 40 tokens; prompt 1 has 41"), data_error);
   CHECK_THROWS_AS((void)gen.generate(std::vector<std::vector<token>>(2, {1})), data_error);
   CHECK_THROWS_AS(generator(model, 1, 41), config_error);

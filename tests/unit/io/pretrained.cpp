@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "golden.hpp"
-#include "scratch.hpp"
 #include <xtrain/io.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include "golden.hpp"
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -63,7 +63,8 @@ TEST_CASE("a folder that is loaded and saved holds identical bytes in every tens
   CHECK(file_exists(out / "model.safetensors.index.json"));
   const auto again = gpt2<plain>::from_pretrained(out.path()), original = gpt2<plain>::from_pretrained(golden::folder("gpt2"));
   for (const auto& entry : original.parameters().entries()) {
-    const auto a = original.parameters().value(entry).host(), b = again.parameters().value(*again.parameters().find(entry.spec.name)).host();
+    const auto a = original.parameters().value(entry).host(),
+               b = again.parameters().value(*again.parameters().find(entry.spec.name)).host();
     CHECK(std::equal(a.begin(), a.end(), b.begin()));
   }
 }
@@ -84,8 +85,12 @@ TEST_CASE("names of older files are understood") {
   const safetensors_file file(golden::folder("gpt2") + "/model.safetensors");
   std::vector<tensor_to_write> tensors;
   const auto put = [&](std::string name, std::string number, std::vector<std::size_t> shape, std::string bytes) {
-    tensors.push_back({.name = std::move(name), .number = std::move(number), .shape = std::move(shape), .bytes = bytes.size(),
-                       .produce = [bytes](const std::function<void(const void*, std::size_t)>& sink) { sink(bytes.data(), bytes.size()); }});
+    tensors.push_back(
+        {.name = std::move(name),
+         .number = std::move(number),
+         .shape = std::move(shape),
+         .bytes = bytes.size(),
+         .produce = [bytes](const std::function<void(const void*, std::size_t)>& sink) { sink(bytes.data(), bytes.size()); }});
   };
   for (const file_tensor& t : file.tensors())
     put(t.name.substr(t.name.find('.') + 1), t.number, t.shape, std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size()));
@@ -96,23 +101,76 @@ TEST_CASE("names of older files are understood") {
 }
 
 TEST_CASE("a config that contradicts the weights is refused, and both are named") {
-  { damaged d("llama_tied"); d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4"); d.refused<config_error>("must hold 'model.layers.3.input_layernorm.weight', because config.json asks for it; it is missing"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2"); d.refused<config_error>("holds 'model.layers.2.input_layernorm.weight', which has no place in the model"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"intermediate_size\": 36", "\"intermediate_size\": 40"); d.refused<config_error>("'model.layers.0.mlp.gate_proj.weight' must have shape [40, 24] as config.json says; the file has [36, 24]"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"vocab_size\": 53", "\"vocab_size\": 54"); d.refused<config_error>("'model.embed_tokens.weight' must have shape [54, 24]"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"model_type\": \"llama\"", "\"model_type\": \"gpt2\""); d.refused<config_error>("must describe a 'llama' model; its model_type is 'gpt2'"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24,", ""); d.refused<config_error>("'hidden_size' must be given; it is missing"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": \"24\""); d.refused<config_error>("'hidden_size' must be a positive whole number; given \"24\""); }
-  { damaged d("llama_tied"); d.replace_in_config("\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\""); d.refused<config_error>("hidden_act must be silu; given 'relu'"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\""); d.refused<config_error>("rope scaling 'yarn' is asked for"); }
-  { damaged d("llama_tied"); d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": 99999999999999"); d.refused<config_error>("every size must be below 2^31"); }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4");
+    d.refused<config_error>("must hold 'model.layers.3.input_layernorm.weight', because config.json asks for it; it is missing");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
+    d.refused<config_error>("holds 'model.layers.2.input_layernorm.weight', which has no place in the model");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"intermediate_size\": 36", "\"intermediate_size\": 40");
+    d.refused<config_error>("'model.layers.0.mlp.gate_proj.weight' must have shape [40, 24] as config.json says; the file has [36, 24]");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"vocab_size\": 53", "\"vocab_size\": 54");
+    d.refused<config_error>("'model.embed_tokens.weight' must have shape [54, 24]");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"model_type\": \"llama\"", "\"model_type\": \"gpt2\"");
+    d.refused<config_error>("must describe a 'llama' model; its model_type is 'gpt2'");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"hidden_size\": 24,", "");
+    d.refused<config_error>("'hidden_size' must be given; it is missing");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": \"24\"");
+    d.refused<config_error>("'hidden_size' must be a positive whole number; given \"24\"");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\"");
+    d.refused<config_error>("hidden_act must be silu; given 'relu'");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"");
+    d.refused<config_error>("rope scaling 'yarn' is asked for");
+  }
+  {
+    damaged d("llama_tied");
+    d.replace_in_config("\"hidden_size\": 24", "\"hidden_size\": 99999999999999");
+    d.refused<config_error>("every size must be below 2^31");
+  }
 }
 
 TEST_CASE("damaged folders are refused and say what is wrong") {
-  CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained("/no/such/folder"), doctest::Contains("must be a folder with a model"), file_error);
-  { damaged d("llama_tied"); put_file(d / "config.json", "{\n\"a\": ,\n}"); d.refused<file_error>("config.json: must be JSON; line 2"); }
-  { damaged d("llama_tied"); put_file(d / "model.safetensors", get_file(d / "model.safetensors").substr(0, 30000)); d.refused<file_error>("Is the file cut short?"); }
-  { damaged d("llama_tied"); std::filesystem::remove(d / "model.safetensors"); d.refused<file_error>("it holds neither"); }
+  CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained("/no/such/folder"), doctest::Contains("must be a folder with a model"),
+                       file_error);
+  {
+    damaged d("llama_tied");
+    put_file(d / "config.json", "{\n\"a\": ,\n}");
+    d.refused<file_error>("config.json: must be JSON; line 2");
+  }
+  {
+    damaged d("llama_tied");
+    put_file(d / "model.safetensors", get_file(d / "model.safetensors").substr(0, 30000));
+    d.refused<file_error>("Is the file cut short?");
+  }
+  {
+    damaged d("llama_tied");
+    std::filesystem::remove(d / "model.safetensors");
+    d.refused<file_error>("it holds neither");
+  }
 }
 
 TEST_CASE("a save that fails leaves the folder as it was") {
@@ -145,8 +203,9 @@ TEST_CASE("tokenizer files travel with the model") {
 
 TEST_CASE("an adapter is loaded as it was saved, and refused by another model") {
   const scratch_folder out;
-  auto model = llama<adapted_recipe>::from_pretrained(golden::folder("llama_grouped_untied"), {},
-                                                      {.adapter = {.rank = 3, .alpha = 6, .targets = {"q_proj", "down_proj"}, .modules_to_save = {"norm"}}});
+  auto model = llama<adapted_recipe>::from_pretrained(
+      golden::folder("llama_grouped_untied"), {},
+      {.adapter = {.rank = 3, .alpha = 6, .targets = {"q_proj", "down_proj"}, .modules_to_save = {"norm"}}});
   std::size_t i = 0;
   for (float& x : model.parameters().trained_values().host()) x = 0.01f * static_cast<float>(++i % 50);
   save_pretrained(model, out.path(), {.base_model = "base"});
@@ -171,8 +230,11 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
 }
 
 TEST_CASE("adapter settings that name nothing are refused with the nearest name") {
-  const auto make = [](lora::config adapter) { (void)llama<adapted_recipe>::from_pretrained(golden::folder("llama_tied"), {}, {.adapter = std::move(adapter)}); };
-  CHECK_THROWS_WITH_AS(make({.targets = {"q_prj"}}), "lora: 'q_prj' must name a linear module of the model; did you mean 'q_proj'?", config_error);
+  const auto make = [](lora::config adapter) {
+    (void)llama<adapted_recipe>::from_pretrained(golden::folder("llama_tied"), {}, {.adapter = std::move(adapter)});
+  };
+  CHECK_THROWS_WITH_AS(make({.targets = {"q_prj"}}), "lora: 'q_prj' must name a linear module of the model; did you mean 'q_proj'?",
+                       config_error);
   CHECK_THROWS_WITH_AS(make({.targets = {"embed_tokens"}}), doctest::Contains("must name a linear module"), config_error);
   CHECK_THROWS_WITH_AS(make({.modules_to_save = {"q_proj"}}), doctest::Contains("train both or none"), config_error);
   CHECK_THROWS_WITH_AS(make({.rank = 0}), "lora: rank must be positive; given 0", config_error);

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "scratch.hpp"
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -22,7 +22,10 @@ std::string file_of(const std::string& header, const std::string& data, std::uin
 }
 
 tensor_to_write numbers(const std::string& name, std::vector<float> values) {
-  return {.name = name, .number = "F32", .shape = {values.size()}, .bytes = values.size() * 4,
+  return {.name = name,
+          .number = "F32",
+          .shape = {values.size()},
+          .bytes = values.size() * 4,
           .produce = [values](const std::function<void(const void*, std::size_t)>& sink) { sink(values.data(), values.size() * 4); }};
 }
 
@@ -76,16 +79,24 @@ TEST_CASE("every lie of a header is refused, and named") {
   refuses(file_of(R"({"a": )", ""), "must be JSON");
   refuses(file_of(good, "1234"), "Is the file cut short?");
   refuses(file_of(good, "123456789"), "tensors must fill the file; they end at 8 of 9 bytes");
-  refuses(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"), "F32 of shape [3] must have 12 bytes; it has 8");
+  refuses(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678"),
+          "F32 of shape [3] must have 12 bytes; it has 8");
   refuses(file_of(R"({"a":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})", "12345678"), "dtype 'F99' is not one of the format's");
   refuses(file_of(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678"), "shape must hold whole numbers");
-  refuses(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,8]}})", "12345678"), "larger than any file");
+  refuses(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,8]}})", "12345678"),
+          "larger than any file");
   refuses(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "12345678"), "must lie inside the file");
   refuses(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "12345678"), "data_offsets must be two whole numbers");
   refuses(file_of(R"({"a":{"dtype":"F32","shape":[2]}})", "12345678"), "must have dtype, shape and data_offsets");
-  refuses(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", "123456789012"), "must lie one behind the other");
-  refuses(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", "123456789012"), "must lie one behind the other");
-  refuses(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "12345678"), "key 'a' occurs twice");
+  refuses(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                  "123456789012"),
+          "must lie one behind the other");
+  refuses(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                  "123456789012"),
+          "must lie one behind the other");
+  refuses(
+      file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "12345678"),
+      "key 'a' occurs twice");
   refuses(file_of(R"({"__metadata__":{"a":1}})", ""), "__metadata__ must hold strings");
   refuses(file_of(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}})", "1"), "must have");
 }
@@ -95,7 +106,8 @@ TEST_CASE("integers are checked but not loaded as weights") {
   put_file(folder / "x.safetensors", file_of(R"({"a":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}})", "12345678"));
   const safetensors_file file(folder / "x.safetensors");
   std::vector<float> values(2);
-  CHECK_THROWS_WITH_AS(read_numbers<float>(*file.find("a"), 0, values), "tensor 'a': must be F64, F32, F16 or BF16 to be loaded; it is I32", file_error);
+  CHECK_THROWS_WITH_AS(read_numbers<float>(*file.find("a"), 0, values), "tensor 'a': must be F64, F32, F16 or BF16 to be loaded; it is I32",
+                       file_error);
 }
 
 TEST_CASE("a writer whose tensors lie about their size leaves nothing behind") {
@@ -104,7 +116,8 @@ TEST_CASE("a writer whose tensors lie about their size leaves nothing behind") {
   std::vector<tensor_to_write> tensors;
   tensors.push_back(numbers("a", {1, 2}));
   tensors.back().bytes = 12;
-  CHECK_THROWS_WITH_AS(write_safetensors(folder / "x.safetensors", std::move(tensors)), doctest::Contains("must have 12 bytes; 8 were produced"), file_error);
+  CHECK_THROWS_WITH_AS(write_safetensors(folder / "x.safetensors", std::move(tensors)),
+                       doctest::Contains("must have 12 bytes; 8 were produced"), file_error);
   CHECK(get_file(folder / "x.safetensors") == "old");
   CHECK(folder.files() == std::vector<std::string>{"x.safetensors"});
 }
@@ -126,7 +139,8 @@ TEST_CASE("weights are split when they are large, and switch from one save to th
   CHECK(folder.files() == std::vector<std::string>{"model.safetensors"});
   CHECK(value("b") == 1);
   save(2, 80);
-  CHECK(folder.files() == std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"});
+  CHECK(folder.files() ==
+        std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"});
   CHECK(value("c") == 2);
   save(3, 80);  // same names are taken by the save before: it must stay readable until the index changes
   CHECK(value("a") == 3);
@@ -149,14 +163,19 @@ TEST_CASE("an index that lies is refused") {
   put_file(folder / "model-1.safetensors", file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"));
   refuses("{", "must be JSON");
   refuses(R"({"map": 1})", "must have an object 'weight_map'");
-  refuses(R"({"weight_map": {"a": "model-2.safetensors"}})", "model-2.safetensors: must be there, because the index names it; it is missing");
+  refuses(R"({"weight_map": {"a": "model-2.safetensors"}})",
+          "model-2.safetensors: must be there, because the index names it; it is missing");
   refuses(R"({"weight_map": {"b": "model-1.safetensors"}})", "'b' must be in model-1.safetensors; that file does not hold it");
   refuses(R"({"weight_map": {"a": "../model-1.safetensors"}})", "files must lie in the folder itself");
   refuses(R"({"weight_map": {"a": 5}})", "'weight_map' must name a file");
 }
 
 TEST_CASE("settings are read by any of their names, with their types checked") {
-  const json_settings s(parse_json(R"({"n_embd": 12, "eps": 1e-5, "tied": true, "act": "gelu", "eos": [1, 2], "bos": 3, "none": null, "rope": {"theta": 5.0}, "bad": -1})", "c"), "c");
+  const json_settings s(
+      parse_json(
+          R"({"n_embd": 12, "eps": 1e-5, "tied": true, "act": "gelu", "eos": [1, 2], "bos": 3, "none": null, "rope": {"theta": 5.0}, "bad": -1})",
+          "c"),
+      "c");
   CHECK(s.size({"hidden_size", "n_embd"}) == 12);
   CHECK(s.size_or(7, {"none"}) == 7);
   CHECK(s.number_or(0, {"eps"}) == 1e-5);

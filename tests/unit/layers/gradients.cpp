@@ -24,9 +24,10 @@ void require_good(const gradient_report& report) {
 
 template <class Layer>
 gradient_report check_norm(std::size_t channels) {
-  return check_gradient({.inputs = channels, .outputs = channels}, [&](auto& build) { return Layer(build, "norm", channels, 1e-5); },
-                        [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
-                        [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); });
+  return check_gradient(
+      {.inputs = channels, .outputs = channels}, [&](auto& build) { return Layer(build, "norm", channels, 1e-5); },
+      [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
+      [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); });
 }
 
 struct lora_gradient_recipe : gradient_recipe {
@@ -38,19 +39,28 @@ struct selective_gradient_recipe : gradient_recipe {
 };
 
 template <class Recipe, class Positions>
-gradient_report check_attention(const gradient_check& what, std::size_t heads, std::size_t kv_heads, std::size_t d, double dropout, bool bias,
-                                const typename Recipe::adapter::config& adapter = {}) {
+gradient_report check_attention(const gradient_check& what, std::size_t heads, std::size_t kv_heads, std::size_t d, double dropout,
+                                bool bias, const typename Recipe::adapter::config& adapter = {}) {
   reference::context on;
   reference::stream stream(on);
   const Positions positions(on, stream, 16, d, 10000.0);
   return check_gradient<Recipe>(
       what,
       [&](auto& build) {
-        return causal_attention<Recipe, Positions>(build, {.width = what.inputs, .heads = heads, .kv_heads = kv_heads, .head_dim = d, .bias = bias, .output_bias = bias,
-                                                           .dropout = dropout, .site = 5, .qkv_names = {"q", "k", "v"}, .output_name = "o"});
+        return causal_attention<Recipe, Positions>(build, {.width = what.inputs,
+                                                           .heads = heads,
+                                                           .kv_heads = kv_heads,
+                                                           .head_dim = d,
+                                                           .bias = bias,
+                                                           .output_bias = bias,
+                                                           .dropout = dropout,
+                                                           .site = 5,
+                                                           .qkv_names = {"q", "k", "v"},
+                                                           .output_name = "o"});
       },
       [&](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, positions, x, y, ops::result::replaces); },
-      [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); }, adapter);
+      [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); },
+      adapter);
 }
 
 template <class Recipe, class Activation>
@@ -80,8 +90,10 @@ TEST_CASE("the gradients of normalisations are their difference quotients") {
 }
 
 TEST_CASE("the gradients of attention are their difference quotients: heads shared or not, packed or not, with dropout or without") {
-  require_good(check_attention<gradient_recipe, no_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 3, 3, 4, 0.0, true));
-  require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 4, 2, 6, 0.0, false));
+  require_good(
+      check_attention<gradient_recipe, no_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 3, 3, 4, 0.0, true));
+  require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 4, 2, 6,
+                                                                                   0.0, false));
   require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>(
       {.b = 1, .t = 6, .inputs = 7, .outputs = 7, .positions = {0, 1, 2, 0, 1, 2}, .starts = {0, 0, 0, 3, 3, 3}}, 4, 1, 2, 0.3, false));
 }
@@ -101,14 +113,15 @@ TEST_CASE("what is recomputed has the same gradients") {
 TEST_CASE("the gradients of adapters are their difference quotients, and frozen weights have none") {
   for (const double dropout : {0.0, 0.4}) {
     const lora::config adapter{.rank = 2, .alpha = 6.0, .dropout = dropout, .targets = {"a", "c"}};
-    require_good(check_gradient<lora_gradient_recipe>({.inputs = 5, .outputs = 9},
-                                                      [&](auto& build) {
-                                                        return linear<lora_gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 5, {.bias = true});
-                                                      },
-                                                      adapter));
+    require_good(check_gradient<lora_gradient_recipe>(
+        {.inputs = 5, .outputs = 9},
+        [&](auto& build) {
+          return linear<lora_gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 5, {.bias = true});
+        },
+        adapter));
   }
-  require_good(check_attention<lora_gradient_recipe, no_positions<lora_gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 3, 3, 4, 0.0, true,
-                                                                                         {.rank = 2, .targets = {"q", "v", "o"}}));
+  require_good(check_attention<lora_gradient_recipe, no_positions<lora_gradient_recipe>>(
+      {.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 3, 3, 4, 0.0, true, {.rank = 2, .targets = {"q", "v", "o"}}));
 }
 
 TEST_CASE("the gradient of a residual branch with dropout is its difference quotient") {
@@ -116,12 +129,16 @@ TEST_CASE("the gradient of a residual branch with dropout is its difference quot
     residual<gradient_recipe> end{0.3, 4};
     linear<gradient_recipe> inner;
   };
-  require_good(check_gradient({.inputs = 5, .outputs = 5}, [](auto& build) { return branch{.inner = linear<gradient_recipe>(build, {{"w", 5}}, 5, {})}; },
-                              [](const branch& layer, auto& p, auto x, auto y) {
-                                layer.end.forward(p, x, y, [&](auto out, ops::result how) { layer.inner.forward(p, x, out, how); });
-                              },
-                              [](const branch& layer, auto& p, auto x, auto dy, auto dx) {
-                                layer.end.backward(p, dy, [&](auto dbranch) { layer.inner.backward(p, x, dbranch, dx, ops::result::is_added); });
-                                ops::add(p, dy, dx);
-                              }));
+  require_good(check_gradient(
+      {.inputs = 5, .outputs = 5},
+      [](auto& build) {
+        return branch{.inner = linear<gradient_recipe>(build, {{"w", 5}}, 5, {})};
+      },
+      [](const branch& layer, auto& p, auto x, auto y) {
+        layer.end.forward(p, x, y, [&](auto out, ops::result how) { layer.inner.forward(p, x, out, how); });
+      },
+      [](const branch& layer, auto& p, auto x, auto dy, auto dx) {
+        layer.end.backward(p, dy, [&](auto dbranch) { layer.inner.backward(p, x, dbranch, dx, ops::result::is_added); });
+        ops::add(p, dy, dx);
+      }));
 }

@@ -23,7 +23,14 @@ struct oracle_recipe : testing::gradient_recipe {
 };
 
 decoder_config small_sizes(std::size_t kv_heads) {
-  return {.vocabulary = 19, .width = 12, .layers = 2, .heads = 2, .kv_heads = kv_heads, .feed_forward = 10, .context = 9, .initial_deviation = 0.3};
+  return {.vocabulary = 19,
+          .width = 12,
+          .layers = 2,
+          .heads = 2,
+          .kv_heads = kv_heads,
+          .feed_forward = 10,
+          .context = 9,
+          .initial_deviation = 0.3};
 }
 
 /// Two rows of 7 places, some without a target, packed: the second sample of each row begins at place 4.
@@ -128,7 +135,8 @@ TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit"
   CHECK(kept == gradients_of<gpt2<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(sizes));
   const auto llama_kept = gradients_of<llama<oracle_recipe<recompute_none>>>(small_sizes(1));
   CHECK(llama_kept == gradients_of<llama<oracle_recipe<recompute_full>>>(small_sizes(1)));
-  CHECK(llama_kept == gradients_of<llama<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(small_sizes(1)));
+  CHECK(llama_kept ==
+        gradients_of<llama<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(small_sizes(1)));
 }
 
 TEST_CASE("a token changes nothing before it: attention is causal") {
@@ -180,17 +188,23 @@ TEST_CASE("initial values are drawn as the papers say") {
 TEST_CASE("sizes that contradict themselves are refused with the numbers") {
   using g = gpt2<oracle_recipe<recompute_none>>;
   using l = llama<oracle_recipe<recompute_none>>;
-  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 6, .kv_heads = 4, .context = 4}), "llama: heads (6) must be divisible by kv_heads (4)", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 10, .layers = 1, .heads = 3, .context = 4}), "gpt2: width (10) must be divisible by heads (3)", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .kv_heads = 1, .context = 4}), "gpt2: kv_heads must equal heads (3); given 1", config_error);
-  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 9, .layers = 1, .heads = 3, .context = 4}), "llama: the head dim must be even to be rotated; it is 3", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 6, .kv_heads = 4, .context = 4}),
+                       "llama: heads (6) must be divisible by kv_heads (4)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 10, .layers = 1, .heads = 3, .context = 4}),
+                       "gpt2: width (10) must be divisible by heads (3)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .kv_heads = 1, .context = 4}),
+                       "gpt2: kv_heads must equal heads (3); given 1", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 9, .layers = 1, .heads = 3, .context = 4}),
+                       "llama: the head dim must be even to be rotated; it is 3", config_error);
   CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3}), "llama: context must be given; it is 0", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .context = 4, .residual_dropout = 1.0}), doctest::Contains("dropout must be in [0, 1)"), config_error);
+  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .context = 4, .residual_dropout = 1.0}),
+                       doctest::Contains("dropout must be in [0, 1)"), config_error);
 }
 
 TEST_CASE("a parameter is found by its name in files, and a wrong name gets the nearest") {
   llama<oracle_recipe<recompute_none>> model(small_sizes(1));
   CHECK(model.parameter<2>("model.layers.0.self_attn.k_proj.weight").shape() == shape_of_rank<2>{6, 12});
-  CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.k_prj.weight"), doctest::Contains("did you mean 'model.layers.0.self_attn.k_proj.weight'?"), config_error);
+  CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.k_prj.weight"),
+                       doctest::Contains("did you mean 'model.layers.0.self_attn.k_proj.weight'?"), config_error);
   CHECK_THROWS_WITH_AS((void)model.parameter<1>("model.embed_tokens.weight"), doctest::Contains("has 2 dims; asked for 1"), shape_error);
 }

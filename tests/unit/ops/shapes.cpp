@@ -26,7 +26,9 @@ struct bench {
   execution<cpu> where{stream, workspace, on.properties()};
   arena<cpu> memory{on, std::size_t{1} << 22, memory_role::other};
 
-  matrix_view<float, host_memory> matrix(std::size_t rows, std::size_t columns) { return {memory.take<float>(rows * columns), {rows, columns}}; }
+  matrix_view<float, host_memory> matrix(std::size_t rows, std::size_t columns) {
+    return {memory.take<float>(rows * columns), {rows, columns}};
+  }
   vector_view<float, host_memory> vector(std::size_t n) { return {memory.take<float>(n), {n}}; }
   vector_view<token, host_memory> tokens(std::size_t n) {
     const auto span = memory.take<token>(n);
@@ -43,42 +45,61 @@ void refuses(const std::string& words, const std::function<void(bench&)>& call) 
 }  // namespace
 
 TEST_CASE("matrix products name what does not fit") {
-  refuses("linear: w_oi: must have shape [4, 3]; given [4, 5]", [](bench& b) { ops::linear(b.where, b.matrix(2, 3), b.matrix(4, 5), {}, b.matrix(2, 4)); });
-  refuses("linear: y_no: must have shape [2, 4]; given [3, 4]", [](bench& b) { ops::linear(b.where, b.matrix(2, 3), b.matrix(4, 3), {}, b.matrix(3, 4)); });
+  refuses("linear: w_oi: must have shape [4, 3]; given [4, 5]",
+          [](bench& b) { ops::linear(b.where, b.matrix(2, 3), b.matrix(4, 5), {}, b.matrix(2, 4)); });
+  refuses("linear: y_no: must have shape [2, 4]; given [3, 4]",
+          [](bench& b) { ops::linear(b.where, b.matrix(2, 3), b.matrix(4, 3), {}, b.matrix(3, 4)); });
   refuses("linear: bias_o", [](bench& b) { ops::linear(b.where, b.matrix(2, 3), b.matrix(4, 3), b.vector(3), b.matrix(2, 4)); });
-  refuses("linear_backward_input: dx_ni", [](bench& b) { ops::linear_backward_input(b.where, b.matrix(2, 4), b.matrix(4, 3), b.matrix(2, 4)); });
-  refuses("linear_backward_weight: dw_oi", [](bench& b) { ops::linear_backward_weight(b.where, b.matrix(2, 4), b.matrix(2, 3), b.matrix(3, 4)); });
+  refuses("linear_backward_input: dx_ni",
+          [](bench& b) { ops::linear_backward_input(b.where, b.matrix(2, 4), b.matrix(4, 3), b.matrix(2, 4)); });
+  refuses("linear_backward_weight: dw_oi",
+          [](bench& b) { ops::linear_backward_weight(b.where, b.matrix(2, 4), b.matrix(2, 3), b.matrix(3, 4)); });
   refuses("bias_backward: dbias_o", [](bench& b) { ops::bias_backward(b.where, b.matrix(2, 4), b.vector(2)); });
 }
 
 TEST_CASE("normalisations name what does not fit") {
-  refuses("rms_norm: weight_c: must have shape [3]; given [4]", [](bench& b) { ops::rms_norm(b.where, b.matrix(2, 3), b.vector(4), 1e-5, b.matrix(2, 3), b.vector(2)); });
+  refuses("rms_norm: weight_c: must have shape [3]; given [4]",
+          [](bench& b) { ops::rms_norm(b.where, b.matrix(2, 3), b.vector(4), 1e-5, b.matrix(2, 3), b.vector(2)); });
   refuses("rms_norm: rstd_n", [](bench& b) { ops::rms_norm(b.where, b.matrix(2, 3), b.vector(3), 1e-5, b.matrix(2, 3), b.vector(3)); });
-  refuses("layer_norm: mean_n", [](bench& b) { ops::layer_norm(b.where, b.matrix(2, 3), b.vector(3), b.vector(3), 1e-5, b.matrix(2, 3), b.vector(3), b.vector(2)); });
-  refuses("rms_norm_backward: dx_nc", [](bench& b) { ops::rms_norm_backward(b.where, b.matrix(2, 3), b.vector(3), b.vector(2), b.matrix(2, 3), b.matrix(2, 4), b.vector(3)); });
+  refuses("layer_norm: mean_n", [](bench& b) {
+    ops::layer_norm(b.where, b.matrix(2, 3), b.vector(3), b.vector(3), 1e-5, b.matrix(2, 3), b.vector(3), b.vector(2));
+  });
+  refuses("rms_norm_backward: dx_nc", [](bench& b) {
+    ops::rms_norm_backward(b.where, b.matrix(2, 3), b.vector(3), b.vector(2), b.matrix(2, 3), b.matrix(2, 4), b.vector(3));
+  });
 }
 
 TEST_CASE("activations, embeddings and rotations name what does not fit") {
   refuses("gelu_tanh: y_nf", [](bench& b) { ops::gelu_tanh(b.where, b.matrix(2, 3), b.matrix(2, 4)); });
-  refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]", [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
+  refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]",
+          [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
   refuses("embedding: y_nc", [](bench& b) { ops::embedding(b.where, b.tokens(2), b.matrix(5, 3), b.matrix(3, 3)); });
-  refuses("rotary: the head dim must be even; given 3", [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, b.matrix(2, 3)); });
-  refuses("rotary: x must have 2 rows with room for 2 heads of 4", [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, b.matrix(2, 7)); });
+  refuses("rotary: the head dim must be even; given 3",
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, b.matrix(2, 3)); });
+  refuses("rotary: x must have 2 rows with room for 2 heads of 4",
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, b.matrix(2, 7)); });
   refuses("add: y", [](bench& b) { ops::add(b.where, b.matrix(2, 3), b.matrix(3, 2)); });
 }
 
 TEST_CASE("attention and losses name what does not fit") {
   const ops::attention_shape uneven{1, 2, 3, 2, 4}, good{1, 2, 2, 1, 4};
-  refuses("attention: query heads (3) must be divisible by key/value heads (2)", [&](bench& b) { ops::attention(b.where, uneven, {}, b.matrix(2, 28), {}, b.matrix(2, 12), b.vector(6)); });
-  refuses("attention: qkv must have shape [2, 16]; given [2, 12]", [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 12), {}, b.matrix(2, 8), b.vector(4)); });
+  refuses("attention: query heads (3) must be divisible by key/value heads (2)",
+          [&](bench& b) { ops::attention(b.where, uneven, {}, b.matrix(2, 28), {}, b.matrix(2, 12), b.vector(6)); });
+  refuses("attention: qkv must have shape [2, 16]; given [2, 12]",
+          [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 12), {}, b.matrix(2, 8), b.vector(4)); });
   refuses("attention: lse_bht", [&](bench& b) { ops::attention(b.where, good, {}, b.matrix(2, 16), {}, b.matrix(2, 8), b.vector(2)); });
-  refuses("linear_cross_entropy: weight_vc", [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 4), b.tokens(2), b.vector(2)); });
-  refuses("linear_cross_entropy: target_n", [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 3), b.tokens(3), b.vector(2)); });
+  refuses("linear_cross_entropy: weight_vc",
+          [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 4), b.tokens(2), b.vector(2)); });
+  refuses("linear_cross_entropy: target_n",
+          [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 3), b.tokens(3), b.vector(2)); });
 }
 
 TEST_CASE("an optimizer step over memory of different lengths is refused") {
   refuses("adamw: gradient, parameter, master, m and v must all have 4 elements; given 4, 3", [](bench& b) {
-    ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.n = 4, .gradient_n = b.vector(4).span(), .parameter_n = b.vector(3).span(),
-                                                                                .m_n = b.vector(4).span(), .v_n = b.vector(4).span()});
+    ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.n = 4,
+                                                                               .gradient_n = b.vector(4).span(),
+                                                                               .parameter_n = b.vector(3).span(),
+                                                                               .m_n = b.vector(4).span(),
+                                                                               .v_n = b.vector(4).span()});
   });
 }

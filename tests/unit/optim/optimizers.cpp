@@ -33,7 +33,8 @@ struct without_visit : testing::bare_optimizer {
     void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step&) {}
   };
 };
-static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<without_step, cpu, fp32> && !clause::optimizer_state_shows_its_arrays<without_visit, cpu, fp32>);
+static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<without_step, cpu, fp32> &&
+              !clause::optimizer_state_shows_its_arrays<without_visit, cpu, fp32>);
 static_assert(offload_policy<no_offload>);
 
 namespace {
@@ -131,7 +132,8 @@ TEST_CASE("without a master copy stochastic rounding keeps them on average") {
 }
 
 TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
-  const learning_rate_schedule cosine(schedule::cosine, 1.0, 10, 110, 0.1), linear(schedule::linear, 2.0, 0, 101, 0.0), constant(schedule::constant, 0.5, 4, 100, 0.0);
+  const learning_rate_schedule cosine(schedule::cosine, 1.0, 10, 110, 0.1), linear(schedule::linear, 2.0, 0, 101, 0.0),
+      constant(schedule::constant, 0.5, 4, 100, 0.0);
   CHECK(cosine.at(0) == doctest::Approx(0.1));
   CHECK(cosine.at(9) == doctest::Approx(1.0));
   CHECK(cosine.at(10) == doctest::Approx(1.0));

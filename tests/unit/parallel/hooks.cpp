@@ -91,7 +91,14 @@ static_assert(!clause::strategy_hooks_into_a_step<without_hooks, cpu, parameter_
 static_assert(!clause::strategy_has_communicators<without_communicators, cpu>);
 
 host_batch rows(std::size_t first_row) {
-  host_batch batch{.b = 1, .t = 4, .tokens = {1, 2, 3, 4}, .targets = {2, 3, 4, 5}, .positions = {0, 1, 2, 3}, .starts = {0, 0, 0, 0}, .target_count = 4, .token_count = 4,
+  host_batch batch{.b = 1,
+                   .t = 4,
+                   .tokens = {1, 2, 3, 4},
+                   .targets = {2, 3, 4, 5},
+                   .positions = {0, 1, 2, 3},
+                   .starts = {0, 0, 0, 0},
+                   .target_count = 4,
+                   .token_count = 4,
                    .first_row = first_row};
   return batch;
 }
@@ -131,5 +138,6 @@ TEST_CASE("archetypes carry a whole run: no room asks for more than its concepts
 TEST_CASE("a recipe describes itself") {
   const std::string text = describe<recipe>();
   CHECK(text.find("parallel   watched\n") != std::string::npos);
-  CHECK(text.find("precision  fp32 (parameter fp32, gradient fp32, master fp32, state fp32, updates rounded to nearest)\n") != std::string::npos);
+  CHECK(text.find("precision  fp32 (parameter fp32, gradient fp32, master fp32, state fp32, updates rounded to nearest)\n") !=
+        std::string::npos);
 }

@@ -6,7 +6,8 @@
 using namespace xtrain;
 
 // every policy that ships, and the least one
-static_assert(precision<fp32> && precision<bf16_mixed> && precision<bf16_pure> && precision<fp16_mixed> && precision<fp64> && precision<testing::bare_precision>);
+static_assert(precision<fp32> && precision<bf16_mixed> && precision<bf16_pure> && precision<fp16_mixed> && precision<fp64> &&
+              precision<testing::bare_precision>);
 static_assert(has_master_copy<bf16_mixed> && has_master_copy<fp16_mixed> && !has_master_copy<fp32> && !has_master_copy<bf16_pure>);
 
 // one broken type per clause
@@ -42,7 +43,8 @@ struct underflowing : fp16_mixed {
   static constexpr bool scales_loss = false;
 };
 static_assert(!clause::precision_has_a_name<without_name>);
-static_assert(!clause::precision_names_a_number_for_every_role<without_state> && !clause::precision_names_a_number_for_every_role<integer_parameters>);
+static_assert(!clause::precision_names_a_number_for_every_role<without_state> &&
+              !clause::precision_names_a_number_for_every_role<integer_parameters>);
 static_assert(!clause::parameter_is_of_compute_type<mixed_products> && !precision<mixed_products>);
 static_assert(!clause::gradient_is_of_compute_or_accumulate_type<odd_gradients> && !precision<odd_gradients>);
 static_assert(!clause::master_not_narrower_than_parameter<narrow_master> && !precision<narrow_master>);
@@ -51,7 +53,8 @@ static_assert(!clause::narrow_exponent_scales_the_loss<underflowing> && !precisi
 
 TEST_CASE("bytes per weight with two optimizer states are what the policies promise") {
   const auto bytes = []<class P>(P) {
-    return sizeof(typename P::parameter) + sizeof(typename P::gradient) + (has_master_copy<P> ? sizeof(typename P::master) : 0) + 2 * sizeof(typename P::state);
+    return sizeof(typename P::parameter) + sizeof(typename P::gradient) + (has_master_copy<P> ? sizeof(typename P::master) : 0) +
+           2 * sizeof(typename P::state);
   };
   CHECK(bytes(fp32{}) == 16);
   CHECK(bytes(bf16_mixed{}) == 16);

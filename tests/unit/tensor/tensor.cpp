@@ -28,7 +28,8 @@ TEST_CASE("a view knows its shape, its rows and its columns") {
   CHECK(m.rows(1, 2).span().raw()[0] == 4.0f);
   CHECK(m.reshaped<3>({2, 3, 2}).shape() == shape_of_rank<3>{2, 3, 2});
   CHECK_THROWS_AS((void)middle.span(), shape_error);
-  CHECK_THROWS_WITH_AS((matrix_view<float, host_memory>(span_of(std::span<float>(memory)), {3, 5})), doctest::Contains("shape [3, 5] over 12 elements"), shape_error);
+  CHECK_THROWS_WITH_AS((matrix_view<float, host_memory>(span_of(std::span<float>(memory)), {3, 5})),
+                       doctest::Contains("shape [3, 5] over 12 elements"), shape_error);
 }
 
 TEST_CASE("xtensor sees the same memory, both ways, without a copy") {
@@ -78,7 +79,8 @@ TEST_CASE("a stash gives back what was pushed last, and refuses a backward that 
   const auto b = s.push<float>(20);
   s.push_reference(a);
   CHECK(s.pop_reference<float>(10).raw() == a.raw());
-  CHECK_THROWS_WITH_AS((void)s.pop<float>(10), doctest::Contains("memory of 80 bytes was pushed last, memory of 40 bytes is popped"), shape_error);
+  CHECK_THROWS_WITH_AS((void)s.pop<float>(10), doctest::Contains("memory of 80 bytes was pushed last, memory of 40 bytes is popped"),
+                       shape_error);
   CHECK(s.pop<float>(20).raw() == b.raw());
   CHECK(s.pop<float>(10).raw()[3] == 5.0f);
   CHECK_THROWS_WITH_AS((void)s.pop<float>(10), doctest::Contains("nothing is left to pop"), shape_error);
@@ -136,7 +138,9 @@ TEST_CASE("initial values are a function of seed, name and element") {
   const auto everything = [](std::string_view) { return true; };
   a.initialise(stream, 1, everything);
   b.initialise(stream, 1, everything);
-  const auto of = [](const store& s, const char* name) { return std::vector<float>(s.value(*s.find(name)).host().begin(), s.value(*s.find(name)).host().end()); };
+  const auto of = [](const store& s, const char* name) {
+    return std::vector<float>(s.value(*s.find(name)).host().begin(), s.value(*s.find(name)).host().end());
+  };
   CHECK(of(a, "embedding") == of(b, "embedding"));
   CHECK(of(a, "q") != of(a, "k"));
   b.initialise(stream, 2, everything);

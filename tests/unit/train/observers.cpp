@@ -5,20 +5,29 @@
 #include <string>
 #include <vector>
 
-#include "scratch.hpp"
 #include <xtrain/core/json.hpp>
 #include <xtrain/train/history.hpp>
 #include <xtrain/train/json_lines.hpp>
 #include <xtrain/train/memory_statistics.hpp>
 #include <xtrain/train/progress_bar.hpp>
 #include <xtrain/train/tensorboard.hpp>
+#include "scratch.hpp"
 
 using namespace xtrain;
 
 namespace {
 
-const step_done a_step{.step = 3, .steps = 10, .epoch = 0.5, .loss = 2.5, .learning_rate = 1e-3, .gradient_norm = 0.25, .tokens = 100, .targets = 90, .seconds = 0.5,
-                       .operations = 1e9, .peak_memory = 4096};
+const step_done a_step{.step = 3,
+                       .steps = 10,
+                       .epoch = 0.5,
+                       .loss = 2.5,
+                       .learning_rate = 1e-3,
+                       .gradient_norm = 0.25,
+                       .tokens = 100,
+                       .targets = 90,
+                       .seconds = 0.5,
+                       .operations = 1e9,
+                       .peak_memory = 4096};
 
 struct event {
   std::uint64_t step = 0;
@@ -90,7 +99,8 @@ TEST_CASE("event files of others are read, checksums and all: the reader above i
   }
   std::size_t events = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && entry.path().filename().string().find("tfevents") != std::string::npos) events += read_events(get_file(entry.path().string())).size();
+    if (entry.is_regular_file() && entry.path().filename().string().find("tfevents") != std::string::npos)
+      events += read_events(get_file(entry.path().string())).size();
   CHECK(events > 10);
 }
 

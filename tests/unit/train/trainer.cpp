@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "host_allocations.hpp"
-#include "scratch.hpp"
 #include <xtrain/io.hpp>
 #include <xtrain/testing/archetypes.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include "host_allocations.hpp"
+#include "scratch.hpp"
 
 using namespace xtrain;
 
@@ -32,7 +32,15 @@ struct walled_bf16_recipe : bf16_recipe {
 };
 
 decoder_config sizes() {
-  return {.vocabulary = 97, .width = 24, .layers = 2, .heads = 2, .kv_heads = 1, .feed_forward = 40, .context = 24, .attention_dropout = 0.1, .residual_dropout = 0.2};
+  return {.vocabulary = 97,
+          .width = 24,
+          .layers = 2,
+          .heads = 2,
+          .kv_heads = 1,
+          .feed_forward = 40,
+          .context = 24,
+          .attention_dropout = 0.1,
+          .residual_dropout = 0.2};
 }
 
 /// Sentences of different lengths, so that rows differ and some are packed.
@@ -175,7 +183,7 @@ TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is t
     const outcome whole = run<Recipe>(data, all);
     std::vector<double> losses;
     std::vector<float> weights;
-    for (const std::size_t stop_at : {7UL, 16UL, 23UL}) {  // an epoch has 10 steps
+    for (const std::size_t stop_at : {7UL, 16UL, 23UL}) {        // an epoch has 10 steps
       llama<Recipe> model(sizes(), {}, {.seed = 99 + stop_at});  // other initial values: all must come from the checkpoint
       if (losses.empty()) model.parameters().initialise(model.work(), 42, [](std::string_view) { return true; });
       trainer trainer(model, all);
@@ -247,11 +255,15 @@ TEST_CASE("weights that are not finite are named, steps are skipped and counted,
   log seen;
   trainer.attach(seen);
   as_xtensor(model.parameter<2>("model.layers.1.mlp.up_proj.weight"))(3, 5) = std::numeric_limits<float>::quiet_NaN();
-  CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains("3 steps in a row were not, the last is step 3: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)"),
-                       non_finite_error);
+  CHECK_THROWS_WITH_AS(
+      trainer.fit(data),
+      doctest::Contains(
+          "3 steps in a row were not, the last is step 3: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)"),
+      non_finite_error);
   CHECK(seen.reasons.size() == 3);
   CHECK(seen.reasons[0] == "1: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)");
-  CHECK_THROWS_WITH_AS(files.save(), doctest::Contains("weights must be finite to be saved; model.layers.1.mlp.up_proj.weight is not"), non_finite_error);
+  CHECK_THROWS_WITH_AS(files.save(), doctest::Contains("weights must be finite to be saved; model.layers.1.mlp.up_proj.weight is not"),
+                       non_finite_error);
   CHECK(files.resume());  // the last good checkpoint is whole
   CHECK_NOTHROW(trainer.fit(data));
 }
@@ -284,7 +296,8 @@ TEST_CASE("fp16 overflows lower the loss scale, and training goes on") {
   };
   const dataset data = sentences(row_layout::separate);
   llama<half_recipe> model(sizes());
-  trainer trainer(model, {.steps = 40, .batch = 4, .learning_rate = 1e-2, .loss_scale = {.start = 4294967296.0, .growth_window = 10, .hysteresis = 1}});
+  trainer trainer(
+      model, {.steps = 40, .batch = 4, .learning_rate = 1e-2, .loss_scale = {.start = 4294967296.0, .growth_window = 10, .hysteresis = 1}});
   history seen;
   trainer.attach(seen);
   trainer.fit(data);
@@ -321,7 +334,10 @@ TEST_CASE("every precision and optimizer learns, and LoRA trains nothing but its
   struct adapted : defaults {
     using adapter = lora;
   };
-  falls(adapted{}, 3e-2, {.adapter = {.rank = 8, .targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, .modules_to_save = {"embed_tokens"}}});
+  falls(adapted{}, 3e-2,
+        {.adapter = {.rank = 8,
+                     .targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+                     .modules_to_save = {"embed_tokens"}}});
 }
 
 TEST_CASE("frozen weights have neither gradients nor optimizer state, and do not change") {
@@ -372,7 +388,8 @@ TEST_CASE("settings that contradict themselves or the model are refused") {
     return d;
   }();
   trainer trainer(model, few_steps);
-  CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains("wrong: tokens must be below the model's vocabulary of 97; token 500 occurs"), data_error);
+  CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains("wrong: tokens must be below the model's vocabulary of 97; token 500 occurs"),
+                       data_error);
 }
 
 TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
@@ -392,19 +409,23 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   const array<float, 2> log_sum = xt::log(xt::sum(xt::exp(logits_btv), {2}));
   double sum = 0;
   for (std::size_t b = 0; b < 2; ++b)
-    for (std::size_t t = 0; t < 8; ++t) sum += static_cast<double>(log_sum(b, t) - logits_btv(b, t, static_cast<std::size_t>(targets(b, t))));
+    for (std::size_t t = 0; t < 8; ++t)
+      sum += static_cast<double>(log_sum(b, t) - logits_btv(b, t, static_cast<std::size_t>(targets(b, t))));
   decoder_config plain = sizes();
   (void)plain;
   const auto weight = as_xtensor(model.parameter<2>("model.embed_tokens.weight"));
   CHECK(weight.shape()[0] == 97);
-  CHECK(sum / 16 == doctest::Approx(perplexity(model, [&] {
-                                      dataset d("rows", row_layout::separate);
-                                      for (std::size_t b = 0; b < 2; ++b) {
-                                        std::vector<token> row(tokens.data() + 8 * b, tokens.data() + 8 * b + 8);
-                                        row.push_back(targets(b, 7));
-                                        d.add(row);
-                                      }
-                                      d.finish();
-                                      return d;
-                                    }()).loss).epsilon(1e-5));
+  CHECK(sum / 16 == doctest::Approx(perplexity(model,
+                                               [&] {
+                                                 dataset d("rows", row_layout::separate);
+                                                 for (std::size_t b = 0; b < 2; ++b) {
+                                                   std::vector<token> row(tokens.data() + 8 * b, tokens.data() + 8 * b + 8);
+                                                   row.push_back(targets(b, 7));
+                                                   d.add(row);
+                                                 }
+                                                 d.finish();
+                                                 return d;
+                                               }())
+                                        .loss)
+                        .epsilon(1e-5));
 }

@@ -33,7 +33,8 @@ void block_product(std::size_t m, std::size_t n, std::size_t k, A alpha, const s
     i += rows;
   }
   for (std::size_t j = 0; j < n; j += columns)
-    pack_panel<Arch>(strided<TB>{b_transposed.at(j, 0), b_transposed.row, b_transposed.column}, std::min(columns, n - j), k, packed_b + j * k, columns);
+    pack_panel<Arch>(strided<TB>{b_transposed.at(j, 0), b_transposed.row, b_transposed.column}, std::min(columns, n - j), k,
+                     packed_b + j * k, columns);
   multiply_packed<Arch, A, A, A>(m, n, k, packed_a, packed_b, c, ldc, {alpha, nullptr, add});
 }
 
@@ -42,11 +43,11 @@ template <class A>
 struct attention_scratch {
   static constexpr std::size_t q = queries_per_block;
   static constexpr std::size_t k = keys_per_block;
-  A* scores;    // [q, k] probabilities of a block
-  A* dscores;   // [q, k] their gradients
-  A* factors;   // [q, k] what dropout multiplies them with
-  A* packed;    // panels of one product
-  A* sums;      // forward: o [q, d], the rows' maxima and denominators; backward: dq, dk, dv [t, d] and D [t]
+  A* scores;   // [q, k] probabilities of a block
+  A* dscores;  // [q, k] their gradients
+  A* factors;  // [q, k] what dropout multiplies them with
+  A* packed;   // panels of one product
+  A* sums;     // forward: o [q, d], the rows' maxima and denominators; backward: dq, dk, dv [t, d] and D [t]
 
   static std::size_t sums_size(std::size_t t, std::size_t d, bool backward) { return backward ? 3 * t * d + t : q * (d + 2); }
   static std::size_t packed_size(std::size_t d) {
@@ -57,7 +58,8 @@ struct attention_scratch {
     return product_scratch<A>::round_up((3 * q * k + packed_size(d) + sums_size(t, d, backward)) * sizeof(A), 64);
   }
   attention_scratch(std::byte* memory, std::size_t d)
-      : scores(reinterpret_cast<A*>(memory)), dscores(scores + q * k), factors(dscores + q * k), packed(factors + q * k), sums(packed + packed_size(d)) {}
+      : scores(reinterpret_cast<A*>(memory)), dscores(scores + q * k), factors(dscores + q * k), packed(factors + q * k),
+        sums(packed + packed_size(d)) {}
 };
 
 /// What one task needs to know of a batch row: where its heads are and what each query may see.
@@ -100,8 +102,8 @@ struct attention_row {
 /// A block's scores become exp(score − shift), and zero where a query may not see a key. Returns nothing; row sums go to
 /// row(i, sum) and the shift of a row comes from shift(i, largest score of the row in this block).
 template <class Arch, class A, class Row, class Shift, class Sum>
-XTRAIN_INLINE void exponentiate_block(const Row& row, std::size_t i0, std::size_t queries, std::size_t j0, std::size_t keys, A* scores, Shift&& shift,
-                                      Sum&& sum) {
+XTRAIN_INLINE void exponentiate_block(const Row& row, std::size_t i0, std::size_t queries, std::size_t j0, std::size_t keys, A* scores,
+                                      Shift&& shift, Sum&& sum) {
   using batch = simd::batch<A, Arch>;
   constexpr std::size_t w = simd::width<A, Arch>;
   const A nothing = -std::numeric_limits<A>::infinity();
@@ -134,16 +136,16 @@ void attend_block(const kernel::attention<host_memory, T>& k, std::size_t b, std
   const attention_scratch<A> scratch(memory, s.d);
   const std::size_t queries = std::min(queries_per_block, s.t - i0);
   const std::size_t group = h / (s.h / s.k);
-  A* o = scratch.sums;                              // [queries, d]
-  A* largest = o + queries_per_block * s.d;         // [queries]
-  A* denominator = largest + queries_per_block;     // [queries]
+  A* o = scratch.sums;                           // [queries, d]
+  A* largest = o + queries_per_block * s.d;      // [queries]
+  A* denominator = largest + queries_per_block;  // [queries]
   std::fill_n(o, queries * s.d, A{0});
   std::fill_n(largest, queries, -std::numeric_limits<A>::infinity());
   std::fill_n(denominator, queries, A{0});
   for (std::size_t j0 = row.first_key(i0, queries); j0 < i0 + queries; j0 += keys_per_block) {
     const std::size_t keys = std::min(keys_per_block, i0 + queries - j0);
-    block_product<Arch>(queries, keys, s.d, static_cast<A>(k.scale), row.part(h * s.d, i0), row.part(s.key_offset() + group * s.d, j0), scratch.scores,
-                        keys_per_block, false, scratch.packed);
+    block_product<Arch>(queries, keys, s.d, static_cast<A>(k.scale), row.part(h * s.d, i0), row.part(s.key_offset() + group * s.d, j0),
+                        scratch.scores, keys_per_block, false, scratch.packed);
     // the running maximum may grow with this block: what was summed so far shrinks to it
     exponentiate_block<Arch, A>(
         row, i0, queries, j0, keys, scratch.scores,
@@ -189,10 +191,10 @@ void attend_backward_group(const kernel::attention_backward<host_memory, T>& k, 
   const kernel::attention_shape& s = k.shape;
   const attention_row<A, T, kernel::attention_backward<host_memory, T>> row{k, b};
   const attention_scratch<A> scratch(memory, s.d);
-  A* dq = scratch.sums;           // [t, d] of one head
-  A* dk = dq + s.t * s.d;         // [t, d]
-  A* dv = dk + s.t * s.d;         // [t, d]
-  A* weighted = dv + s.t * s.d;   // [t]: D_i = Σ do_i · o_i
+  A* dq = scratch.sums;          // [t, d] of one head
+  A* dk = dq + s.t * s.d;        // [t, d]
+  A* dv = dk + s.t * s.d;        // [t, d]
+  A* weighted = dv + s.t * s.d;  // [t]: D_i = Σ do_i · o_i
   const auto write = [&](const A* from, std::size_t column) {
     for (std::size_t i = 0; i < s.t; ++i) {
       T* to = k.dqkv.raw() + (b * s.t + i) * s.row() + column;
@@ -250,12 +252,12 @@ void attend_backward_group(const kernel::attention_backward<host_memory, T>& k, 
             simd::store(dp_i + j, scale * p_ij * (dp_ij - d_i), count);
           });
         }
-        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{p, 1, keys_per_block}, strided<T>{dout_i.data, 1, dout_i.row}, dv + j0 * s.d, s.d, true,
-                            scratch.packed);
-        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{dp, 1, keys_per_block}, strided<T>{q.data, 1, q.row}, dk + j0 * s.d, s.d, true,
-                            scratch.packed);
-        block_product<Arch>(queries, s.d, keys, A{1}, strided<A>{dp, keys_per_block, 1}, strided<T>{k_j.data, 1, k_j.row}, dq + i0 * s.d, s.d, true,
-                            scratch.packed);
+        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{p, 1, keys_per_block}, strided<T>{dout_i.data, 1, dout_i.row},
+                            dv + j0 * s.d, s.d, true, scratch.packed);
+        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{dp, 1, keys_per_block}, strided<T>{q.data, 1, q.row}, dk + j0 * s.d, s.d,
+                            true, scratch.packed);
+        block_product<Arch>(queries, s.d, keys, A{1}, strided<A>{dp, keys_per_block, 1}, strided<T>{k_j.data, 1, k_j.row}, dq + i0 * s.d,
+                            s.d, true, scratch.packed);
       }
     }
     write(dq, h * s.d);
@@ -283,7 +285,8 @@ void attend_cache(std::size_t seen, std::size_t d, A scale, const T* q, const T*
     const A p = std::exp(scores[j] - largest);
     total += p;
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::store(sums + c, simd::multiply_add(batch(p), simd::load<Arch>(values + j * d + c, count), simd::load<Arch>(sums + c, count)), count);
+      simd::store(sums + c, simd::multiply_add(batch(p), simd::load<Arch>(values + j * d + c, count), simd::load<Arch>(sums + c, count)),
+                  count);
     });
   }
   simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
@@ -307,8 +310,8 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   const std::size_t heads = s.h / s.k;
   for (std::size_t i = 0; i < s.t; ++i)
     for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-      attend_cache<Arch>(before + i + 1, s.d, static_cast<A>(k.scale), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d, k.k_cache.raw() + cache,
-                         k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
+      attend_cache<Arch>(before + i + 1, s.d, static_cast<A>(k.scale), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
+                         k.k_cache.raw() + cache, k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
 }
 
 }  // namespace cpu_kernels
@@ -347,8 +350,7 @@ template <class T>
 }
 template <class T>
 void run_kernel(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes =
-      cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
+  const std::size_t bytes = cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
     cpu_kernels::attend_cache_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);
   });

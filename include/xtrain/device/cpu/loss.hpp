@@ -96,8 +96,8 @@ void run_kernel(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     run_kernel(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
-        k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale,
-                                                                                    logits + i * k.v, dlogits + i * k.v);
+        k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], k.with_gradient,
+                                                                                    k.gradient_scale, logits + i * k.v, dlogits + i * k.v);
     });
     if (!k.with_gradient) continue;
     // forward: logits = x · weightᵀ

@@ -102,11 +102,16 @@ void tile_of(std::size_t rows, std::size_t k, const A* a_panel, const A* b_panel
              const epilogue<A, T>& end) {
   constexpr std::size_t most = tile_rows<Arch>;
   switch (rows) {
-    case most: return tile<Arch, most>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 8: return tile<Arch, 8>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 4: return tile<Arch, 4>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 2: return tile<Arch, 2>(k, a_panel, b_panel, c, ldc, columns, end);
-    default: return tile<Arch, 1>(k, a_panel, b_panel, c, ldc, columns, end);
+    case most:
+      return tile<Arch, most>(k, a_panel, b_panel, c, ldc, columns, end);
+    case 8:
+      return tile<Arch, 8>(k, a_panel, b_panel, c, ldc, columns, end);
+    case 4:
+      return tile<Arch, 4>(k, a_panel, b_panel, c, ldc, columns, end);
+    case 2:
+      return tile<Arch, 2>(k, a_panel, b_panel, c, ldc, columns, end);
+    default:
+      return tile<Arch, 1>(k, a_panel, b_panel, c, ldc, columns, end);
   }
 }
 
@@ -135,7 +140,8 @@ void pack_panel(const strided<T>& x, std::size_t rows, std::size_t depth, A* to,
     for (std::size_t p = 0; p < depth; ++p) {
       const T* from = x.at(0, p);
       A* line = to + p * step;
-      simd::for_each_vector<A, Arch>(0, rows, [&](std::size_t i, auto count) { simd::store(line + i, simd::load<Arch>(from + i, count), count); });
+      simd::for_each_vector<A, Arch>(0, rows,
+                                     [&](std::size_t i, auto count) { simd::store(line + i, simd::load<Arch>(from + i, count), count); });
       for (std::size_t i = rows; i < step; ++i) line[i] = A{0};
     }
     return;
@@ -164,7 +170,9 @@ struct product_scratch {
   A* sums = nullptr;
 
   static constexpr std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
-  static std::size_t a_size(std::size_t m, std::size_t k) { return round_up(std::min(m, rows_per_block) * std::min(k, depth_per_block), 16); }
+  static std::size_t a_size(std::size_t m, std::size_t k) {
+    return round_up(std::min(m, rows_per_block) * std::min(k, depth_per_block), 16);
+  }
   static std::size_t b_size(std::size_t n, std::size_t k) {
     return round_up(std::min(n, columns_per_block), widest_panel) * std::min(k, depth_per_block);
   }
@@ -260,9 +268,7 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
   batch sum[Rows][Columns];
-  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0});
-  }
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0}); }
   simd::for_each_vector<A, Arch>(0, k, [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
     batch w_p[Columns];
     XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = simd::load<Arch>(w + j * ldw + p, count);
@@ -378,10 +384,8 @@ template <class T, class C>
 
 template <class T, class C>
 void run_kernel(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
-  if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a)
-    cpu_kernels::few_rows_product<simd::native>(stream, k);
-  else
-    cpu_kernels::product<simd::native>(stream, k, scratch.raw());
+  if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) cpu_kernels::few_rows_product<simd::native>(stream, k);
+  else cpu_kernels::product<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T, class G>

@@ -41,7 +41,9 @@ template <class Context>
   double best = 0;
   for (int repeat = 0; repeat < 5; ++repeat) {
     const auto begin = clock::now();
-    stream.parallel(stream.threads(), [&](std::size_t, std::size_t) { sink.store(cpu_kernels::multiply_add_chains<simd::native>(rounds), std::memory_order_relaxed); });
+    stream.parallel(stream.threads(), [&](std::size_t, std::size_t) {
+      sink.store(cpu_kernels::multiply_add_chains<simd::native>(rounds), std::memory_order_relaxed);
+    });
     const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
     const double operations = 2.0 * 12 * static_cast<double>(rounds * simd::width<float, simd::native> * stream.threads());
     best = std::max(best, operations / seconds);

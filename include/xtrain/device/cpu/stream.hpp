@@ -21,7 +21,7 @@ class cpu_stream : public host_stream {
  public:
   cpu_stream(std::shared_ptr<executor> executor, std::size_t threads) : executor_(std::move(executor)), threads_(threads) {}
   template <class Context>
-    requires requires(const Context& device) { device.executor(); }
+  requires requires(const Context& device) { device.executor(); }
   explicit cpu_stream(const Context& device) : cpu_stream(device.executor(), device.properties().threads) {}
 
   [[nodiscard]] std::size_t threads() const { return threads_; }

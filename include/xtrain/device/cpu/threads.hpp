@@ -22,11 +22,9 @@ namespace xtrain {
 class parallel_task {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, parallel_task>)
-  parallel_task(F& function)
-      : function_(static_cast<const void*>(&function)), call_([](const void* f, std::size_t part, std::size_t worker) {
-          (*static_cast<F*>(const_cast<void*>(f)))(part, worker);
-        }) {}
+  requires(!std::is_same_v<std::remove_cvref_t<F>, parallel_task>) parallel_task(F& function)
+      : function_(static_cast<const void*>(&function)),
+        call_([](const void* f, std::size_t part, std::size_t worker) { (*static_cast<F*>(const_cast<void*>(f)))(part, worker); }) {}
   void operator()(std::size_t part, std::size_t worker) const { call_(function_, part, worker); }
 
  private:

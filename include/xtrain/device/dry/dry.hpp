@@ -157,7 +157,7 @@ template <class Device, class Kernel>
 
 /// Counts the kernel. Exists only for kernels that the device itself has.
 template <class Device, class Kernel>
-  requires runs_kernel<Device, detail::on_device_t<Device, Kernel>>
+requires runs_kernel<Device, detail::on_device_t<Device, Kernel>>
 void run_kernel(dry_stream<Device>& stream, const Kernel& kernel, scratch_span<dry_memory<Device>>) {
   stream.counts().count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
 }

@@ -36,9 +36,7 @@ class operand : public device_span<T, Memory> {
   static constexpr role access = Role;
   constexpr operand() = default;
   constexpr operand(device_span<T, Memory> span) : device_span<T, Memory>(span) {}
-  constexpr operand(device_span<std::remove_const_t<T>, Memory> span)
-    requires std::is_const_v<T>
-      : device_span<T, Memory>(span) {}
+  constexpr operand(device_span<std::remove_const_t<T>, Memory> span) requires std::is_const_v<T> : device_span<T, Memory>(span) {}
 };
 
 template <class T, class Memory>

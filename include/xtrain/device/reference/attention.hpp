@@ -15,8 +15,8 @@ template <class T>
 struct reference_attention_head {
   using acc = accumulate_t<T>;
   array<acc, 2> q_td, k_td, v_td;
-  array<acc, 2> p_tt;      // zero where j is not seen by i
-  array<acc, 2> kept_tt;   // 0, or 1 / (1 − dropout)
+  array<acc, 2> p_tt;     // zero where j is not seen by i
+  array<acc, 2> kept_tt;  // 0, or 1 / (1 − dropout)
   array<acc, 1> lse_t;
 };
 

@@ -7,9 +7,7 @@ namespace xtrain {
 
 namespace detail {
 
-[[nodiscard]] constexpr bool inside(token index, std::size_t size) {
-  return index >= 0 && static_cast<std::size_t>(index) < size;
-}
+[[nodiscard]] constexpr bool inside(token index, std::size_t size) { return index >= 0 && static_cast<std::size_t>(index) < size; }
 
 }  // namespace detail
 

@@ -65,8 +65,7 @@ void run_kernel(reference_stream&, const kernel::layer_norm_backward<host_memory
   // forward: y = x̂ · weight + bias
   const array<acc, 1> mean_g_n = xt::mean(g_nc, {1});
   const array<acc, 1> mean_gx_n = xt::mean(g_nc * xhat_nc, {1});
-  detail::store_added<2>(k.dx_nc,
-                      detail::per_row(rstd_n) * (g_nc - detail::per_row(mean_g_n) - xhat_nc * detail::per_row(mean_gx_n)));
+  detail::store_added<2>(k.dx_nc, detail::per_row(rstd_n) * (g_nc - detail::per_row(mean_g_n) - xhat_nc * detail::per_row(mean_gx_n)));
   if (!k.dweight_c.empty()) detail::store_added<1>(k.dweight_c, xt::sum(dy_nc * xhat_nc, {0}));
   if (!k.dbias_c.empty()) detail::store_added<1>(k.dbias_c, xt::sum(dy_nc, {0}));
 }

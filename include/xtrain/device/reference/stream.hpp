@@ -30,7 +30,8 @@ template <class To, class T, class... Size>
 
 /// Rows that are `stride` elements apart, as a dense array.
 template <class To, class T>
-[[nodiscard]] array<To, 2> strided_values(const device_span<T, host_memory>& operand, std::size_t rows, std::size_t columns, std::size_t stride) {
+[[nodiscard]] array<To, 2> strided_values(const device_span<T, host_memory>& operand, std::size_t rows, std::size_t columns,
+                                          std::size_t stride) {
   array<To, 2> all(std::array<std::size_t, 2>{rows, columns});
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j) all(i, j) = static_cast<To>(operand.data()[i * stride + j]);
@@ -49,8 +50,7 @@ template <std::size_t N, class T, class Expression>
 void store_added(const device_span<T, host_memory>& operand, const Expression& expression) {
   using from = typename Expression::value_type;
   const array<from, N> all = expression;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    operand.data()[i] = static_cast<T>(static_cast<from>(operand.data()[i]) + all.data()[i]);
+  for (std::size_t i = 0; i < all.size(); ++i) operand.data()[i] = static_cast<T>(static_cast<from>(operand.data()[i]) + all.data()[i]);
 }
 
 /// c_ij = Σ_k a_ik b_jk
