@@ -1,1 +1,129 @@
-int main() {}
+// An optimizer of your own, as a policy: its settings, its state, and its kernel. It then works with every model, number
+// type and device that the library has.
+//
+//   own_policy [text file]
+#include <cmath>
+#include <cstdio>
+
+#include <xtrain/xtrain.hpp>
+
+/// Lion: the sign of an interpolated momentum.                       [Chen et al. 2023, algorithm 2]
+///   u = sign(beta1·m + (1−beta1)·g),   m = beta2·m + (1−beta2)·g
+///   w = w − learning_rate·(u + weight_decay·w)
+///   gradient_n    read
+///   master_n      updated   empty when the parameters themselves are the master copy
+///   parameter_n   updated   w rounded to nearest
+///   m_n           updated
+/// A kernel is a plain value, so the dry device can count it and a stream can queue it.
+template <class Memory, class P, class G, class M, class S>
+struct lion_kernel {
+  static constexpr std::string_view name = "lion";
+  template <class To>
+  using on = lion_kernel<To, P, G, M, S>;
+
+  std::size_t n = 0;
+  double learning_rate = 0, beta1 = 0, beta2 = 0, weight_decay = 0, gradient_scale = 1;
+  xtrain::kernel::read<G, Memory> gradient_n{};
+  xtrain::kernel::updated<M, Memory> master_n{};
+  xtrain::kernel::updated<P, Memory> parameter_n{};
+  xtrain::kernel::updated<S, Memory> m_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.learning_rate, s.beta1, s.beta2, s.weight_decay, s.gradient_scale, s.gradient_n, s.master_n, s.parameter_n, s.m_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 9.0 * static_cast<double>(n); }
+};
+
+/// Runs it on any device whose memory the host can reach. A device of another kind would have an overload for its stream.
+template <class Stream, class P, class G, class M, class S>
+void run_kernel(Stream&, const lion_kernel<xtrain::host_memory, P, G, M, S>& k, xtrain::scratch_span<xtrain::host_memory>) {
+  for (std::size_t i = 0; i < k.n; ++i) {
+    const double g = k.gradient_scale * static_cast<double>(k.gradient_n.raw()[i]), m = static_cast<double>(k.m_n.raw()[i]);
+    double weight = static_cast<double>(k.master_n.empty() ? static_cast<M>(k.parameter_n.raw()[i]) : k.master_n.raw()[i]);
+    const double u = k.beta1 * m + (1.0 - k.beta1) * g;
+    weight -= k.learning_rate * (static_cast<double>(u > 0) - static_cast<double>(u < 0) + k.weight_decay * weight);
+    k.m_n.raw()[i] = static_cast<S>(k.beta2 * m + (1.0 - k.beta2) * g);
+    k.parameter_n.raw()[i] = static_cast<P>(weight);
+    if (!k.master_n.empty()) k.master_n.raw()[i] = static_cast<M>(weight);
+  }
+}
+
+/// The policy. It remembers half of what adamw does; its steps are of one length, so rates are lower.
+struct lion {
+  static constexpr std::string_view name = "lion";
+
+  struct config {
+    double beta1 = 0.9, beta2 = 0.99;
+    double weight_decay = 0.1;  ///< of matrices
+  };
+
+  template <class Device, class Precision>
+  class state {
+   public:
+    using number = typename Precision::state;
+
+    state(const config& settings, xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store)
+        : settings_(settings), master_(on, store),
+          m_(store.device(), store.trained_values().size() * sizeof(number), xtrain::memory_role::optimizer) {
+      xtrain::fill_zero(on.stream, m_.template as<number>());
+    }
+
+    void step(xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store, const xtrain::optimizer_step& how) {
+      for (const xtrain::decay_run& run : store.decay_runs()) {  // matrices decay, vectors do not
+        const std::size_t n = run.end - run.begin;
+        xtrain::ops::launch(on, lion_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
+                                            typename Precision::master, number>{
+                                    .n = n,
+                                    .learning_rate = how.learning_rate,
+                                    .beta1 = settings_.beta1,
+                                    .beta2 = settings_.beta2,
+                                    .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                                    .gradient_scale = how.gradient_scale,
+                                    .gradient_n = store.gradients().subspan(run.begin, n),
+                                    .master_n = master_.range(run.begin, run.end),
+                                    .parameter_n = store.trained_values().subspan(run.begin, n),
+                                    .m_n = m_.template as<number>().subspan(run.begin, n)});
+      }
+    }
+
+    /// Every array that a checkpoint must hold.
+    template <class Visit>
+    void visit(Visit&& visit) const {
+      if constexpr (xtrain::has_master_copy<Precision>) visit("master", master_.span());
+      visit("m", m_.template as<number>());
+    }
+
+   private:
+    config settings_;
+    xtrain::master_copy<Device, Precision> master_;
+    xtrain::buffer<Device> m_;
+  };
+};
+static_assert(xtrain::optimizer<lion>);
+
+struct with_lion : xtrain::defaults {
+  using optimizer = lion;
+};
+
+/// Trains the same small model with one optimizer; the loss afterwards.
+template <class Recipe>
+double train(const xtrain::dataset& data, std::size_t vocabulary, double learning_rate) {
+  xtrain::llama<Recipe> model({.vocabulary = vocabulary, .width = 64, .layers = 2, .heads = 4, .context = 64});
+  xtrain::trainer trainer(model, {.steps = 100, .batch = 4, .learning_rate = learning_rate});
+  trainer.fit(data);
+  const std::size_t state = model.on().memory().peak_of(xtrain::memory_role::optimizer);
+  const double loss = trainer.evaluate(data).loss;
+  std::printf("%-6s loss %.3f, %s of optimizer state\n", Recipe::optimizer::name.data(), loss, xtrain::bytes_text(state).c_str());
+  return loss;
+}
+
+int main(int argc, char** argv) try {
+  const auto tokenizer = xtrain::byte_tokenizer();
+  const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
+  train<xtrain::defaults>(data, tokenizer.vocabulary(), 3e-3);
+  train<with_lion>(data, tokenizer.vocabulary(), 1e-3);
+} catch (const std::exception& problem) {
+  std::fprintf(stderr, "own_policy: %s\n", problem.what());
+  return 1;
+}

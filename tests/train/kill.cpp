@@ -52,7 +52,9 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
     ++killed;
     for (const std::string& name : folder.files()) unfinished_seen += name.ends_with(".part") ? 1 : 0;
     const auto found = checkpoints_in(folder.path());
-    for (const auto& [step, path] : found) {
+    for (const auto& checkpoint : found) {
+      const auto& step = checkpoint.first;
+      const auto& path = checkpoint.second;
       CAPTURE(path);
       REQUIRE_NOTHROW((void)weights_of(path));
       REQUIRE_NOTHROW(safetensors_file(path + "/optimizer.safetensors"));

@@ -26,7 +26,7 @@ template <class A>
 concept adapter_config_says_what_is_trained = std::default_initializable<typename A::config> &&
     requires(typename A::config& config, const std::string& module, const std::vector<std::string>& targets) {
   { config.trains(module) } -> std::convertible_to<bool>;
-  {config.choose_targets(targets)};
+  config.choose_targets(targets);
 };
 
 /// is_own(name) tells the adapter's parameters from the base model's.

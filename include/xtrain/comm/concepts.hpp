@@ -21,17 +21,17 @@ concept communicator_knows_its_ranks = requires(const C& comm) {
 /// Numbers that the host decides by: losses, token counts, whether to stop.
 template <class C>
 concept communicator_reduces_host_numbers = requires(C& comm, std::span<double> values) {
-  {comm.all_reduce(values, reduction::sum)};
-  {comm.barrier()};
+  comm.all_reduce(values, reduction::sum);
+  comm.barrier();
 };
 
 /// Collectives on device memory are queued on a stream, in the same order on every rank.
 template <class C, class Stream, class Span, class ConstSpan>
 concept communicator_moves_device_memory = requires(C& comm, Stream& stream, Span to, ConstSpan from, std::size_t rank) {
-  {comm.all_reduce(stream, to, reduction::sum)};
-  {comm.all_gather(stream, from, to)};
-  {comm.reduce_scatter(stream, from, to, reduction::sum)};
-  {comm.broadcast(stream, to, rank)};
+  comm.all_reduce(stream, to, reduction::sum);
+  comm.all_gather(stream, from, to);
+  comm.reduce_scatter(stream, from, to, reduction::sum);
+  comm.broadcast(stream, to, rank);
 };
 
 }  // namespace clause

@@ -18,28 +18,21 @@ concept device_has_a_name = requires {
 };
 
 template <class D>
-concept device_has_typed_memory = requires {
-  typename D::memory;
-}
-&&names_a_memory<typename D::memory>;
+concept device_has_typed_memory = names_a_memory<typename D::memory>;
 
 /// What a kernel's scratch memory may depend on, known without opening the device (threads, blocks, cache sizes).
 template <class D>
-concept device_has_properties = requires {
-  typename D::properties;
-}
-&&std::copyable<typename D::properties>;
+concept device_has_properties = std::copyable<typename D::properties>;
 
-/// An opened device: a cheap handle that allocates and counts.
+/// An opened device: a cheap handle.
 template <class D>
-concept device_opens_to_allocate = requires {
-  typename D::context;
-}
-&&std::copyable<typename D::context>&& std::default_initializable<typename D::context>&& requires(const typename D::context& opened,
-                                                                                                  void* memory, std::size_t bytes,
-                                                                                                  memory_role role) {
+concept device_opens = std::copyable<typename D::context> && std::default_initializable<typename D::context>;
+
+/// The opened device allocates and counts.
+template <class D>
+concept device_allocates = requires(const typename D::context& opened, void* memory, std::size_t bytes, memory_role role) {
   { opened.allocate(bytes, role) } -> std::same_as<void*>;
-  {opened.release(memory, bytes, role)};
+  opened.release(memory, bytes, role);
   { opened.memory() } -> std::same_as<memory_count>;
   { opened.memory_limit() } -> std::same_as<std::size_t>;
   { opened.properties() } -> std::convertible_to<typename D::properties>;
@@ -48,25 +41,23 @@ concept device_opens_to_allocate = requires {
 /// A queue of work, done in the order it was given, perhaps later: until synchronize() returns, nothing may be
 /// assumed done.
 template <class D>
-concept device_orders_work_in_streams = requires {
-  typename D::stream;
-}
-&&std::constructible_from<typename D::stream, const typename D::context&>&& requires(typename D::stream& stream, void* device,
-                                                                                     const void* device_source, void* host,
-                                                                                     const void* host_source, std::size_t bytes) {
-  {stream.copy_from_host(device, host_source, bytes)};
-  {stream.copy_to_host(host, device_source, bytes)};
-  {stream.copy_within(device, device_source, bytes)};
-  {stream.fill_zero(device, bytes)};
-  {stream.synchronize()};
+concept device_orders_work_in_streams = std::constructible_from<typename D::stream, const typename D::context&>;
+
+template <class D>
+concept device_stream_moves_memory = requires(typename D::stream& stream, void* to, const void* from, std::size_t bytes) {
+  stream.copy_from_host(to, from, bytes);
+  stream.copy_to_host(to, from, bytes);
+  stream.copy_within(to, from, bytes);
+  stream.fill_zero(to, bytes);
+  stream.synchronize();
 };
 
 /// An event marks a place in a stream; another stream, or the host, can wait for it.
 template <class D>
 concept device_has_events = requires(typename D::stream& stream) {
   { stream.record() } -> std::copyable;
-  {stream.wait(stream.record())};
-  {stream.record().synchronize()};
+  stream.wait(stream.record());
+  stream.record().synchronize();
 };
 
 }  // namespace clause
@@ -74,7 +65,8 @@ concept device_has_events = requires(typename D::stream& stream) {
 /// Where memory lives and work runs. Which kernels a device has is asked per kernel: see `runs_kernel`.
 template <class D>
 concept device = clause::device_has_a_name<D> && clause::device_has_typed_memory<D> && clause::device_has_properties<D> &&
-    clause::device_opens_to_allocate<D> && clause::device_orders_work_in_streams<D> && clause::device_has_events<D>;
+    clause::device_opens<D> && clause::device_allocates<D> && clause::device_orders_work_in_streams<D> &&
+    clause::device_stream_moves_memory<D> && clause::device_has_events<D>;
 
 template <class D>
 concept host_addressable = device<D> && clause::memory_is_host_addressable<typename D::memory>;

@@ -29,9 +29,9 @@ concept model_has_a_recipe = requires {
 
 template <class M>
 concept model_has_a_flat_store = requires(M& model) {
-  {model.parameters().trained_values()};
-  {model.parameters().gradients()};
-  {model.parameters().entries()};
+  model.parameters().trained_values();
+  model.parameters().gradients();
+  model.parameters().entries();
 };
 
 }  // namespace clause

@@ -94,14 +94,14 @@ struct gpt2_family {
     if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
   }
   /// The first release's files have no "transformer." before every name.
-  static std::vector<std::string> other_names(const std::string& name) {
+  static std::vector<std::string> other_names(const std::string& parameter) {
     constexpr std::string_view prefix = "transformer.";
-    if (name.starts_with(prefix)) return {name.substr(prefix.size())};
+    if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};
     return {};
   }
   /// The causal mask was saved as a tensor once; a tied head may be there a second time.
-  static bool may_be_ignored(std::string_view name, const decoder_config& c) {
-    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || (c.tied_head && name == "lm_head.weight");
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
+    return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias") || (c.tied_head && tensor == "lm_head.weight");
   }
 };
 

@@ -100,8 +100,8 @@ struct llama_family {
   }
   static std::vector<std::string> other_names(const std::string&) { return {}; }
   /// Early files hold the rotary frequencies; a tied head may be there a second time.
-  static bool may_be_ignored(std::string_view name, const decoder_config& c) {
-    return name.ends_with(".rotary_emb.inv_freq") || (c.tied_head && name == "lm_head.weight");
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
+    return tensor.ends_with(".rotary_emb.inv_freq") || (c.tied_head && tensor == "lm_head.weight");
   }
 };
 

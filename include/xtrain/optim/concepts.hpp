@@ -29,26 +29,24 @@ concept optimizer_has_a_name = requires {
 };
 
 template <class O>
-concept optimizer_config_is_default_initializable = requires {
-  typename O::config;
-}
-&&std::default_initializable<typename O::config>;
+concept optimizer_config_is_default_initializable = std::default_initializable<typename O::config>;
 
 template <class O, class Device, class Precision>
-using store_for = parameter_store<Device, Precision>;
+using state_of = typename O::template state<Device, Precision>;
+template <class Device, class Precision>
+using const_store = const parameter_store<Device, Precision>;
 
 /// state(config, execution, store): allocates what it remembers per trained weight.
 template <class O, class Device, class Precision>
-concept optimizer_state_opens_on_a_store = requires {
-  typename O::template state<Device, Precision>;
-}
-&&std::constructible_from<typename O::template state<Device, Precision>, const typename O::config&, execution<Device>&,
-                          const parameter_store<Device, Precision>&>;
+concept optimizer_state_opens_on_a_store = requires(const typename O::config& settings, execution<Device>& on,
+                                                    const_store<Device, Precision>& store) {
+  state_of<O, Device, Precision>(settings, on, store);
+};
 
 template <class O, class Device, class Precision>
-concept optimizer_state_steps = requires(typename O::template state<Device, Precision>& state, execution<Device>& on,
-                                         const parameter_store<Device, Precision>& store, const optimizer_step& how) {
-  {state.step(on, store, how)};
+concept optimizer_state_steps = requires(state_of<O, Device, Precision>& state, execution<Device>& on,
+                                         const_store<Device, Precision>& store, const optimizer_step& how) {
+  state.step(on, store, how);
 };
 
 struct any_visitor {
@@ -58,8 +56,8 @@ struct any_visitor {
 
 /// visit(f) calls f(name, span) for every array that a checkpoint must hold.
 template <class O, class Device, class Precision>
-concept optimizer_state_shows_its_arrays = requires(typename O::template state<Device, Precision>& state, any_visitor visitor) {
-  {state.visit(visitor)};
+concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precision>& state, any_visitor visitor) {
+  state.visit(visitor);
 };
 
 }  // namespace clause

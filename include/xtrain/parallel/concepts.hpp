@@ -21,36 +21,39 @@ concept strategy_has_a_name = requires {
 
 /// Sizes are given at run time; the default config must work on one rank.
 template <class P>
-concept strategy_is_sized_at_run_time = requires {
-  typename P::config;
-}
-&&std::default_initializable<typename P::config>;
+concept strategy_is_sized_at_run_time = std::default_initializable<typename P::config>;
 
 template <class P, class Device>
-concept strategy_opens = requires {
-  typename P::template state<Device>;
-}
-&&std::constructible_from<typename P::template state<Device>, const typename P::config&>;
+using strategy_state = typename P::template state<Device>;
+
+template <class P, class Device>
+concept strategy_opens = requires(const typename P::config& sizes) {
+  strategy_state<P, Device>(sizes);
+};
+
+/// Sums of layers' outputs are made where the outputs are.
+template <class C, class Device>
+concept communicator_on =
+    communicator<C> && communicator_moves_device_memory<C, typename Device::stream, device_span<float, typename Device::memory>,
+                                                        device_span<const float, typename Device::memory>>;
 
 /// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
 /// each of them computed.
 template <class P, class Device>
-concept strategy_has_communicators = requires(typename P::template state<Device>& state) {
+concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
-  requires communicator<std::remove_cvref_t<decltype(state.tensor())>>;
-  requires communicator_moves_device_memory < std::remove_cvref_t<decltype(state.tensor())>,
-  typename Device::stream, device_span<float, typename Device::memory>, device_span < const float, typename Device::memory >> ;
+  requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device>;
 };
 
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
 /// there in between), gradients_ready after a block's last backward of the step, finish_gradients when all are ready.
 template <class P, class Device, class Store>
-concept strategy_hooks_into_a_step = requires(typename P::template state<Device>& state, typename Device::stream& stream, Store& store,
+concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, typename Device::stream& stream, Store& store,
                                               std::size_t block) {
-  {state.block_begins(stream, store, block)};
-  {state.block_ends(stream, store, block)};
-  {state.gradients_ready(stream, store, block)};
-  {state.finish_gradients(stream, store)};
+  state.block_begins(stream, store, block);
+  state.block_ends(stream, store, block);
+  state.gradients_ready(stream, store, block);
+  state.finish_gradients(stream, store);
 };
 
 }  // namespace clause

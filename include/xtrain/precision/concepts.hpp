@@ -28,8 +28,9 @@ template <class P>
 concept precision_says_how_updates_are_rounded = std::same_as<std::remove_cv_t<decltype(P::update)>, rounding>;
 
 template <class P>
-concept precision_says_whether_the_loss_is_scaled = std::same_as < std::remove_cv_t<decltype(P::scales_loss)>,
-bool > ;
+concept precision_says_whether_the_loss_is_scaled = requires {
+  { P::scales_loss } -> std::same_as<const bool&>;
+};
 
 /// Kernels multiply weights with activations of the same type.
 template <class P>

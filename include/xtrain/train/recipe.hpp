@@ -49,7 +49,9 @@ template <class Recipe>
       "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
       "train/README.md");
   using p = typename Recipe::precision;
-  return concat("device     ", Recipe::device::name, " (", simd::name_of<simd::native>(), ")\n",                              //
+  std::string device(Recipe::device::name);
+  if constexpr (requires { Recipe::device::instructions(); }) device += concat(" (", Recipe::device::instructions(), ")");
+  return concat("device     ", device, "\n",                                                                                 //
                 "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",            //
                 number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",  //
                 number_traits<typename p::state>::name, ", updates rounded ",

@@ -69,7 +69,7 @@ struct bare_recipe : defaults {
 static_assert(parallel_strategy<single> && parallel_strategy<watched>);
 static_assert(parallel_strategy_for<single, cpu, parameter_store<cpu, fp32>>);
 struct without_hooks {
-  static constexpr std::string_view name = "x";
+  [[maybe_unused]] static constexpr std::string_view name = "x";
   struct config {};
   template <class Device>
   struct state {
@@ -80,7 +80,7 @@ struct without_hooks {
   };
 };
 struct without_communicators {
-  static constexpr std::string_view name = "x";
+  [[maybe_unused]] static constexpr std::string_view name = "x";
   struct config {};
   template <class Device>
   struct state {

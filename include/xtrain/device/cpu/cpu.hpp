@@ -30,6 +30,9 @@ struct cpu {
     std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the pool that the process shares
   };
 
+  /// The vector instructions that kernels were compiled for.
+  [[nodiscard]] static std::string_view instructions() { return simd::name_of<simd::native>(); }
+
   class context : public host_context {
    public:
     explicit context(const config& settings)
@@ -42,7 +45,7 @@ struct cpu {
     [[nodiscard]] cpu::properties properties() const { return {threads_}; }
     /// "cpu, avx512bw, 2 threads"
     [[nodiscard]] std::string description() const {
-      return concat(name, ", ", simd::name_of<simd::native>(), ", ", threads_, threads_ == 1 ? " thread" : " threads");
+      return concat(name, ", ", instructions(), ", ", threads_, threads_ == 1 ? " thread" : " threads");
     }
 
    private:
