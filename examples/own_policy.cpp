@@ -73,17 +73,16 @@ struct lion {
       for (const xtrain::decay_run& run : store.decay_runs()) {  // matrices decay, vectors do not
         const std::size_t n = run.end - run.begin;
         xtrain::ops::launch(on, lion_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
-                                            typename Precision::master, number>{
-                                    .n = n,
-                                    .learning_rate = how.learning_rate,
-                                    .beta1 = settings_.beta1,
-                                    .beta2 = settings_.beta2,
-                                    .weight_decay = run.decays ? settings_.weight_decay : 0.0,
-                                    .gradient_scale = how.gradient_scale,
-                                    .gradient_n = store.gradients().subspan(run.begin, n),
-                                    .master_n = master_.range(run.begin, run.end),
-                                    .parameter_n = store.trained_values().subspan(run.begin, n),
-                                    .m_n = m_.template as<number>().subspan(run.begin, n)});
+                                            typename Precision::master, number>{.n = n,
+                                                                                .learning_rate = how.learning_rate,
+                                                                                .beta1 = settings_.beta1,
+                                                                                .beta2 = settings_.beta2,
+                                                                                .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                                                                                .gradient_scale = how.gradient_scale,
+                                                                                .gradient_n = store.gradients().subspan(run.begin, n),
+                                                                                .master_n = master_.range(run.begin, run.end),
+                                                                                .parameter_n = store.trained_values().subspan(run.begin, n),
+                                                                                .m_n = m_.template as<number>().subspan(run.begin, n)});
       }
     }
 
