@@ -1,10 +1,8 @@
 # How this project compiles its own tests, examples and benchmarks: every warning is an error. Users get none of this.
 
-xtrain_find_dependencies(XTRAIN_MISSING io text)
-if(XTRAIN_MISSING)
-  message(FATAL_ERROR "${XTRAIN_MISSING}")
+if(XTRAIN_MISSING_text)
+  message(FATAL_ERROR "${XTRAIN_MISSING_text}")
 endif()
-find_package(OpenMP QUIET COMPONENTS CXX)
 
 add_library(xtrain_own_programs INTERFACE)
 target_compile_options(xtrain_own_programs INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)

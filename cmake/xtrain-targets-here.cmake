@@ -11,21 +11,37 @@ function(xtrain_interface_target name export_name)
   endif()
 endfunction()
 
+# xtrain_component_needs(<component> <target>...): links what the component needs. Where that was not found, the sentence that says
+# so is linked in its place: CMake takes an item with :: for a target, and shows it to a program that links the component.
+function(xtrain_component_needs component)
+  set(sentence "${XTRAIN_MISSING_${component}}")
+  if(sentence)
+    set_target_properties(xtrain_${component} PROPERTIES XTRAIN_MISSING "${sentence}")
+    target_link_libraries(xtrain_${component} INTERFACE "$<BUILD_INTERFACE:xtrain::${component} cannot be linked. ${sentence}>"
+                                                        "$<INSTALL_INTERFACE:${ARGN}>")
+  else()
+    target_link_libraries(xtrain_${component} INTERFACE ${ARGN})
+  endif()
+endfunction()
+
 # The core: xtensor, xsimd, threads.
 xtrain_interface_target(xtrain xtrain ${XTRAIN_CORE_HEADERS})
 target_link_libraries(xtrain INTERFACE xtensor xsimd Threads::Threads)
 
 # Files: safetensors, Hugging Face folders, JSON data sets.
 xtrain_interface_target(xtrain_io io ${XTRAIN_IO_HEADERS})
-target_link_libraries(xtrain_io INTERFACE xtrain nlohmann_json::nlohmann_json)
+target_link_libraries(xtrain_io INTERFACE xtrain)
+xtrain_component_needs(io nlohmann_json::nlohmann_json)
 
 # Tokenizers with vocabularies.
 xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
-target_link_libraries(xtrain_text INTERFACE xtrain_io SentencePiece::sentencepiece PCRE2::8BIT)
+target_link_libraries(xtrain_text INTERFACE xtrain_io)
+xtrain_component_needs(text SentencePiece::sentencepiece PCRE2::8BIT)
 
 # OpenMP's team of threads instead of the library's own.
 xtrain_interface_target(xtrain_openmp openmp ${XTRAIN_OPENMP_HEADERS})
-target_link_libraries(xtrain_openmp INTERFACE xtrain OpenMP::OpenMP_CXX)
+target_link_libraries(xtrain_openmp INTERFACE xtrain)
+xtrain_component_needs(openmp OpenMP::OpenMP_CXX)
 
 # The processor that compiles is the processor that runs. Never part of xtrain::xtrain.
 xtrain_interface_target(xtrain_native native)

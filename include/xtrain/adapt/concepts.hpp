@@ -29,6 +29,14 @@ concept adapter_config_says_what_is_trained = std::default_initializable<typenam
   config.choose_targets(targets);
 };
 
+struct any_store {};
+
+/// config::finish(store) is called when every layer has declared its parameters: a target that no module has can be refused.
+template <class A>
+concept adapter_config_sees_the_finished_store = requires(const typename A::config& config, const any_store& store) {
+  config.finish(store);
+};
+
 /// is_own(name) tells the adapter's parameters from the base model's.
 template <class A>
 concept adapter_knows_its_parameters = requires(std::string_view name) {
@@ -40,7 +48,8 @@ concept adapter_knows_its_parameters = requires(std::string_view name) {
 /// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
 /// backward; adapt/README.md shows a complete one.
 template <class A>
-concept adapter = clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> &&
-    clause::adapter_config_says_what_is_trained<A> && clause::adapter_knows_its_parameters<A>;
+concept adapter =
+    clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&
+    clause::adapter_config_sees_the_finished_store<A> && clause::adapter_knows_its_parameters<A>;
 
 }  // namespace xtrain

@@ -106,6 +106,8 @@ void load_adapter(Model& model, const std::string& folder) {
   const lora::config saved = detail::read_adapter_config(folder);
   require<config_error>(saved.rank == model.settings().adapter.rank, folder, ": rank must be the model's ", model.settings().adapter.rank,
                         "; the adapter has ", saved.rank);
+  require<config_error>(saved.alpha == model.settings().adapter.alpha, folder, ": alpha must be the model's ",
+                        model.settings().adapter.alpha, "; the adapter has ", saved.alpha);
   const safetensors_file file(folder + "/adapter_model.safetensors");
   std::size_t used = 0;
   for (const auto& entry : model.parameters().entries()) {

@@ -95,8 +95,9 @@ class byte_level_bpe final : public tokenizer_model {
     for (const auto& [text, id] : o.vocabulary) {
       require<config_error>(id >= 0, o.who, ": tokens must not be negative; '", text, "' is ", id);
       require<config_error>(id < largest_vocabulary, o.who, ": tokens must be below ", largest_vocabulary, "; '", text, "' is ", id);
+      require_few_holes(o, text, id);
       id_of.emplace(text, id);
-      put_bytes(id, bytes_of(text, byte_of));
+      put_bytes(o.who, id, bytes_of(text, byte_of));
     }
     single_.fill(-1);
     for (const auto& [text, byte] : byte_of)
@@ -114,8 +115,9 @@ class byte_level_bpe final : public tokenizer_model {
       require<config_error>(id >= 0 && id < largest_vocabulary, o.who, ": tokens must lie in [0, ", largest_vocabulary, "); '", text,
                             "' is ", id);
       if (text.empty()) continue;
+      require_few_holes(o, text, id);
       added_.emplace_back(text, id);
-      put_bytes(id, text);
+      put_bytes(o.who, id, text);
     }
     std::sort(added_.begin(), added_.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
@@ -165,9 +167,19 @@ class byte_level_bpe final : public tokenizer_model {
     }
     return bytes;
   }
-  void put_bytes(token id, std::string bytes) {
+  /// Memory is taken for every token up to the largest: a small file must not ask for much of it.
+  static void require_few_holes(const byte_level_bpe_options& o, const std::string& text, token id) {
+    const std::size_t most = 65536 + 16 * (o.vocabulary.size() + o.added.size());
+    require<config_error>(static_cast<std::size_t>(id) < most, o.who, ": tokens of a vocabulary of ", o.vocabulary.size() + o.added.size(),
+                          " must be below ", most, "; '", text, "' is ", id);
+  }
+  /// One token cannot stand for two texts; the same text may be in the vocabulary and among the added tokens.
+  void put_bytes(const std::string& who, token id, std::string bytes) {
     if (bytes_.size() <= static_cast<std::size_t>(id)) bytes_.resize(static_cast<std::size_t>(id) + 1);
-    bytes_[static_cast<std::size_t>(id)] = std::move(bytes);
+    std::string& place = bytes_[static_cast<std::size_t>(id)];
+    require<config_error>(place.empty() || place == bytes, who, ": token ", id, " must stand for one text; it is '", place, "' and '",
+                          bytes, "'");
+    place = std::move(bytes);
   }
 
   [[nodiscard]] std::pair<std::size_t, const std::pair<std::string, token>*> next_added(std::string_view text, std::size_t begin) const {

@@ -31,9 +31,11 @@ class dataset {
   explicit dataset(std::string source, row_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
 
   /// A new sample. `learned(i)` says whether token i is a target.
+  ///   throws  data_error when a token is negative or beyond 2^30
   template <class Learned>
   void add(std::span<const token> tokens, Learned&& learned) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
+      require_token(tokens[i]);
       largest_ = std::max(largest_, tokens[i]);
       tokens_.push_back(tokens[i] | (learned(i) ? learned_bit : 0));
       if (i > 0 && learned(i)) ++targets_;
@@ -46,11 +48,12 @@ class dataset {
   /// Tokens that continue the last sample: documents too large to be held at once come in pieces.
   void extend(std::span<const token> tokens) {
     for (const token t : tokens) {
+      require_token(t);
       largest_ = std::max(largest_, t);
       tokens_.push_back(t | learned_bit);
     }
-    targets_ += tokens.size();
-    extended_ = true;
+    targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is nobody's target
+    extended_ = extended_ || !tokens.empty();
   }
   /// Ends a sample that was extended.
   void end_sample() {
@@ -90,6 +93,9 @@ class dataset {
 
  private:
   static constexpr token learned_bit = token{1} << 30;
+  void require_token(token t) const {
+    require<data_error>(t >= 0 && t < learned_bit, source_, ": tokens must lie in [0, 2^30); given ", t);
+  }
 
   std::string source_;
   row_layout layout_;

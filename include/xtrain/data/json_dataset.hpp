@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -128,6 +129,10 @@ struct json_text_options {
 }
 [[nodiscard]] inline dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options = {}) {
   return json_text_dataset(std::vector<std::string>{path}, with, options);
+}
+[[nodiscard]] inline dataset json_text_dataset(std::initializer_list<std::string> paths, const tokenizer& with,
+                                               const json_text_options& options = {}) {
+  return json_text_dataset(std::vector<std::string>(paths), with, options);
 }
 
 /// What stands before an answer. {instruction} and {input} are replaced.

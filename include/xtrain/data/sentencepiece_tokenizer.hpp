@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,8 +23,15 @@ class sentencepiece_model final : public tokenizer_model {
   /// throws file_error when the file is missing or is no SentencePiece model
   explicit sentencepiece_model(const std::string& path) {
     const mapped_file file(path);
-    const auto status = processor_.LoadFromSerializedProto(file.text());
-    require<file_error>(status.ok(), path, ": must be a SentencePiece model; the library says: ", std::string_view(status.error_message()));
+    try {
+      const auto status = processor_.LoadFromSerializedProto(file.text());
+      require<file_error>(status.ok(), path,
+                          ": must be a SentencePiece model; the library says: ", std::string_view(status.error_message()));
+    } catch (const error&) {
+      throw;
+    } catch (const std::exception& problem) {  // it answers some models with a status, and some with an exception of its own
+      fail<file_error>(path, ": must be a SentencePiece model; the library says: ", std::string_view(problem.what()));
+    }
     require<file_error>(processor_.GetPieceSize() > 0, path, ": must be a SentencePiece model; it has no pieces");
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -92,6 +93,9 @@ inline void add_document(dataset& to, const tokenizer& with, std::string_view te
 }
 [[nodiscard]] inline dataset text_dataset(const std::string& path, const tokenizer& with) {
   return text_dataset(std::vector<std::string>{path}, with);
+}
+[[nodiscard]] inline dataset text_dataset(std::initializer_list<std::string> paths, const tokenizer& with) {  // {"a", "b"} is no string
+  return text_dataset(std::vector<std::string>(paths), with);
 }
 
 }  // namespace xtrain

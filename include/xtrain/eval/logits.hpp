@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/data/xtensor_batch.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -35,13 +36,19 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
 
 /// Logits [rows, places, vocabulary] of the tokens that follow each place. Where the device's memory is the host's they are
 /// computed straight into the array.
-///   throws  shape_error, memory_error
+///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary,
+///           memory_error
 template <class Model>
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
   using accumulate = typename Model::accumulate;
   const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
   const xtensor_batch rows(tokens, nothing);
   const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
+  require<shape_error>(rows.t <= model.sizes().context, "logits: rows must not be longer than the model's context of ",
+                       model.sizes().context, " tokens; given ", rows.t);
+  for (const token t : rows.tokens)
+    require<data_error>(t >= 0 && static_cast<std::size_t>(t) < v, "logits: tokens must be in the model's vocabulary of ", v, "; token ", t,
+                        " occurs");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);

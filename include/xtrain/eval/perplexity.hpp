@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/eval/concepts.hpp>
 #include <xtrain/layers/batch.hpp>
@@ -50,10 +51,14 @@ struct loss_memory {
 }  // namespace detail
 
 /// Runs all rows of the data through the model once.
-///   throws  data_error when a token is not in the vocabulary, memory_error when the pass does not fit
+///   throws  config_error when rows would be longer than the model's context, data_error when a token is not in the vocabulary,
+///           memory_error when the pass does not fit
 template <class Model>
 [[nodiscard]] evaluation perplexity(Model& model, const dataset& data, perplexity_config settings = {}) {
-  if (settings.context == 0) settings.context = model.sizes().context;
+  const std::size_t longest = model.sizes().context;
+  if (settings.context == 0) settings.context = longest;
+  require<config_error>(settings.context <= longest, "perplexity: context must not be longer than the model's ", longest, " tokens; given ",
+                        settings.context);
   require_tokens_below(data, model.sizes().vocabulary);
   const loader rows(data, {.batch = settings.batch, .context = settings.context, .shuffle = false});
   const std::size_t places = settings.batch * settings.context;

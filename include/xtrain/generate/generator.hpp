@@ -28,12 +28,13 @@ struct generate_config {
 /// What a generation took.
 struct generate_statistics {
   std::size_t prompt_tokens = 0;
-  std::size_t new_tokens = 0;
+  std::size_t new_tokens = 0;    ///< given out: the first of each row comes with the prompt, a stop token is not one
+  std::size_t decode_steps = 0;  ///< tokens that were chosen one by one behind the prompt
   double prompt_seconds = 0;
   double decode_seconds = 0;
   double decode_bytes = 0;  ///< weights and cache that had to be read for the new tokens
 
-  [[nodiscard]] double tokens_per_second() const { return decode_seconds > 0 ? static_cast<double>(new_tokens) / decode_seconds : 0; }
+  [[nodiscard]] double tokens_per_second() const { return decode_seconds > 0 ? static_cast<double>(decode_steps) / decode_seconds : 0; }
   [[nodiscard]] double bandwidth() const { return decode_seconds > 0 ? decode_bytes / decode_seconds : 0; }
 };
 
@@ -97,12 +98,8 @@ class generator {
   /// `longest` tokens of prompt and result together; 0: the model's context.
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
-      : model_(&model), rows_(rows), longest_(longest == 0 ? model.sizes().context : longest), piece_(std::min(longest_, tokens_at_once)),
-        passes_(model, measure(model, rows_, longest_ + piece_, piece_)), decoding_(model, rows_, longest_ + piece_, piece_) {
-    require<config_error>(rows > 0, "generator: rows must be positive");
-    require<config_error>(longest_ <= model.sizes().context, "generator: texts must not be longer than the model's context of ",
-                          model.sizes().context, " tokens; given ", longest_);
-  }
+      : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), piece_(std::min(longest_, tokens_at_once)),
+        passes_(model, measure(model, rows_, longest_ + piece_, piece_)), decoding_(model, rows_, longest_ + piece_, piece_) {}
 
   /// The new tokens of every row, stop tokens not included.
   ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
@@ -143,6 +140,13 @@ class generator {
     [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
   };
 
+  static std::size_t checked_length(const Model& model, std::size_t rows, std::size_t longest) {
+    require<config_error>(rows > 0, "generator: rows must be positive");
+    const std::size_t context = model.sizes().context;
+    require<config_error>(longest <= context, "generator: texts must not be longer than the model's context of ", context,
+                          " tokens; given ", longest);
+    return longest == 0 ? context : longest;
+  }
   template <class M>
   static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
     return measure_pass(model, [&](auto& like, auto& passes) {
@@ -210,8 +214,8 @@ class generator {
     const auto logits = decoding_.run(*model_, passes_, to_run_);
     for (std::size_t r = 0; r < s.texts.size(); ++r)
       if (!s.done[r]) {
+        ++statistics_.decode_steps;
         take(s, r, logits);
-        ++statistics_.new_tokens;
       }
     statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->sizes().layers * model_->sizes().kv_heads *
                                                                        model_->sizes().head_dim * sizeof(typename Model::compute));
@@ -243,6 +247,7 @@ class generator {
     }
     s.texts[r].push_back(next);
     ++s.fresh[r];
+    ++statistics_.new_tokens;
     const bool goes_on = !s.settings.on_token || s.settings.on_token(r, next);
     s.done[r] = !goes_on || s.fresh[r] >= s.settings.max_new_tokens || s.texts[r].size() >= longest_;
   }

@@ -55,8 +55,8 @@ class weight_folder {
     for (const auto& [name, value] : index["weight_map"].items()) {
       require<file_error>(value.is_string(), path, ": 'weight_map' must name a file for '", name, "'; given ", value.dump());
       const auto file = value.get<std::string>();
-      require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != "..", path,
-                          ": files must lie in the folder itself; '", name, "' is said to be in '", file, "'");
+      require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != ".." && file.find('\0') == std::string::npos,
+                          path, ": files must lie in the folder itself; '", name, "' is said to be in '", file, "'");
       if (!opened.contains(file)) {
         require<file_error>(file_exists(folder + "/" + file), folder, "/", file,
                             ": must be there, because the index names it; it is missing");

@@ -130,7 +130,7 @@ void load_weights(Model& model, const std::string& folder) {
   const auto find = [&](const std::string& name) { return weights.find(name); };
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
-    if (Model::recipe::adapter::is_own(entry.spec.name)) continue;
+    if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
     require<config_error>(tensor != nullptr, folder, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::load_parameter(model, entry, *tensor, folder);
@@ -198,8 +198,8 @@ template <class Model>
   return config.object().dump(2) + "\n";
 }
 
-/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. What the folder held before
-/// stays whole until the new weights are.
+/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced in one
+/// rename, the weights last and all at once; checkpoints, which are whole folders, are what survives a kill at any instant.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,

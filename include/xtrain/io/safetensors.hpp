@@ -68,7 +68,7 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   const auto convert = [&]<class F>(F) {
     const std::byte* source = from.bytes.data() + first * sizeof(F);
     if constexpr (std::is_same_v<F, T>) {
-      std::memcpy(to.data(), source, to.size_bytes());
+      if (!to.empty()) std::memcpy(to.data(), source, to.size_bytes());
     } else {
       for (std::size_t i = 0; i < to.size(); ++i) {
         F value;

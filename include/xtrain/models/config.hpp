@@ -56,6 +56,8 @@ inline void complete_decoder(decoder_config& c, const char* family) {
   constexpr std::size_t limit = std::size_t{1} << 31;
   for (const std::size_t size : {c.vocabulary, c.width, c.layers, c.heads, c.head_dim, c.feed_forward, c.context})
     require<config_error>(size < limit, family, ": every size must be below 2^31; given ", size);
+  constexpr std::size_t most_layers = 4096;  // making a model takes time and memory for each, before any weight is looked for
+  require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);

@@ -206,7 +206,7 @@ class decoder {
   decoder(uninitialised_t, config sizes, const context& on, const options& settings)
       : decoder(std::move(sizes), on, settings, Family::names()) {}
 
-  /// Initial values for the adapter's own parameters; whatever else there is, is loaded.
+  /// For a model whose weights are about to be loaded: the adapter as it begins, everything else zero.
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
   }
@@ -287,13 +287,15 @@ class decoder {
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     const auto x = hidden(p, boundaries);
-    const auto scope = p.scope();
-    const std::size_t r = rows_r.shape(0), c = config_.width;
-    const auto chosen = p.temporary(r, c);
-    const auto last = p.temporary(r, c);
-    ops::embedding(p, rows_r, x, chosen);
-    final_norm_.recompute(p, chosen, last);
-    head_.logits(p, last, logits_rv);
+    around_block(p, config_.layers + 1, [&] {
+      const auto scope = p.scope();
+      const std::size_t r = rows_r.shape(0), c = config_.width;
+      const auto chosen = p.temporary(r, c);
+      const auto last = p.temporary(r, c);
+      ops::embedding(p, rows_r, x, chosen);
+      final_norm_.recompute(p, chosen, last);
+      head_.logits(p, last, logits_rv);
+    });
     forget(p, boundaries);
   }
 

@@ -32,9 +32,9 @@ class pass_memory {
   using device = typename recipe::device;
 
   /// On a dry device the sizes do not matter: it measures.
-  pass_memory(Model& model, const pass_sizes& sizes)
-      : model_(&model), boundaries_(model.on(), sizes.boundaries), kept_(model.on(), sizes.kept),
-        workspace_(model.on(), sizes.workspace, memory_role::workspace) {
+  pass_memory(Model& of, const pass_sizes& sizes)
+      : model_(&of), boundaries_(of.on(), sizes.boundaries), kept_(of.on(), sizes.kept),
+        workspace_(of.on(), sizes.workspace, memory_role::workspace) {
     boundaries_.reserve(sizes.boundary_entries);
     kept_.reserve(sizes.kept_entries);
   }

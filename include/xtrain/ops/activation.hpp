@@ -13,7 +13,7 @@ void gelu_tanh(execution<Device>& on, in_matrix<T, Device> x_nf, matrix<T, Devic
   launch(on, kernel::gelu_tanh<typename Device::memory, T>{.n = x_nf.size(), .x_n = x_nf.span(), .y_n = y_nf.span()});
 }
 
-/// dx = dy · gelu'(x); dx_nf may be the memory of dy_nf.
+/// dx = dy · gelu'(x); dx_nf may be the memory of x_nf or of dy_nf.
 template <class Device, class T>
 void gelu_tanh_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_matrix<T, Device> dy_nf, matrix<T, Device> dx_nf) {
   require_shape("gelu_tanh_backward: dy_nf", dy_nf.shape(), x_nf.shape());

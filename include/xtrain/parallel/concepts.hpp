@@ -31,18 +31,18 @@ concept strategy_opens = requires(const typename P::config& sizes) {
   strategy_state<P, Device>(sizes);
 };
 
-/// Sums of layers' outputs are made where the outputs are.
-template <class C, class Device>
+/// Sums of layers' outputs are made where the outputs are, in the number type they are computed in.
+template <class C, class Device, class Number>
 concept communicator_on =
-    communicator<C> && communicator_moves_device_memory<C, typename Device::stream, device_span<float, typename Device::memory>,
-                                                        device_span<const float, typename Device::memory>>;
+    communicator<C> && communicator_moves_device_memory<C, typename Device::stream, device_span<Number, typename Device::memory>,
+                                                        device_span<const Number, typename Device::memory>>;
 
 /// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
 /// each of them computed.
-template <class P, class Device>
+template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
-  requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device>;
+  requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
@@ -64,6 +64,7 @@ concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_i
 
 template <class P, class Device, class Store>
 concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> &&
-    clause::strategy_has_communicators<P, Device> && clause::strategy_hooks_into_a_step<P, Device, Store>;
+    clause::strategy_has_communicators<P, Device, typename Store::precision::compute> &&
+    clause::strategy_hooks_into_a_step<P, Device, Store>;
 
 }  // namespace xtrain

@@ -81,6 +81,7 @@ template <class Device, class Precision>
 class parameter_store {
  public:
   using memory = typename Device::memory;
+  using precision = Precision;
   using parameter_type = typename Precision::parameter;
   using gradient_type = typename Precision::gradient;
 
@@ -130,7 +131,15 @@ class parameter_store {
   }
 
   /// Lays all declared parameters out and allocates their values. Nothing can be declared afterwards.
+  ///   throws  memory_error when they do not fit
   void allocate() {
+    double numbers = 0;  // shapes may come from a file: their products must not wrap around
+    for (const entry& e : entries_) {
+      double product = 1;
+      for (const std::size_t dim : e.spec.shape) product *= static_cast<double>(dim);
+      numbers += product;
+    }
+    require<memory_error>(numbers < 0x1p56, "parameters: a model must have fewer than 2^56 numbers; its shapes make ", count_text(numbers));
     std::vector<std::uint32_t> order;
     for (std::uint32_t i = 0; i < entries_.size(); ++i)
       if (entries_[i].group == i) order.push_back(i);
@@ -212,7 +221,7 @@ class parameter_store {
 
   [[nodiscard]] const typename Device::context& device() const { return device_; }
 
-  /// Sets padding to zero and every parameter whose name is `chosen` to its initial values: a function of (seed, name,
+  /// Sets everything to zero, then every parameter whose name is `chosen` to its initial values: a function of (seed, name,
   /// element).
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {

@@ -42,7 +42,7 @@ template <class A, class B>
     const double error = std::abs(a - b);
     const double bound = allowed.absolute + allowed.relative * std::max(std::abs(a), std::abs(b));
     found.largest_error = std::max(found.largest_error, std::isfinite(error) ? error / bound : INFINITY);
-    if (error <= bound) continue;
+    if (std::isfinite(error) && error <= bound) continue;  // the bound of an infinity is infinite too
     if (wrong++ == 0) first = i;
     absolute = std::max(absolute, error);
     relative = std::max(relative, error / std::max(std::abs(a), std::abs(b)));

@@ -172,9 +172,11 @@ template <class Device, class Kernel>
   return scratch_bytes(properties.of_device, isolated<Device>::inside(kernel));
 }
 
-/// Queues the kernel. Exists for the kernels that the device behind the wall has.
+/// Queues the kernel. Exists for the kernels that the device behind the wall has, on memory behind that wall, and for streams
+/// that derive from the isolated one (with_host_fallback's does).
 template <class Device, class Stream, class Kernel>
-requires std::is_same_v<Stream, typename isolated<Device>::stream> &&
+requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&
+    std::is_same_v<Kernel, typename Kernel::template on<isolated_memory<Device>>> &&
     runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
   stream.queue([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {

@@ -189,6 +189,7 @@ class checkpoint_folder final : public observer {
                  {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
                 {"updates", p.updates},
                 {"skipped", p.skipped},
+                {"bad_in_a_row", p.bad_in_a_row},
                 {"seed", p.seed},
                 {"batch", c.batch},
                 {"accumulate", c.accumulate},
@@ -215,13 +216,21 @@ class checkpoint_folder final : public observer {
       require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
       return at->template get<std::size_t>();
     };
+    const auto steps = [&](const json_settings& from, const char* key) {
+      const std::size_t value = count(from, key);
+      require<config_error>(value < std::size_t{1} << 53, from.who(), ": '", key, "' must be below 2^53: steps are counted on; given ",
+                            value);
+      return value;
+    };
     training_progress p;
-    p.step = count(s, "step");
+    p.step = steps(s, "step");
     const json_settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
-    p.data = {count(data, "epoch"), count(data, "step")};
-    p.loss_scale = {scale.number_or(1.0, {"scale"}), count(scale, "good"), count(scale, "overflows_left")};
-    p.updates = count(s, "updates");
-    p.skipped = count(s, "skipped");
+    p.data = {steps(data, "epoch"), steps(data, "step")};
+    p.loss_scale = {scale.number_or(1.0, {"scale"}), steps(scale, "good"), steps(scale, "overflows_left")};
+    require<config_error>(p.loss_scale.scale > 0.0, scale.who(), ": 'scale' must be positive; given ", p.loss_scale.scale);
+    p.updates = steps(s, "updates");
+    p.skipped = steps(s, "skipped");
+    p.bad_in_a_row = steps(s, "bad_in_a_row");
     p.seed = count(s, "seed");
     require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed,
                           " is given");

@@ -51,7 +51,7 @@ template <class Recipe>
   using p = typename Recipe::precision;
   std::string device(Recipe::device::name);
   if constexpr (requires { Recipe::device::instructions(); }) device += concat(" (", Recipe::device::instructions(), ")");
-  return concat("device     ", device, "\n",                                                                                 //
+  return concat("device     ", device, "\n",                                                                                  //
                 "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",            //
                 number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",  //
                 number_traits<typename p::state>::name, ", updates rounded ",

@@ -127,7 +127,9 @@ class trainer {
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
-    if (held_out_rows && (config_.evaluate_every == 0 || progress_.step % config_.evaluate_every != 0)) evaluate_and_tell(*held_out_rows);
+    // whoever asked for a stop waits for the checkpoint, not for an evaluation
+    const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
+    if (held_out_rows && !evaluated && !stop.stop_requested()) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
   }
 
@@ -140,10 +142,11 @@ class trainer {
 
   /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
   /// programs with a loop of their own.
-  ///   throws  non_finite_error after too many bad steps in a row
+  ///   throws  data_error when a token is not in the vocabulary, non_finite_error after too many bad steps in a row
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
     const auto begin = clock::now();
+    require_vocabulary(batches);
     const step_sums sums = forward_backward(batches);
     step_done done{.step = progress_.step + 1,
                    .steps = config_.steps,
@@ -217,7 +220,8 @@ class trainer {
   void save(const std::string& folder, const Arguments&... arguments) const {
     static_assert(
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
-        "xtrain trainer::save: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+        "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
+        "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
     save_pretrained(*model_, folder, arguments...);
   }
 
@@ -233,9 +237,9 @@ class trainer {
     buffer<device> losses, norm;
     std::vector<accumulate> host_losses;
 
-    step_memory(Model& model, const pass_sizes& sizes, std::size_t places)
-        : passes(model, sizes), batch(model.on(), places), losses(model.on(), places * sizeof(accumulate), memory_role::batch),
-          norm(model.on(), sizeof(double), memory_role::batch), host_losses(places) {}
+    step_memory(Model& of, const pass_sizes& sizes, std::size_t places)
+        : passes(of, sizes), batch(of.on(), places), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
+          norm(of.on(), sizeof(double), memory_role::batch), host_losses(places) {}
   };
 
   /// What forward and backward of a whole step came to.
@@ -364,6 +368,16 @@ class trainer {
     sums.loss = counts[0] > 0 ? loss[0] / counts[0] : 0.0;
     sums.gradient_norm = std::sqrt(squares_of(model_->parameters().gradients())) / loss_scale();
     return sums;
+  }
+
+  template <class Batch>
+  void require_vocabulary(std::span<const Batch> batches) const {
+    const std::size_t vocabulary = model_->sizes().vocabulary;
+    const auto fits = [&](token t) { return t < 0 || static_cast<std::size_t>(t) < vocabulary; };
+    for (const Batch& batch : batches)
+      for (const auto& tokens : {std::span<const token>(batch.tokens), std::span<const token>(batch.targets)})
+        for (const token t : tokens)
+          require<data_error>(fits(t), "trainer: tokens and targets must be in the model's vocabulary of ", vocabulary, "; given ", t);
   }
 
   template <class T>

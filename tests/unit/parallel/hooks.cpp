@@ -88,7 +88,7 @@ struct without_communicators {
   };
 };
 static_assert(!clause::strategy_hooks_into_a_step<without_hooks, cpu, parameter_store<cpu, fp32>>);
-static_assert(!clause::strategy_has_communicators<without_communicators, cpu>);
+static_assert(!clause::strategy_has_communicators<without_communicators, cpu, float>);
 
 host_batch rows(std::size_t first_row) {
   host_batch batch{.b = 1,

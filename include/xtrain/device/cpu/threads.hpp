@@ -87,15 +87,15 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace detail
 
-/// Threads that stay. Parts are handed out one by one, so a slow thread takes fewer. While one caller uses the pool,
-/// another caller's parts run on that caller alone: programs with several models do not oversubscribe the machine.
+/// Threads that stay. Parts are handed out one by one, so a slow thread takes fewer, and a thread that the system lets wait
+/// takes none: the caller waits only for those that have begun. While one caller uses the pool, another caller's parts run on
+/// that caller alone: programs with several models do not oversubscribe the machine.
 class thread_pool final : public executor {
  public:
   explicit thread_pool(std::size_t threads = detail::usable_processors()) {
     for (std::size_t worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
   }
   ~thread_pool() override {
-    job_ = {};
     stopping_.store(true, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
@@ -113,12 +113,13 @@ class thread_pool final : public executor {
     }
     job_ = {&task, parts, threads};
     next_part_.store(0, std::memory_order_relaxed);
-    working_.store(static_cast<std::uint32_t>(workers_.size()), std::memory_order_relaxed);
+    gate_.store(open, std::memory_order_release);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     take_parts(0);
-    std::uint32_t working = working_.load(std::memory_order_acquire);
-    while (working != 0) working = detail::wait_for_change(working_, working);
+    // whoever comes from here on finds the gate closed; whoever is inside has a part to finish
+    std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
+    while (inside != 0) inside = detail::wait_for_change(gate_, inside);
     busy_.store(false, std::memory_order_release);
   }
 
@@ -141,20 +142,33 @@ class thread_pool final : public executor {
       (*job_.task)(part, worker);
   }
 
+  /// Goes in where a job is being done. The job's data may be read only inside.
+  bool enter() {
+    std::uint32_t seen = gate_.load(std::memory_order_relaxed);
+    while ((seen & open) != 0)
+      if (gate_.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    return false;
+  }
+  void leave() {
+    if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
+  }
+
   void work(std::size_t worker) {
     std::uint32_t seen = 0;
     while (true) {
       seen = detail::wait_for_change(generation_, seen);
       if (stopping_.load(std::memory_order_relaxed)) return;
+      if (!enter()) continue;
       if (worker < job_.threads) take_parts(worker);
-      if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
+      leave();
     }
   }
 
   std::vector<std::thread> workers_;
   job job_;
   std::atomic<std::size_t> next_part_{0};
-  std::atomic<std::uint32_t> working_{0};
+  static constexpr std::uint32_t open = std::uint32_t{1} << 31;  // of the gate; below it: workers inside
+  std::atomic<std::uint32_t> gate_{0};
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<bool> busy_{false};
   std::atomic<bool> stopping_{false};

@@ -27,7 +27,7 @@ struct gelu_tanh {
 };
 
 /// With u the argument of tanh:  dx = dy · (1 + tanh u)/2 + dy · x/2 · (1 − tanh² u) · u'
-///   x_n, dy_n read; dx_n written; dx_n may be the memory of dy_n
+///   x_n, dy_n read; dx_n written; dx_n may be the memory of x_n or of dy_n
 template <class Memory, class T>
 struct gelu_tanh_backward {
   static constexpr std::string_view name = "gelu_tanh_backward";

@@ -1,0 +1,87 @@
+// Steps of GPT-2 124M: tokens per second, and the memory that was planned beside the memory that the process took.
+//
+//   train_step fp32|bf16_mixed|lora|recompute_full [ROWS] [CONTEXT] [STEPS]
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/xtrain.hpp>
+
+namespace {
+
+struct fp32_run : xtrain::defaults {};
+struct bf16_run : xtrain::defaults {
+  using precision = xtrain::bf16_mixed;
+};
+struct lora_run : bf16_run {
+  using adapter = xtrain::lora;
+};
+struct recompute_run : xtrain::defaults {
+  using recompute = xtrain::recompute_full;
+};
+
+struct stopwatch final : xtrain::observer {
+  using observer::on;
+  void on(const xtrain::step_done& done) override { seconds.push_back(done.seconds); }
+  std::vector<double> seconds{};
+};
+
+double resident_mebibytes() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_maxrss) / 1024.0;
+}
+
+template <class Recipe>
+int run(const char* name, std::size_t rows, std::size_t context, std::size_t steps) {
+  using model_type = xtrain::gpt2<Recipe>;
+  const double before = resident_mebibytes();
+  typename model_type::options options;
+  if constexpr (Recipe::adapter::freezes_weights) options.adapter = {.rank = 16, .alpha = 32};
+  model_type model({.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024}, {}, options);
+  xtrain::trainer trainer(model, {.steps = steps, .batch = rows, .context = context, .learning_rate = 1e-4});
+
+  xtrain::dataset data("random tokens", xtrain::row_layout::stream);
+  std::vector<xtrain::token> tokens(rows * context * (steps + 1) + 1);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % 50257);
+  data.add(tokens);
+  data.finish();
+  stopwatch watch;
+  trainer.attach(watch);
+  trainer.fit(data);
+
+  std::vector<double> seconds = watch.seconds;
+  seconds.erase(seconds.begin());  // the first one touches memory for the first time
+  std::sort(seconds.begin(), seconds.end());
+  const double tokens_per_step = static_cast<double>(rows * context), median = seconds[seconds.size() / 2];
+  const double planned = static_cast<double>(trainer.plan().total()) / 1048576.0, taken = resident_mebibytes() - before;
+  std::printf("%-15s B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%\n", name, rows, context,
+              tokens_per_step / median, tokens_per_step / seconds.back(), tokens_per_step / seconds.front(), planned, taken,
+              100.0 * (taken / planned - 1.0));
+  return 0;
+}
+
+std::size_t number(int argc, char** argv, int index, std::size_t otherwise) {
+  return argc > index ? static_cast<std::size_t>(std::strtoull(argv[index], nullptr, 10)) : otherwise;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string_view which = argc > 1 ? argv[1] : "fp32";
+  const std::size_t rows = number(argc, argv, 2, 4), context = number(argc, argv, 3, 64),
+                    steps = std::max<std::size_t>(2, number(argc, argv, 4, 7));
+  if (which == "fp32") return run<fp32_run>("fp32", rows, context, steps);
+  if (which == "bf16_mixed") return run<bf16_run>("bf16_mixed", rows, context, steps);
+  if (which == "lora") return run<lora_run>("lora on bf16", rows, context, steps);
+  if (which == "recompute_full") return run<recompute_run>("recompute_full", rows, context, steps);
+  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora or recompute_full; given '%s'\n", argv[1]);
+  return 2;
+} catch (const std::exception& problem) {
+  std::fprintf(stderr, "train_step: %s\n", problem.what());
+  return 1;
+}

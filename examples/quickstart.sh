@@ -1,0 +1,60 @@
+#!/bin/sh
+# The whole of xtrain in a few minutes: installs what is missing, builds three programs, trains a small model on this library's own
+# source, teaches it its name with a LoRA adapter, and lets both write.
+#
+#   ./examples/quickstart.sh [folder for the results]
+set -eu
+cd "$(dirname "$0")/.."
+. examples/set_up.sh
+out=${1:-build/quickstart}
+programs=build/release/examples
+trap 'status=$?; [ $status = 0 ] || echo "quickstart: stopped with an error; see above" >&2' EXIT
+
+echo "== Packages"
+# shellcheck disable=SC2086
+set_up $build_packages
+
+echo "== Building pretrain, finetune and generate (about two minutes)"
+cmake --preset release > /dev/null
+cmake --build --preset release --target pretrain finetune generate | tail -n 1
+
+rm -rf "$out"
+mkdir -p "$out"
+
+echo "== What the run will need"
+model_flags="--tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 384 --batch 3"
+# shellcheck disable=SC2086
+$programs/pretrain $model_flags --plan
+
+echo "== Training on this library's source (about three minutes)"
+# shellcheck disable=SC2086
+$programs/pretrain $model_flags --data include examples --eval-data tests/unit --eval-every 200 --steps 800 --learning-rate 2e-3 --warmup-ratio 0.05 \
+  --floor 0.05 --output "$out/model" --metrics "$out/pretrain.jsonl"
+
+echo "== What it writes after '#pragma once'"
+$programs/generate --model "$out/model" --prompt "#pragma once
+
+#include <" --echo --max-new-tokens 240 --temperature 0.5 --seed 1
+echo
+
+echo "== Teaching it its name: LoRA on $(wc -l < examples/quickstart/instructions.jsonl) answers"
+$programs/finetune --model "$out/model" --data examples/quickstart/instructions.jsonl --format alpaca --lora-rank 16 --lora-alpha 32 \
+  --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --epochs 30 --batch 4 --learning-rate 3e-3 --schedule cosine \
+  --output "$out/adapter" --metrics "$out/finetune.jsonl"
+
+for question in "What is your name?" "Does xtrain need Python?" "How do I resume a run?"; do
+  echo "-- $question"
+  $programs/generate --model "$out/model" --adapter "$out/adapter" --format alpaca --prompt "$question" --max-new-tokens 120 --temperature 0 2> /dev/null
+  echo
+done
+
+echo "== Loss"
+awk -f examples/quickstart/loss_curve.awk "$out/pretrain.jsonl" "$out/finetune.jsonl" > "$out/loss.svg"
+
+echo
+echo "The model:    $out/model     (a Hugging Face folder)"
+echo "The adapter:  $out/adapter   (a PEFT folder)"
+echo "The curve:    $out/loss.svg"
+echo "The record:   $out/pretrain.jsonl, $out/finetune.jsonl"
+echo "The programs: $programs/     (each has --help)"
+echo "quickstart: done"

@@ -1,0 +1,257 @@
+// The example trainers, as a user at a terminal meets them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <xtrain/io.hpp>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+
+words operator+(words left, const words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+program_result run(const std::string& name, const words& flags) { return run_program(words{EXAMPLES "/" + name} + flags); }
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const words tiny = {"--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "2"};
+
+std::string text_file(const scratch_folder& folder) {
+  const std::string path = folder / "text.txt";
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "one two three four five\n";
+  put_file(path, text);
+  return path;
+}
+words pretrain_flags(const scratch_folder& folder, const std::string& output) {
+  return tiny + words{"--data", text_file(folder), "--output", folder / output, "--learning-rate", "1e-2"};
+}
+/// The number behind the last `name` in a record or a log.
+double last_number(const std::string& text, const std::string& name) {
+  const std::size_t at = text.rfind(name);
+  REQUIRE_MESSAGE(at != std::string::npos, "no '", name, "' in: ", text);
+  return std::stod(text.substr(at + name.size()));
+}
+std::vector<std::uint8_t> bytes_of_weights(const std::string& folder) {
+  const std::string file = get_file(folder + "/model.safetensors");
+  return {file.begin(), file.end()};
+}
+
+}  // namespace
+
+TEST_CASE("every trainer explains itself, and help is no error") {
+  for (const char* name : {"pretrain", "finetune", "generate", "pretrain_bf16", "finetune_bf16", "generate_bf16"}) {
+    const auto result = run(name, {"--help"});
+    CAPTURE(name);
+    CHECK(result.status == 0);
+    CHECK(holds(result.out, "--seed"));
+    CHECK(result.err.empty());
+  }
+}
+
+TEST_CASE("unknown flags are refused with the nearest known one") {
+  const auto result = run("pretrain", {"--lerning-rate", "1", "--data", "x"});
+  CHECK(result.status == 2);
+  CHECK(result.err == "pretrain: unknown flag '--lerning-rate'; did you mean '--learning-rate'?\n");
+  const auto two = run("generate", {"--model", "x", "--prompt", "y", "--top_k=4", "--sed", "3"});
+  CHECK(two.status == 2);
+  CHECK(holds(two.err, "'--top_k'; did you mean '--top-k'?"));
+  CHECK(holds(two.err, "'--sed'; did you mean '--seed'?"));
+}
+
+TEST_CASE("errors name the flag and the value, and nothing is left behind") {
+  const scratch_folder folder;
+  const std::string text = text_file(folder);
+  put_file(folder / "empty.txt", "");
+  put_file(folder / "broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": oops}\n");
+  put_file(folder / "config.json", R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16})");
+  const std::string out = folder / "out";
+  struct bad_line {
+    std::string program;
+    words flags;
+    words says;
+  };
+  const std::vector<bad_line> lines = {
+      {"pretrain", {"--steps", "many"}, {"--steps", "positive whole number", "'many'"}},
+      {"pretrain", {"--batch", "0"}, {"--batch", "positive whole number", "'0'"}},
+      {"pretrain", {"--learning-rate", "-1"}, {"--learning-rate", "not negative", "'-1'"}},
+      {"pretrain", {"--schedule", "cosin"}, {"--schedule", "constant, linear, cosine", "did you mean 'cosine'?"}},
+      {"pretrain", {"--model", "lama"}, {"--model", "gpt2, llama", "did you mean 'llama'?"}},
+      {"pretrain", {"--width", "30", "--heads", "4", "--data", text, "--output", out}, {"--width 30", "divisible by --heads 4"}},
+      {"pretrain", {"--heads", "4", "--kv-heads", "3", "--data", text, "--output", out}, {"--heads 4", "--kv-heads 3"}},
+      {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output", out}, {"--data", "missing.txt"}},
+      {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output", out}, {"--data", "empty.txt", "it is empty"}},
+      {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output", out}, {"--data", "broken.jsonl", "line 2"}},
+      {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output", out}, {"--tokenizer", "nothing"}},
+      {"pretrain", {"--config", folder / "config.json", "--data", text, "--output", out}, {"--tokenizer byte", "257", "100", "--config"}},
+      {"pretrain", tiny + words{"--data", text}, {"--output: must be given"}},
+      {"pretrain", tiny + words{"--output", out}, {"--data: must be given"}},
+      {"pretrain", tiny + words{"--data", text, "--output", out, "--memory", "lots"}, {"--memory lots"}},
+      {"finetune", {"--model", folder / "none", "--data", text, "--output", out}, {"--model", "none"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-rank", "-2", "--output", out}, {"--lora-rank", "'-2'"}},
+      {"generate", {"--model", folder.path(), "--prompt", "x", "--top-p", "2"}, {"--top-p", "'2'"}},
+      {"generate", {"--prompt", "x"}, {"--model"}},
+  };
+  for (const bad_line& line : lines) {
+    const auto result = run(line.program, line.flags);
+    CAPTURE(result.err);
+    CHECK((result.status == 1 || result.status == 2));
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    for (const std::string& part : line.says) CHECK_MESSAGE(holds(result.err, part), "must say ", part);
+  }
+  CHECK_FALSE(std::filesystem::exists(out));
+}
+
+TEST_CASE("a plan shows memory by role and allocates none of it; a run that cannot fit is refused with the numbers") {
+  const scratch_folder folder;
+  // ten thousand times what this machine has
+  const auto plan =
+      run("pretrain", {"--plan", "--layers", "400", "--width", "65536", "--heads", "512", "--context", "2048", "--memory", "100000000G"});
+  CAPTURE(plan.err);
+  CHECK(plan.status == 0);
+  for (const char* role : {"parameters", "weights", "gradients", "optimizer", "stash", "workspace", "operations"})
+    CHECK(holds(plan.out, role));
+  const auto refused = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "2", "--memory", "100K"});
+  CHECK(refused.status == 1);
+  CHECK(holds(refused.err, "must fit 100.00 KiB; it needs"));
+  CHECK(holds(refused.err, "optimizer"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the record and the folders are what they should be") {
+  const scratch_folder folder;
+  const auto trained =
+      run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "300", "--eval-data", text_file(folder), "--eval-every", "150",
+                                                              "--metrics", folder / "run.jsonl", "--tensorboard", folder / "events"});
+  CAPTURE(trained.err);
+  REQUIRE(trained.status == 0);
+  CHECK(trained.out.empty());
+  CHECK(last_number(trained.err, "perplexity ") < 3.0);  // of 257 at the start
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"})
+    CHECK(std::filesystem::exists(folder / "model" + "/" + name));
+  CHECK(last_number(get_file(folder / "run.jsonl"), "\"loss\": ") < 2.0);
+
+  const words write = {"--model", folder / "model", "--prompt", "one two", "--max-new-tokens", "9", "--temperature", "0"};
+  const auto text = run("generate", write);
+  REQUIRE(text.status == 0);
+  CHECK(text.out == " three fo");
+  CHECK(holds(text.err, "tokens/s"));
+  const auto ids = run("generate", write + words{"--ids"});
+  CHECK(ids.out == "32 116 104 114 101 101 32 102 111");
+
+  put_file(folder / "answers.json", R"([{"instruction": "Say one.", "input": "", "output": "one"}])");
+  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--steps",
+                          "5",       "--batch",        "2",      "--learning-rate", "1e-3"};
+  const auto full = run("finetune", finetune + words{"--output", folder / "tuned"});
+  CAPTURE(full.err);
+  CHECK(full.status == 0);
+  CHECK(run("generate", {"--model", folder / "tuned", "--prompt", "one two", "--max-new-tokens", "4", "--temperature", "0"}).out == " thr");
+  const auto adapted =
+      run("finetune", finetune + words{"--output", folder / "adapter", "--lora-rank", "2", "--lora-targets", "q_proj,up_proj"});
+  CAPTURE(adapted.err);
+  CHECK(adapted.status == 0);
+  CHECK(std::filesystem::exists(folder / "adapter" + "/adapter_model.safetensors"));
+  CHECK(run("generate", write + words{"--adapter", folder / "adapter"}).status == 0);
+
+  const auto too_long =
+      run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output", folder / "x"});
+  CHECK(too_long.status == 1);
+  CHECK(holds(too_long.err, "16"));  // the context; the prompt alone is longer
+  const auto mismatch = run("generate", {"--model", folder / "model", "--adapter", folder / "tuned", "--prompt", "x"});
+  CHECK(mismatch.status == 1);
+  CHECK(holds(mismatch.err, "--adapter " + folder / "tuned"));
+}
+
+TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same weights, bit for bit") {
+  const scratch_folder folder;
+  const words flags = words{"--steps", "1500", "--save-every", "400", "--seed", "3"};
+  REQUIRE(run("pretrain", pretrain_flags(folder, "whole") + flags).status == 0);
+
+  running_program stopped(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "halves") + flags);
+  while (!stopped.ended() && !holds(stopped.err(), "step 150/1500")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  stopped.send(SIGINT);
+  const auto first = stopped.wait();
+  CAPTURE(first.err);
+  REQUIRE(first.status == 0);
+  REQUIRE(holds(first.err, "stopped after step "));  // or it was too fast to be stopped
+  CHECK_FALSE(std::filesystem::exists(folder / "halves" + "/model.safetensors"));
+
+  const auto again = run("pretrain", pretrain_flags(folder, "halves") + flags);
+  CHECK(again.status == 1);  // an earlier run is not overwritten by accident
+  CHECK(holds(again.err, "--resume"));
+  const auto rest = run("pretrain", pretrain_flags(folder, "halves") + flags + words{"--resume"});
+  CAPTURE(rest.err);
+  REQUIRE(rest.status == 0);
+  CHECK(holds(rest.err, "going on after step "));
+  CHECK(bytes_of_weights(folder / "halves") == bytes_of_weights(folder / "whole"));
+  const auto other = run("pretrain", pretrain_flags(folder, "halves") + words{"--steps", "1600", "--seed", "4", "--resume"});
+  CHECK(other.status == 1);
+  CHECK(holds(other.err, "seed"));
+}
+
+TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint whole") {
+  const scratch_folder folder;
+  REQUIRE(run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "4", "--save-every", "2"}).status == 0);
+  const auto before = bytes_of_weights(folder / "out");
+  {
+    const limited_file_size disk(4096);  // inherited by the program
+    const auto result = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "8", "--save-every", "2", "--resume"});
+    CAPTURE(result.err);
+    CHECK(result.status == 1);
+  }
+  CHECK(bytes_of_weights(folder / "out") == before);
+  const auto checkpoints = xtrain::checkpoints_in(folder / "out");
+  REQUIRE(!checkpoints.empty());
+  CHECK(checkpoints.back().first == 4);
+  CHECK(run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "8", "--save-every", "2", "--resume"}).status == 0);
+}
+
+TEST_CASE("a real model writes its known text, and learns from other text") {
+  const std::string model = test_data("models/stories260K/hf"), tokenizer = test_data("models/stories260K/tok512.model");
+  const std::string golden = test_data("models/stories260K/golden_greedy_200.txt"), text = test_data("text/tinyshakespeare.txt");
+  if (model.empty() || text.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to stories260K");
+    return;
+  }
+  const auto story =
+      run("generate", {"--model", model, "--tokenizer", tokenizer, "--prompt", "", "--max-new-tokens", "200", "--temperature", "0"});
+  CAPTURE(story.err);
+  REQUIRE(story.status == 0);
+  std::string expected = get_file(golden);
+  while (expected.ends_with("\n")) expected.pop_back();
+  CHECK(story.out == expected);
+
+  const scratch_folder folder;
+  const std::string whole = get_file(text);
+  put_file(folder / "train.txt", whole.substr(0, 200000));
+  put_file(folder / "held_out.txt", whole.substr(200000, 20000));
+  const words flags = {"--model",   model, "--tokenizer", tokenizer, "--data", folder / "train.txt", "--eval-data", folder / "held_out.txt",
+                       "--context", "128", "--batch",     "8"};
+  // the first evaluation is after one step: of a rate so small that it is the model's own loss
+  const auto before = run("finetune", flags + words{"--steps", "1", "--learning-rate", "1e-12", "--output", folder / "same"});
+  REQUIRE(before.status == 0);
+  const double own = last_number(before.err, "held-out loss ");
+  for (const char* program : {"finetune", "finetune_bf16"}) {
+    const auto full = run(program, flags + words{"--steps", "60", "--learning-rate", "1e-3", "--output", folder / program});
+    REQUIRE(full.status == 0);
+    const auto lora = run(program, flags + words{"--steps", "60", "--learning-rate", "5e-3", "--lora-rank", "8", "--output",
+                                                 folder / (std::string(program) + "_lora")});
+    REQUIRE(lora.status == 0);
+    const double full_loss = last_number(full.err, "held-out loss "), lora_loss = last_number(lora.err, "held-out loss ");
+    MESSAGE(std::string(program), ": held-out loss ", own, ", after full fine-tuning ", full_loss, ", after LoRA ", lora_loss);
+    CHECK(full_loss < own - 0.5);
+    CHECK(lora_loss < own - 0.3);
+  }
+}

@@ -1,0 +1,36 @@
+// An adapter_config.json; what is accepted is attached to a small model, saved, and read again.
+#include <xtrain/io.hpp>
+
+#include "fuzz.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {
+  using adapter = lora;
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  put_file(fuzz::folder() / "adapter_config.json", fuzz::text_of(data, size));
+  fuzz::accepted = fuzz::reads([&] {
+    const lora::config config = adapter_config_of(fuzz::folder().path());
+    fuzz::must(config.rank > 0 && !config.targets.empty(), "an adapter must have a rank and modules");
+    const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
+    const llama<recipe> model({.vocabulary = 3, .width = 2, .layers = 1, .heads = 1, .feed_forward = 2, .context = 2}, small,
+                              {.adapter = config});
+    std::size_t adapted = 0;
+    for (const auto& entry : model.parameters().entries()) adapted += lora::is_own(entry.spec.name) ? 1 : 0;
+    fuzz::must(adapted >= 2, "an adapter must be attached to something");
+
+    const std::string again = fuzz::folder() / "again";
+    save_pretrained(model, again);
+    const lora::config read = adapter_config_of(again);
+    fuzz::must(read.rank == config.rank && read.alpha == config.alpha && read.dropout == config.dropout && read.targets == config.targets &&
+                   read.modules_to_save == config.modules_to_save,
+               "an adapter's settings must survive being written");
+  });
+  return 0;
+}

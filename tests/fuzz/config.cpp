@@ -1,0 +1,59 @@
+// A config.json, as every family reads it; what is accepted is made a model of, in little memory.
+#include <xtrain/io.hpp>
+
+#include "fuzz.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {};
+
+/// Deeper models are not made here: that takes long, and is right.
+constexpr std::size_t most_layers = 32;
+
+template <class Model>
+bool read_as() {
+  using family = typename Model::family;
+  return fuzz::reads([] {
+    const decoder_config raw = read_sizes<family>(fuzz::folder().path());
+    decoder_config sizes = raw;
+    family::complete(sizes);
+    detail::complete_decoder(sizes, family::name);
+    fuzz::must(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "heads must be divisible by kv_heads");
+    fuzz::must(sizes.head_dim > 0 && sizes.feed_forward > 0, "sizes that were left out must be chosen");
+    for (const token t : sizes.eos) fuzz::must(t >= 0, "tokens must not be negative");
+
+    // what is written of the sizes is the same sizes
+    json_settings written;
+    written.set("model_type", family::name);
+    family::write(sizes, written);
+    const decoder_config again = family::read(json_settings(parse_json(written.object().dump(), "again"), "again"));
+    fuzz::must(again.vocabulary == sizes.vocabulary && again.width == sizes.width && again.layers == sizes.layers &&
+                   again.heads == sizes.heads && again.feed_forward == sizes.feed_forward && again.context == sizes.context &&
+                   again.tied_head == sizes.tied_head && again.bos == sizes.bos && again.norm_epsilon == sizes.norm_epsilon &&
+                   again.rope_base == sizes.rope_base && again.attention_dropout == sizes.attention_dropout,
+               "sizes must survive being written");
+
+    if (sizes.layers > most_layers) return;
+    const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
+    const Model model(typename Model::uninitialised_t{}, raw, small, {});
+    fuzz::must(model.parameters().count() * sizeof(float) <= small.memory_limit(), "a model must fit the memory it is allowed");
+    std::size_t numbers = 0;
+    for (const auto& entry : model.parameters().entries()) {
+      fuzz::must(entry.offset + entry.size() <= small.memory_limit() / sizeof(float), "every parameter must lie in the model's memory");
+      numbers += entry.size();
+    }
+    fuzz::must(numbers >= sizes.vocabulary * sizes.width, "the embedding must be part of the model");
+  });
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  put_file(fuzz::folder() / "config.json", fuzz::text_of(data, size));
+  const bool as_gpt2 = read_as<gpt2<recipe>>(), as_llama = read_as<llama<recipe>>();
+  fuzz::must(!(as_gpt2 && as_llama), "a config.json must be of one family");
+  fuzz::accepted = as_gpt2 || as_llama;
+  return 0;
+}

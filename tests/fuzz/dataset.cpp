@@ -1,0 +1,104 @@
+// A file of JSON records: as texts, and as instructions with their answers.
+#include <xtrain/data/byte_tokenizer.hpp>
+#include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/loader.hpp>
+
+#include "fuzz.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+constexpr token end_of_text = 256;
+
+/// The bytes of a sample that are learned, or that are only read; without the end of the text.
+std::string text_of(const dataset& data, std::size_t sample, bool learned) {
+  std::string text;
+  for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
+    if (data.learned(i) == learned && data.at(i) != end_of_text) text.push_back(static_cast<char>(data.at(i)));
+  return text;
+}
+
+void check_sizes(const dataset& data) {
+  std::size_t all = 0;
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    fuzz::must(data.begin(s) == all, "samples must lie one behind the other");
+    fuzz::must(data.length(s) <= data.longest(), "no sample must be longer than the longest");
+    all += data.length(s);
+  }
+  fuzz::must(all == data.tokens(), "samples must be all there is");
+  fuzz::must(data.largest_token() <= end_of_text, "tokens must be of the vocabulary");
+}
+
+/// Every token is met as often as it should be when the data is cut into rows.
+void check_rows(const dataset& data) {
+  (void)fuzz::reads([&] {
+    const loader rows(data, {.batch = 2, .context = 16, .shuffle = true, .seed = 1});
+    std::vector<host_batch> batches;
+    std::size_t tokens = 0;
+    for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
+      rows.fill({0, step}, batches);
+      for (const host_batch& batch : batches) {
+        tokens += batch.token_count;
+        std::size_t targets = 0;
+        for (std::size_t i = 0; i < batch.b * batch.t; ++i) {
+          targets += batch.targets[i] >= 0 ? 1 : 0;
+          fuzz::must(batch.tokens[i] >= 0 && batch.positions[i] >= 0 && static_cast<std::size_t>(batch.positions[i]) < batch.t,
+                     "tokens and positions must be those of a row");
+          fuzz::must(batch.starts[i] >= 0 && static_cast<std::size_t>(batch.starts[i]) <= i % batch.t,
+                     "a sample must begin before it goes on");
+        }
+        fuzz::must(targets == batch.target_count, "targets must be counted right");
+      }
+    }
+    if (data.layout() == row_layout::stream) fuzz::must(tokens == data.tokens() - 1, "every token but the last must be read once");
+  });
+}
+
+bool read_texts(const std::string& path, row_layout layout) {
+  return fuzz::reads([&] {
+    dataset data = json_text_dataset(path, byte_tokenizer(), {.layout = layout, .when_too_long = overlong::truncate});
+    check_sizes(data);
+    std::size_t sample = 0;
+    detail::for_each_record(mapped_file(path), [&](const json& record, std::size_t) {
+      fuzz::must(text_of(data, sample++, true) == record["text"].get<std::string>(), "a sample must be the record's text");
+    });
+    fuzz::must(sample == data.size(), "every record must be a sample");
+    check_rows(data);
+  });
+}
+
+bool read_instructions(const std::string& path, bool packed, overlong when_too_long) {
+  return fuzz::reads([&] {
+    const instruct_options options{.packed = packed,
+                                   .prompt = {.with_input = "{instruction}+{input}=", .without_input = "{instruction}="},
+                                   .when_too_long = when_too_long};
+    const dataset data = instruct_dataset(path, byte_tokenizer(), options);
+    check_sizes(data);
+    std::size_t sample = 0;
+    detail::for_each_record(mapped_file(path), [&](const json& record, std::size_t) {
+      const bool has_input = record.contains("input") && !record["input"].is_null();
+      fuzz::must(text_of(data, sample, true) == record["output"].get<std::string>(), "what is learned must be the answer");
+      fuzz::must(text_of(data, sample, false) == options.prompt.text(record["instruction"].get<std::string>(),
+                                                                     has_input ? record["input"].get<std::string>() : std::string{}),
+                 "what is only read must be the prompt");
+      ++sample;
+    });
+    fuzz::must(sample == data.size(), "every record must be a sample");
+    check_rows(data);
+  });
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string path = fuzz::folder() / "records.jsonl";
+  put_file(path, fuzz::text_of(data, size));
+  const bool stream = read_texts(path, row_layout::stream), packed_texts = read_texts(path, row_layout::packed);
+  fuzz::must(stream == packed_texts, "whether records are good must not depend on the layout");
+  const bool packed = read_instructions(path, true, overlong::truncate);
+  const bool separate = read_instructions(path, false, overlong::leave_out);
+  fuzz::must(packed == separate, "whether records are good must not depend on the layout");
+  fuzz::accepted = stream || packed;
+  return 0;
+}

@@ -1,0 +1,351 @@
+# Writes the inputs that fuzzing begins with: good files, and one for each way we know in which a file lies.
+# Names say what must become of them: valid-* is read, refused-* is refused. Run it in this folder; it changes no other file.
+import json
+import os
+import struct
+
+
+def put(target, name, contents):
+    folder = os.path.join("corpus", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(contents if isinstance(contents, bytes) else contents.encode())
+
+
+def tensors_file(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+# JSON that is wrong whatever it is for
+BAD_JSON = {
+    "empty": b"",
+    "one-brace": b"{",
+    "nested": b'{"a":' + b"[" * 400 + b"]" * 400 + b"}",
+    "invalid-utf8": b'{"a": "\xff\xfe"}',
+    "cut-character": b'{"a": "\xe4\xbd"}',
+    "lone-surrogate": b'{"a": "\\ud800"}',
+    "number-beyond-range": b'{"a": 1e999}',
+    "nan": b'{"a": NaN}',
+    "zero-byte": b'{"a": 1}\0{"b": 2}',
+    "two-documents": b"{} {}",
+    "list": b"[1, 2]",
+    "twice": b'{"a": 1, "a": 2}',
+    "comment": b'{/* no */ "a": 1}',
+}
+
+
+def safetensors():
+    good = {"a": entry("F32", [2], 0, 8)}
+    two = {"__metadata__": {"format": "pt"}, "a": entry("F32", [2], 0, 8), "b": entry("BF16", [1, 3], 8, 14)}
+    data = struct.pack("<2f", 1.5, -2.0)
+
+    def t(name, header, contents=b"", length=None):
+        put("safetensors", name, tensors_file(header, contents, length))
+
+    t("valid-two", two, data + b"\x80\x3f" * 3)
+    t("valid-scalar-and-empty", {"s": entry("F16", [], 0, 2), "e": entry("F64", [0, 5], 2, 2)}, b"\x00\x3c")
+    t("valid-nothing", "{}")
+    t("valid-not-finite", {"a": entry("F32", [3], 0, 12)}, struct.pack("<3f", float("nan"), float("inf"), float("-inf")))
+    t("valid-integers", {"a": entry("I64", [1], 0, 8), "b": entry("BOOL", [1], 8, 9)}, b"\1" * 9)
+    t("valid-narrow", {"a": entry("F4", [2], 0, 1), "b": entry("F6_E2M3", [4], 1, 4)}, b"1234")
+    t("valid-spaces-behind", json.dumps(good) + "   ", data)
+    put("safetensors", "refused-empty", b"")
+    put("safetensors", "refused-seven-bytes", b"1234567")
+    t("refused-no-header", "")
+    t("refused-header-cut", good, data, 1000)
+    t("refused-header-huge", good, data, 1 << 40)
+    t("refused-header-overflows", good, data, (1 << 64) - 2)
+    t("refused-data-cut", good, data[:4])
+    t("refused-data-left-over", good, data + b"x")
+    t("refused-overlap", {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 4, 12)}, data + b"1234")
+    t("refused-hole", {"a": entry("F32", [1], 0, 4), "b": entry("F32", [1], 8, 12)}, data + b"1234")
+    t("refused-same-bytes-twice", {"a": entry("F32", [2], 0, 8), "b": entry("F32", [2], 0, 8)}, data)
+    t("refused-dtype", {"a": entry("F99", [2], 0, 8)}, data)
+    t("refused-dtype-number", {"a": {"dtype": 5, "shape": [2], "data_offsets": [0, 8]}}, data)
+    t("refused-negative-dim", {"a": entry("F32", [-2], 0, 8)}, data)
+    t("refused-fraction", {"a": entry("F32", [2.5], 0, 8)}, data)
+    t("refused-shape-overflows", {"a": entry("F32", [1 << 32, 1 << 32, 1 << 32], 0, 8)}, data)
+    t("refused-shape-wraps-to-right-size", {"a": entry("F32", [(1 << 62) + 2], 0, 8)}, data)
+    t("refused-half-a-byte", {"a": entry("F4", [1], 0, 1)}, b"1")
+    t("refused-offsets-backwards", {"a": entry("F32", [2], 8, 0)}, data)
+    t("refused-one-offset", {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0]}}, data)
+    t("refused-offset-beyond-64-bits", '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551624]}}', data)
+    t("refused-no-offsets", {"a": {"dtype": "F32", "shape": [2]}}, data)
+    t("refused-name-twice", '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', data)
+    t("refused-metadata-number", {"__metadata__": {"a": 1}})
+    t("refused-tensor-is-list", {"a": []})
+    for name in ("nested", "invalid-utf8", "lone-surrogate", "nan", "list"):
+        t("refused-json-" + name, BAD_JSON[name])
+    put("safetensors", "valid-index", '{"metadata": {"total_size": 8}, "weight_map": {"a": "s", "b": "s"}}')
+    put("safetensors", "refused-index-climbs", '{"weight_map": {"a": "../s"}}')
+    put("safetensors", "refused-index-number", '{"weight_map": {"a": 1}}')
+    put("safetensors", "refused-index-other-tensor", '{"weight_map": {"c": "s"}}')
+    put("safetensors", "refused-index-missing-file", '{"weight_map": {"a": "t"}}')
+    put("safetensors", "refused-index-folder", '{"weight_map": {"a": "."}}')
+
+
+def config():
+    gpt2 = {"model_type": "gpt2", "vocab_size": 10, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 6, "eos_token_id": 9}
+    llama = {"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 12, "max_position_embeddings": 6, "rms_norm_eps": 1e-6,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "eos_token_id": [1, 2], "bos_token_id": 1}
+
+    def c(name, base, **changes):
+        put("config", name, json.dumps({k: v for k, v in {**base, **changes}.items() if v != "leave out"}))
+
+    c("valid-gpt2", gpt2)
+    c("valid-llama", llama)
+    c("valid-llama-head-dim", llama, head_dim=6, rope_parameters=None, rope_scaling=None, rope_theta=1e6)
+    c("valid-gpt2-nulls", gpt2, n_inner=None, eos_token_id=None, bos_token_id=None)
+    c("refused-other-family", gpt2, model_type="bert")
+    c("refused-family-number", gpt2, model_type=5)
+    c("refused-no-width", gpt2, n_embd="leave out")
+    c("refused-zero-layers", gpt2, n_layer=0)
+    c("refused-negative-heads", gpt2, n_head=-2)
+    c("refused-fraction", gpt2, n_embd=4.5)
+    c("refused-heads-do-not-divide", gpt2, n_head=3)
+    c("refused-kv-heads-do-not-divide", llama, num_key_value_heads=3)
+    c("refused-odd-head-dim", llama, head_dim=3)
+    c("refused-beyond-64-bits", gpt2, vocab_size=1 << 70)
+    c("refused-vocabulary-huge", gpt2, vocab_size=(1 << 64) - 1)
+    c("refused-feed-forward-wraps", gpt2, n_embd=1 << 62, n_head=1)
+    c("refused-product-wraps", llama, num_attention_heads=1 << 30, num_key_value_heads=1 << 30, hidden_size=1 << 30, head_dim=16,
+      vocab_size=1, max_position_embeddings=1, intermediate_size=1)
+    c("refused-layers-huge", gpt2, n_layer=2_000_000_000)
+    c("refused-layers-many", gpt2, n_layer=1_000_000)
+    c("refused-context-huge", llama, max_position_embeddings=1 << 30, head_dim=1 << 20)
+    c("refused-dropout", gpt2, attn_pdrop=1.0)
+    c("refused-epsilon", gpt2, layer_norm_epsilon=0)
+    c("refused-rope-base", llama, rope_parameters={"rope_theta": -1.0})
+    c("refused-scaled-rope", llama, rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters=None)
+    c("refused-rope-is-number", llama, rope_parameters=4)
+    c("refused-biases", llama, attention_bias=True)
+    c("refused-token-negative", gpt2, eos_token_id=-1)
+    c("refused-token-beyond-31-bits", gpt2, eos_token_id=(1 << 64) - 1)
+    c("refused-tokens-mixed", llama, eos_token_id=[1, "2"])
+    c("refused-tied-is-number", gpt2, tie_word_embeddings=1)
+    for name, text in BAD_JSON.items():
+        put("config", "refused-json-" + name, text)
+
+
+def folder_of(**files):
+    parts = []
+    for name, contents in files.items():
+        parts.append(b"%% " + name.replace("__", ".").encode() + b"\n" + (contents if isinstance(contents, bytes) else contents.encode()))
+    return b"\n".join(parts)
+
+
+def tokenizer():
+    def j(name, text="$bytes, \"th\": 256", merges='["t h"]', more="", cut='{"type": "ByteLevel", "add_prefix_space": false}', **files):
+        contents = '{"pre_tokenizer": %s%s, "model": {"type": "BPE", "vocab": {%s}, "merges": %s}}' % (cut, more, text, merges)
+        put("tokenizer", name, folder_of(tokenizer__json=contents, **files))
+
+    def v(name, vocabulary, merges, **files):
+        put("tokenizer", name, folder_of(vocab__json=vocabulary, merges__txt=merges, **files))
+
+    end = ', "added_tokens": [{"id": 257, "content": "<|endoftext|>"}]'
+    j("valid-json", more=end, tokenizer_config__json='{"eos_token": "<|endoftext|>", "add_bos_token": true}')
+    j("valid-json-pairs", merges='[["t", "h"]]')
+    j("valid-json-prefix-space", cut='{"type": "ByteLevel", "add_prefix_space": true}', more=end)
+    j("valid-json-one-word", cut='{"type": "ByteLevel", "use_regex": false}', more=end)
+    j("valid-json-added-inside-added", more=', "added_tokens": [{"id": 257, "content": "the"}, {"id": 258, "content": "the then"}]')
+    v("valid-vocabulary", '{$bytes, "th": 256, "the": 257, "\u0120the": 258, "<|endoftext|>": 259}',
+      "#version: 0.2\nt h\r\nth e\n\u0120 the\n", text="the<|endoftext|> the")
+    v("valid-many-merges", '{$bytes, "aa": 256, "aaaa": 257}', "a a\naa aa\n", text="a" * 99)
+    v("valid-invalid-utf8-text", "{$bytes}", "", text=b"\xff\xc3\x28\xed\xa0\x80\xf8\x88\0\x80\x80\x80 a")
+    put("tokenizer", "refused-nothing", b"")
+    j("refused-no-bytes", text='"a": 0')
+    j("refused-no-vocabulary", text="")
+    j("refused-merge-unknown", merges='["x y"]')
+    j("refused-merge-alone", merges='["th"]')
+    j("refused-merge-number", merges="[5]")
+    j("refused-merges-object", merges="{}")
+    j("refused-token-negative", text='$bytes, "th": -1')
+    j("refused-token-huge", text='$bytes, "th": 99999999999999999999')
+    j("refused-token-fraction", text='$bytes, "th": 256.5')
+    j("refused-hole", text='$bytes, "th": 16777215')
+    j("refused-token-twice", text='$bytes, "th": 97')
+    j("refused-added-takes-a-token", more=', "added_tokens": [{"id": 97, "content": "<b>"}]')
+    j("refused-added-hole", more=', "added_tokens": [{"id": 16777215, "content": "<b>"}]')
+    j("refused-added-without-id", more=', "added_tokens": [{"content": "<b>"}]')
+    j("refused-added-is-text", more=', "added_tokens": ["<b>"]')
+    j("refused-normalizer", more=', "normalizer": {"type": "NFC"}')
+    j("refused-cut-is-number", cut="5")
+    put("tokenizer", "refused-json-is-list", folder_of(tokenizer__json="[]"))
+    put("tokenizer", "refused-model-is-text", folder_of(tokenizer__json='{"model": "x"}'))
+    v("refused-merge-line", "{$bytes}", "one\n")
+    v("refused-merge-line-space", "{$bytes}", " \n")
+    v("refused-vocabulary-cut", '{$bytes, "a', "")
+    v("refused-vocabulary-list", "[]", "")
+    v("refused-surrogate", '{$bytes, "\\udc00": 256}', "")
+    for name in ("nested", "invalid-utf8", "number-beyond-range", "zero-byte", "twice"):
+        put("tokenizer", "refused-json-" + name, folder_of(tokenizer__json=BAD_JSON[name]))
+        put("tokenizer", "refused-special-" + name,
+            folder_of(vocab__json="{$bytes}", merges__txt="", tokenizer_config__json=BAD_JSON[name]))
+
+
+def field(number, contents):
+    """A length-delimited field of a protocol buffer message."""
+    return varint(number << 3 | 2) + varint(len(contents)) + contents
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def sentencepiece():
+    def piece(text, score, kind=1):
+        text = text if isinstance(text, bytes) else text.encode()
+        return field(1, field(1, text) + b"\x15" + struct.pack("<f", score) + b"\x18" + varint(kind))
+
+    def model(pieces, kind=1, normalizer=field(1, b"identity")):
+        trainer = b"\x18" + varint(kind)  # 1: unigram, 2: bpe
+        return b"".join(pieces) + field(2, trainer) + field(3, normalizer)
+
+    unknown, begin, end = piece("<unk>", 0, 2), piece("<s>", 0, 3), piece("</s>", 0, 3)
+    words = [piece("\u2581", -3), piece("t", -3), piece("h", -3), piece("e", -3), piece("th", -2), piece("\u2581the", -1)]
+    byte_pieces = [piece("<0x%02X>" % b, 0, 6) for b in (0x0A, 0xC3, 0xBC)]
+
+    def s(name, contents, **more):
+        put("sentencepiece", name, folder_of(tokenizer__model=contents, **more))
+
+    s("valid-unigram", model([unknown, begin, end] + words))
+    s("valid-bpe", model([unknown, begin, end] + words, kind=2))
+    s("valid-without-begin", model([unknown] + words))
+    s("valid-text-invalid", model([unknown, begin, end] + words), text=b"\xff the\xc3 \xed\xa0\x80 the")
+    s("refused-few-bytes", model([unknown, begin, end] + byte_pieces + words, kind=2))
+    s("refused-empty", b"")
+    s("refused-text", b"not a model")
+    s("refused-cut", model([unknown, begin, end] + words)[:40])
+    s("refused-no-pieces", field(2, b"\x18\x01"))
+    s("refused-no-unknown", model(words))
+    s("refused-piece-twice", model([unknown, begin, end] + words + [piece("t", -3)]))
+    s("refused-two-unknown", model([unknown, piece("<unk2>", 0, 2)] + words))
+    s("refused-length-huge", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f")
+
+
+def dataset():
+    def d(name, text):
+        put("dataset", name, text)
+
+    d("valid-lines", '{"text": "one"}\n\n{"text": "two \\u00fc\\ud83d\\ude00", "more": [1, {"a": null}]}\r\n')
+    d("valid-list", '[{"text": "one"}, {"text": "}],{\\"["}]')
+    d("valid-mark", "\ufeff{\"text\": \"behind a byte order mark\"}")
+    d("valid-alpaca", '{"instruction": "say", "input": "", "output": "a"}\n{"instruction": "say {input}", "input": "b", "output": "{input}"}')
+    d("valid-alpaca-list", '[{"instruction": "say", "input": null, "output": "\\n|"},\n {"instruction": "", "output": "longer than a row can be"}]')
+    d("valid-both", '{"text": "t", "instruction": "i", "output": "o"}')
+    d("valid-no-answer", '{"instruction": "say", "output": ""}')
+    d("refused-empty", "")
+    d("refused-blank", " \n\n\t\n")
+    d("refused-list-empty", "[]")
+    d("refused-list-cut", '[{"text": "one"}')
+    d("refused-list-comma", '[{"text": "one"},]')
+    d("refused-list-no-comma", '[{"text": "one"} {"text": "two"}]')
+    d("refused-list-behind", '[{"text": "one"}] x')
+    d("refused-list-brace", "[}")
+    d("refused-string-cut", '{"text": "one\\')
+    d("refused-missing", '{"txt": "one"}')
+    d("refused-number", '{"text": 1}')
+    d("refused-record-is-text", '"text"')
+    d("refused-record-is-list", '{"text": "one"}\n[1]')
+    d("refused-answer-missing", '{"instruction": "say", "input": ""}')
+    d("refused-input-number", '{"instruction": "say", "input": 5, "output": "x"}')
+    d("refused-texts-empty", '{"other": ""}')
+    for name in ("nested", "invalid-utf8", "cut-character", "lone-surrogate", "number-beyond-range", "nan", "zero-byte", "two-documents", "twice"):
+        d("refused-json-" + name, BAD_JSON[name])
+
+
+def checkpoint():
+    good = {"step": 2, "data": {"epoch": 0, "step": 2}, "loss_scale": {"scale": 65536.0, "good": 2, "overflows_left": 2}, "updates": 2,
+            "skipped": 0, "seed": 42, "batch": 1, "accumulate": 1, "context": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
+
+    def c(name, **changes):
+        put("checkpoint", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
+
+    c("valid-state")
+    c("valid-state-far", step=1 << 40, updates=1 << 40, skipped=7)
+    c("refused-no-step", step="leave out")
+    c("refused-step-negative", step=-1)
+    c("refused-step-fraction", step=1.5)
+    c("refused-step-last", step=(1 << 64) - 1)
+    c("refused-updates-last", updates=(1 << 64) - 1)
+    c("refused-data-number", data=5)
+    c("refused-data-missing", data="leave out")
+    c("refused-other-batch", batch=2)
+    c("refused-other-seed", seed=7)
+    c("refused-other-precision", precision="fp32")
+    c("refused-scale-zero", loss_scale={"scale": 0, "good": 0, "overflows_left": 2})
+    c("refused-scale-negative", loss_scale={"scale": -1.0, "good": 0, "overflows_left": 2})
+    c("refused-scale-text", loss_scale={"scale": "1", "good": 0, "overflows_left": 2})
+    c("refused-scale-list", loss_scale=[])
+    # the weights and the optimizer state of the model that the target makes
+    names = [("model.embed_tokens", [3, 2]), ("model.layers.0.self_attn.q_proj", [2, 2]), ("model.layers.0.self_attn.k_proj", [2, 2]),
+             ("model.layers.0.self_attn.v_proj", [2, 2]), ("model.layers.0.self_attn.o_proj", [2, 2]),
+             ("model.layers.0.mlp.gate_proj", [2, 2]), ("model.layers.0.mlp.up_proj", [2, 2]), ("model.layers.0.mlp.down_proj", [2, 2]),
+             ("model.layers.0.input_layernorm", [2]), ("model.layers.0.post_attention_layernorm", [2]), ("model.norm", [2])]
+
+    def tensors(prefixes, dtype, leave_out=None, shape_of_norm=None):
+        width = {"F16": 2, "F32": 4}[dtype]
+        header, at = {}, 0
+        for prefix in prefixes:
+            for name, shape in names:
+                if name == leave_out:
+                    continue
+                shape = shape_of_norm if shape_of_norm and name == "model.norm" else shape
+                size = width
+                for dim in shape:
+                    size *= dim
+                header[prefix + name + ".weight"] = entry(dtype, shape, at, at + size)
+                at += size
+        return tensors_file(json.dumps(header, separators=(",", ":")), b"\x01" * at)
+
+    put("checkpoint", "valid-weights", tensors([""], "F16"))
+    put("checkpoint", "valid-weights-wide", tensors([""], "F32"))
+    put("checkpoint", "refused-weights-one-missing", tensors([""], "F16", "model.norm"))
+    put("checkpoint", "refused-weights-other-shape", tensors([""], "F16", None, [1, 2]))
+    put("checkpoint", "refused-weights-cut", tensors([""], "F16")[:-1])
+    for name in ("empty", "one-brace", "nested", "invalid-utf8", "number-beyond-range", "twice", "list"):
+        put("checkpoint", "refused-json-" + name, BAD_JSON[name])
+
+
+def adapter_config():
+    good = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "lora_dropout": 0.1, "target_modules": ["q_proj", "v_proj"], "bias": "none",
+            "rank_pattern": {}, "modules_to_save": None}
+
+    def a(name, **changes):
+        put("adapter_config", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
+
+    a("valid-plain")
+    a("valid-saved-modules", modules_to_save=["norm"], lora_alpha="leave out")
+    a("refused-other-type", peft_type="IA3")
+    a("refused-no-rank", r="leave out")
+    a("refused-rank-zero", r=0)
+    a("refused-rank-negative", r=-2)
+    a("refused-rank-huge", r=1 << 62)
+    a("refused-rank-wraps", r=(1 << 63))
+    a("refused-alpha-zero", lora_alpha=0)
+    a("refused-alpha-text", lora_alpha="4")
+    a("refused-dropout-one", lora_dropout=1.0)
+    a("refused-no-targets", target_modules=[])
+    a("refused-targets-text", target_modules="all-linear")
+    a("refused-targets-number", target_modules=[1])
+    a("refused-target-unknown", target_modules=["x_proj"])
+    a("refused-pattern", rank_pattern={"q_proj": 4})
+    a("refused-pattern-number", rank_pattern=5)
+    a("refused-bias", bias="all")
+    a("refused-dora", use_dora=True)
+    for name, text in BAD_JSON.items():
+        put("adapter_config", "refused-json-" + name, text)
+
+
+for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config):
+    write()

@@ -1,0 +1,64 @@
+// A folder with tokenizer files (see fuzz.hpp for how one input holds several), and a text to be encoded with them.
+// "$bytes" stands for the 256 tokens of single bytes, which every such vocabulary must have.
+#include <xtrain/data/load_tokenizer.hpp>
+
+#include "fuzz.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+constexpr std::array<const char*, 5> names{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
+                                           "special_tokens_map.json"};
+
+std::string with_bytes(const std::string& text) {
+  static const std::string all = [] {
+    json vocabulary = json::object();
+    for (unsigned byte = 0; byte < 256; ++byte) vocabulary[detail::printable_byte(byte)] = byte;
+    const std::string object = vocabulary.dump();
+    return object.substr(1, object.size() - 2);
+  }();
+  constexpr std::string_view mark = "$bytes";
+  const std::size_t at = text.find(mark);
+  return at == std::string::npos ? text : text.substr(0, at) + all + text.substr(at + mark.size());
+}
+
+void check_text(const tokenizer& with, const std::string& text) {
+  const auto placed = with.encode_placed(text);
+  std::size_t last = 0;
+  for (const placed_token& t : placed) {
+    fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocabulary(), "tokens must be of the vocabulary");
+    fuzz::must(t.begin <= t.end && t.end <= text.size() && t.begin == last, "tokens must come from the text, one behind the other");
+    last = t.end;
+  }
+  fuzz::must(last == text.size(), "the whole text must be encoded");
+  const std::string decoded = with.decode(with.encode(text));
+  fuzz::must(decoded == text || decoded == " " + text, "what is decoded must be the text (or a space and the text)");
+  streaming_decoder stream(with, {});
+  std::string streamed;
+  for (const placed_token& t : placed) streamed += stream.push(t.id);
+  fuzz::must(streamed + stream.finish() == decoded, "a text must be the same when it is decoded piece by piece");
+  const bool prompted = fuzz::reads([&] { fuzz::must(!with.encode_prompt(text).empty(), "a prompt must have tokens"); });
+  fuzz::must(prompted || text.empty(), "a prompt that is not empty must be encoded");
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::error_code ignored;
+  for (const char* name : names) std::filesystem::remove(fuzz::folder() / name, ignored);
+  std::string text = "the then th \xC3\xBC\xE4\xBD\xA0\xF0\x9F\x98\x80 \xFF\xC3 123  don't\n";
+  for (const auto& [name, contents] : fuzz::files_of(fuzz::text_of(data, size))) {
+    if (name == "text") text = contents;
+    else if (std::find(names.begin(), names.end(), name) != names.end()) put_file(fuzz::folder() / name, with_bytes(contents));
+  }
+  fuzz::accepted = fuzz::reads([&] {
+    const tokenizer loaded = load_tokenizer(fuzz::folder().path());
+    check_text(loaded, text);
+    check_text(loaded, "");
+    fuzz::must(
+        loaded.special().eos < static_cast<token>(loaded.vocabulary()) && loaded.special().bos < static_cast<token>(loaded.vocabulary()),
+        "special tokens must be of the vocabulary");
+  });
+  return 0;
+}

@@ -1,0 +1,121 @@
+// Writes what check_peft.py checks with transformers and peft: small models trained for a few steps and saved, adapters trained
+// beside them and saved, and for each the logits that we compute.
+//
+//   write_for_peft FOLDER
+//
+// makes, for each family, FOLDER/<family> (a model), FOLDER/<family>_lora (an adapter on it, with a module trained as well),
+// FOLDER/<family>_merged (the model with the adapter added to its weights), and in each of them ours.safetensors with
+// 'tokens' [rows, places] and 'logits' [rows, places, vocabulary], both in fp32.
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/io.hpp>
+
+namespace {
+
+struct plain_recipe : xtrain::defaults {};
+struct lora_recipe : xtrain::defaults {
+  using adapter = xtrain::lora;
+};
+
+constexpr std::size_t vocabulary = 61;
+
+xtrain::dataset numbers(std::size_t seed) {
+  xtrain::dataset all("numbers", xtrain::row_layout::stream);
+  std::vector<xtrain::token> tokens;
+  for (std::size_t i = 0; i < 500; ++i) tokens.push_back(static_cast<xtrain::token>((i * i + seed * i + seed) % vocabulary));
+  all.add(tokens);
+  all.finish();
+  return all;
+}
+
+template <class Model>
+void train(Model& model, std::size_t steps, std::size_t seed) {
+  const xtrain::dataset data = numbers(seed);
+  xtrain::trainer trainer(model, {.steps = steps, .batch = 4, .learning_rate = 1e-2});
+  trainer.fit(data);
+}
+
+xtrain::tensor_to_write to_write(std::string name, std::vector<std::size_t> shape, std::vector<float> values) {
+  return {.name = std::move(name),
+          .number = "F32",
+          .shape = std::move(shape),
+          .bytes = values.size() * sizeof(float),
+          .produce = [values](const std::function<void(const void*, std::size_t)>& sink) {
+            sink(values.data(), values.size() * sizeof(float));
+          }};
+}
+
+/// Tokens and our logits of them.
+template <class Model>
+void write_ours(Model& model, const std::string& folder) {
+  constexpr std::size_t b = 3, t = 21;
+  xtrain::array<xtrain::token, 2> tokens(xtrain::shape_of_rank<2>{b, t});
+  for (std::size_t i = 0; i < b * t; ++i) tokens.data()[i] = static_cast<xtrain::token>((i * i * 7 + 3 * i + 5) % vocabulary);
+  const auto logits_btv = xtrain::logits(model, tokens);
+  std::vector<xtrain::tensor_to_write> all;
+  all.push_back(to_write("tokens", {b, t}, std::vector<float>(tokens.begin(), tokens.end())));
+  all.push_back(to_write("logits", {b, t, vocabulary}, std::vector<float>(logits_btv.begin(), logits_btv.end())));
+  xtrain::write_safetensors(folder + "/ours.safetensors", std::move(all));
+}
+
+/// `Family` is gpt2 or llama.
+template <template <class> class Family>
+void write_family(const std::string& out, const xtrain::decoder_config& sizes, const xtrain::lora::config& adapter) {
+  using plain = Family<plain_recipe>;
+  const std::string base = out + "/" + plain::family::name;
+  {
+    plain model(sizes);
+    train(model, 20, 1);
+    save_pretrained(model, base);
+    write_ours(model, base);
+  }
+  {
+    auto model = Family<lora_recipe>::from_pretrained(base, {}, {.adapter = adapter});
+    train(model, 20, 2);
+    save_pretrained(model, base + "_lora", {.base_model = base});  // a path: peft must not look a name up elsewhere
+    write_ours(model, base + "_lora");
+  }
+  auto merged = plain::from_pretrained(base);
+  merge_adapter(merged, base + "_lora");
+  save_pretrained(merged, base + "_merged");
+  write_ours(merged, base + "_merged");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: write_for_peft FOLDER\n");
+    return 2;
+  }
+  try {
+    write_family<xtrain::gpt2>(
+        argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .feed_forward = 40, .context = 37, .bos = 1, .eos = {2}},
+        {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "c_fc"}, .modules_to_save = {"ln_f"}});
+    write_family<xtrain::llama>(
+        argv[1],
+        {.vocabulary = vocabulary,
+         .width = 32,
+         .layers = 2,
+         .heads = 4,
+         .kv_heads = 2,
+         .feed_forward = 44,
+         .context = 40,
+         .rope_base = 500.0,
+         .tied_head = false,
+         .bos = 1,
+         .eos = {2, 3}},
+        {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"q_proj", "v_proj", "down_proj"}, .modules_to_save = {"lm_head"}});
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "write_for_peft: %s\n", problem.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,10 @@
+# FetchContent, without a network: the source is named in the declaration, or by whoever configures.
+include("${CMAKE_CURRENT_LIST_DIR}/package.cmake")
+file(REMOVE_RECURSE "${SCRATCH}/fetched" "${SCRATCH}/declared")
+configures("${consumers}/fetched" declared -D XTRAIN_SOURCE=${SOURCE})
+configures("${consumers}/fetched" fetched -D FETCHCONTENT_SOURCE_DIR_XTRAIN=${SOURCE})
+builds(fetched)
+must_run("${SCRATCH}/fetched/told")
+if(NOT said MATCHES "precision fp16_mixed .*recompute full .*adapter lora .*/no/such/folder")
+  message(FATAL_ERROR "told must say its policies and the folder; it said: ${said}")
+endif()

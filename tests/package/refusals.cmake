@@ -1,0 +1,81 @@
+# What a program asks for and cannot have is refused in a sentence. Each refusal stands beside what is accepted, so that it cannot
+# have another reason.
+include("${CMAKE_CURRENT_LIST_DIR}/package.cmake")
+include("${prefix}/share/cmake/xtrain/xtrain-config-version.cmake")
+string(REGEX MATCH "^([0-9]+)\\.([0-9]+)" version "${PACKAGE_VERSION}")
+set(major ${CMAKE_MATCH_1})
+math(EXPR next "${CMAKE_MATCH_2} + 1")
+file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
+
+# Every case sets everything, since the build folders are used again.
+set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=OFF -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF
+    -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF)
+macro(accepted)
+  configures("${consumers}/asking" asking -D xtrain_ROOT=${prefix} ${everything} ${ARGN})
+endmacro()
+macro(refused sentence)
+  refuses("${consumers}/asking" asking "${sentence}" -D xtrain_ROOT=${prefix} ${everything} ${ARGN})
+endmacro()
+macro(folder_accepted)
+  configures("${consumers}/asking" asking_folder -D XTRAIN_SOURCE=${SOURCE} ${everything} ${ARGN})
+endmacro()
+macro(folder_refused sentence)
+  refuses("${consumers}/asking" asking_folder "${sentence}" -D XTRAIN_SOURCE=${SOURCE} ${everything} ${ARGN})
+endmacro()
+set(no_sentencepiece -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON)
+set(no_pcre2 -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=ON)
+set(no_json -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
+set(no_xtensor -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=ON)
+set(no_cli11 -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+set(sentencepiece_missing "The component 'text' needs SentencePiece (Debian and Ubuntu: libsentencepiece-dev).")
+
+# Versions: while the major one is 0, another minor one is another interface.
+accepted("-DASK=${version} REQUIRED" "-DEXPECT=TARGET xtrain::xtrain AND NOT TARGET xtrain::io" -D LINK=xtrain::xtrain)
+refused("compatible with requested version \"${major}.${next}\"" "-DASK=${major}.${next} REQUIRED" -D LINK=xtrain::xtrain)
+refused("compatible with requested version \"9\"" "-DASK=9 REQUIRED" -D LINK=xtrain::xtrain)
+
+# Components. 'text' brings 'io'.
+set(text "-DASK=REQUIRED COMPONENTS text")
+accepted(${text} "-DEXPECT=xtrain_text_FOUND AND xtrain_io_FOUND AND TARGET xtrain::io AND NOT TARGET xtrain::native" -D LINK=xtrain::text)
+refused("${sentencepiece_missing}" ${text} ${no_sentencepiece})
+refused("The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev)." ${text} ${no_pcre2})
+refused("The component 'text' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${text} ${no_json})
+refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." ${text} ${no_xtensor})
+refused("There is no component 'txt'; there are io, text, openmp and native." "-DASK=REQUIRED COMPONENTS txt")
+
+# An optional component is left out when it cannot be had, and the program can tell.
+set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")
+accepted(${text_is_optional} "-DEXPECT=xtrain_text_FOUND AND TARGET xtrain::text AND NOT xtrain_txt_FOUND" -D LINK=xtrain::text)
+accepted(${text_is_optional} "-DEXPECT=xtrain_FOUND AND TARGET xtrain::io AND NOT xtrain_text_FOUND AND NOT TARGET xtrain::text" -D LINK=xtrain::io
+         ${no_sentencepiece})
+string(FIND "${said}" "xtrain without 'text': ${sentencepiece_missing}" at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "the configuration must say why 'text' was left out; it said: ${said}")
+endif()
+
+# Without REQUIRED the program decides.
+accepted("-DASK=QUIET COMPONENTS text" "-DEXPECT=NOT xtrain_FOUND AND NOT TARGET xtrain::xtrain" ${no_sentencepiece})
+
+# xtrain_add_trainer.
+accepted(${text} "-DTRAINER=NAME mine SOURCE program.cpp PRECISION bf16_mixed")
+refused("xtrain_add_trainer: NAME and SOURCE must be given; given were: SOURCE program.cpp" ${text} "-DTRAINER=SOURCE program.cpp")
+refused("xtrain_add_trainer: NAME and SOURCE must be given; given were: NAME mine" ${text} "-DTRAINER=NAME mine")
+refused("given was also: PRECISON bf16_mixed" ${text} "-DTRAINER=NAME mine SOURCE program.cpp PRECISON bf16_mixed")
+refused("xtrain_add_trainer(mine): every argument must have a value; none was given to: PRECISION" ${text}
+        "-DTRAINER=NAME mine SOURCE program.cpp PRECISION")
+refused("SOURCE must be a file of yours or an example; 'nowhere.cpp' is neither" ${text} "-DTRAINER=NAME mine SOURCE nowhere.cpp")
+refused("HEADERS must be files of yours; there is no '${consumers}/asking/nowhere.hpp'" ${text}
+        "-DTRAINER=NAME mine SOURCE program.cpp HEADERS nowhere.hpp")
+refused("the trainers need the component 'text'; call find_package(xtrain COMPONENTS text)" "-DASK=REQUIRED COMPONENTS io"
+        "-DTRAINER=NAME mine SOURCE program.cpp")
+refused("the trainers' command lines need CLI11 (Debian and Ubuntu: libcli11-dev)" ${text} "-DTRAINER=NAME mine SOURCE program.cpp" ${no_cli11})
+
+# The source as a folder: a component that lacks something is refused when it is linked, and not before.
+folder_accepted(-D LINK=xtrain::text "-DTRAINER=NAME mine SOURCE generate.cpp")
+folder_accepted(-D LINK=xtrain::io ${no_sentencepiece})
+folder_refused("xtrain::text cannot be linked. ${sentencepiece_missing}" -D LINK=xtrain::text ${no_sentencepiece})
+folder_refused("xtrain_add_trainer(mine): the trainers need the component 'text'. ${sentencepiece_missing}" -D LINK=xtrain::io
+               "-DTRAINER=NAME mine SOURCE generate.cpp" ${no_sentencepiece})
+folder_accepted(-D LINK=xtrain::xtrain ${no_json})
+folder_refused("xtrain::io cannot be linked. The component 'io' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." -D LINK=xtrain::io ${no_json})
+folder_refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." -D LINK=xtrain::xtrain ${no_xtensor})

@@ -1,0 +1,30 @@
+// Compiled twice into one program: PART is 'plain' without optimisation, and 'optimised' for this very processor.
+#include "part.hpp"
+
+#include <typeinfo>
+
+namespace PART {
+
+template <class... Types>
+std::vector<seen_type> types_of() {
+  return {seen_type{typeid(Types).name(), sizeof(Types), alignof(Types)}...};
+}
+
+std::vector<seen_type> types() {
+  return types_of<tiny::model, tiny::model::config, xtrain::trainer<tiny::model>, xtrain::dataset, xtrain::loader, xtrain::history,
+                  xtrain::evaluation, xtrain::cpu::context, xtrain::tensor<float, 2, xtrain::cpu>,
+                  xtrain::tensor_view<float, 2, xtrain::host_memory>, xtrain::array<float, 2>, xtrain::generator<tiny::model>,
+                  xtrain::tokenizer, xtrain::bf16>();
+}
+
+std::vector<double> train(tiny::model& small, const xtrain::dataset& data) {
+  xtrain::trainer trainer(small, {.steps = 5, .batch = 2, .learning_rate = 1e-2, .shape = xtrain::schedule::constant});
+  xtrain::history history;
+  trainer.attach(history);
+  trainer.fit(data);
+  return {history.losses().begin(), history.losses().end()};
+}
+
+xtrain::array<double, 2> doubled(const xtrain::array<double, 2>& x) { return 2.0 * x; }
+
+}  // namespace PART

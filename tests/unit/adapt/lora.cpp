@@ -1,0 +1,320 @@
+// LoRA: what it computes, what it trains, and what it writes. (Its gradients are checked with those of layers.)
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct plain_recipe : defaults {};
+struct adapted_recipe : defaults {
+  using adapter = lora;
+};
+using plain_model = llama<plain_recipe>;
+using lora_model = llama<adapted_recipe>;
+
+decoder_config sizes(std::size_t width = 24) {
+  return {.vocabulary = 29,
+          .width = width,
+          .layers = 2,
+          .heads = 2,
+          .kv_heads = 1,
+          .feed_forward = 40,
+          .context = 12,
+          .tied_head = false,
+          .initial_deviation = 0.1};
+}
+
+const std::vector<std::string> all_linear{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+
+const dataset& data() {
+  static const dataset all = [] {
+    dataset d("numbers", row_layout::separate);
+    for (std::size_t s = 0; s < 8; ++s) {
+      std::vector<token> tokens;
+      for (std::size_t i = 0; i < 6 + s % 5; ++i) tokens.push_back(static_cast<token>((s * 11 + i * i * 5) % 29));
+      d.add(tokens);
+    }
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+
+template <class Model>
+std::vector<float> logits_of(Model& model) {
+  array<token, 2> tokens(shape_of_rank<2>{3, 9});
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens.data()[i] = static_cast<token>((i * i + 3) % 29);
+  const auto logits_btv = logits(model, tokens);
+  return {logits_btv.begin(), logits_btv.end()};
+}
+
+/// Parameters whose names end so, one after the other.
+template <class Model>
+std::vector<float> values_of(const Model& model, const std::string& ending) {
+  std::vector<float> all;
+  for (const auto& entry : model.parameters().entries()) {
+    if (!entry.spec.name.ends_with(ending)) continue;
+    const auto values = model.parameters().value(entry).host();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  REQUIRE(!all.empty());
+  return all;
+}
+
+/// An adapter that does something: B is not zero any more.
+lora_model trained_model(const lora::config& adapter, std::size_t steps = 10) {
+  lora_model model(sizes(), {}, {.adapter = adapter});
+  trainer trainer(model, {.steps = steps, .batch = 8, .learning_rate = 3e-2});
+  trainer.fit(data());
+  return model;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return most;
+}
+
+/// Two ways to compute W·x + scale·B·A·x: each sum of up to 40 products is off by 2^-24 · sqrt(40) of itself, some 20 such sums
+/// follow one another, and logits are below 10: 20 · 6e-8 · 6.3 · 10.
+constexpr double other_order = 7.6e-5;
+
+void refused(const lora::config& adapter, const std::string& message) {
+  CHECK_THROWS_WITH_AS(lora_model(sizes(), {}, {.adapter = adapter}), message.c_str(), config_error);
+}
+
+}  // namespace
+
+TEST_CASE("a fresh adapter changes nothing, bit for bit, whatever its rank, scale and targets") {
+  plain_model base(sizes());
+  const std::vector<float> expected = logits_of(base);
+  for (const lora::config& adapter : {lora::config{}, lora::config{.rank = 3, .alpha = 50, .targets = all_linear},
+                                      lora::config{.rank = 1, .dropout = 0.5, .modules_to_save = {"lm_head"}}}) {
+    lora_model model(sizes(), {}, {.adapter = adapter});
+    CHECK(logits_of(model) == expected);
+    for (const float b : values_of(model, ".lora_B.weight")) REQUIRE(b == 0.0f);
+    // uniform in ±1/sqrt(in): the largest of hundreds of draws is near the end, and the mean square is a third of the end's
+    const std::vector<float> a = values_of(model, "layers.0.self_attn.q_proj.lora_A.weight");
+    for (const float x : a) REQUIRE(std::abs(x) <= 1.0 / std::sqrt(24.0));
+    CHECK(*std::max_element(a.begin(), a.end()) > 0.7 / std::sqrt(24.0));
+  }
+}
+
+TEST_CASE("the adapted model is the base model with alpha / rank * B * A added to its weights") {
+  const lora::config adapter{.rank = 3, .alpha = 7, .targets = all_linear};
+  lora_model model = trained_model(adapter);
+  CHECK(model.parameter<2>("model.layers.1.mlp.down_proj.lora_A.weight").shape() == shape_of_rank<2>{3, 40});
+  CHECK(model.parameter<2>("model.layers.1.mlp.down_proj.lora_B.weight").shape() == shape_of_rank<2>{24, 3});
+  plain_model by_hand(sizes());
+  for (const auto& entry : by_hand.parameters().entries()) {
+    const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
+    if (model.parameters().find(module + ".lora_A.weight") == nullptr) continue;
+    const auto a_ri = as_xtensor(model.parameter<2>(module + ".lora_A.weight"));
+    const auto b_or = as_xtensor(model.parameter<2>(module + ".lora_B.weight"));
+    auto w_oi = as_xtensor(by_hand.parameter<2>(entry.spec.name));
+    for (std::size_t o = 0; o < entry.spec.shape[0]; ++o) {
+      for (std::size_t i = 0; i < entry.spec.shape[1]; ++i) {
+        double update = 0;
+        for (std::size_t r = 0; r < 3; ++r) update += static_cast<double>(b_or(o, r)) * static_cast<double>(a_ri(r, i));
+        w_oi(o, i) = static_cast<float>(static_cast<double>(w_oi(o, i)) + 7.0 / 3.0 * update);
+      }
+    }
+  }
+  plain_model base(sizes());
+  const std::vector<float> found = logits_of(model), before = logits_of(base);
+  CHECK(largest_difference(found, before) > 1000 * other_order);  // training has moved it
+  CHECK(largest_difference(found, logits_of(by_hand)) < other_order);
+}
+
+TEST_CASE("merging leaves the computed numbers where they are, and merging again changes nothing") {
+  lora_model model = trained_model({.rank = 3, .alpha = 7, .targets = {"q_proj", "gate_proj", "down_proj"}});
+  const std::vector<float> before = logits_of(model), k_before = values_of(model, "k_proj.weight"),
+                           q_before = values_of(model, "q_proj.weight");
+  merge_adapter(model);
+  const std::vector<float> merged = logits_of(model);
+  CHECK(largest_difference(before, merged) < other_order);
+  CHECK(values_of(model, "k_proj.weight") == k_before);  // no adapter stands beside it
+  CHECK(values_of(model, "q_proj.weight") != q_before);
+  for (const float b : values_of(model, ".lora_B.weight")) REQUIRE(b == 0.0f);
+  merge_adapter(model);
+  CHECK(logits_of(model) == merged);
+}
+
+TEST_CASE("frozen weights have no gradient and no optimizer state, and stay as they are") {
+  lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = {"q_proj"}}});
+  trainer trainer(model, {.steps = 3, .batch = 8, .learning_rate = 1e-2});
+  const std::size_t trained = 2 * 4 * (24 + 24);  // of two layers; each of A and B fills its 32-element lines
+  CHECK(model.parameters().trained_count() == trained);
+  CHECK(model.on().memory().of(memory_role::gradients) == trained * sizeof(float));
+  CHECK(model.on().memory().of(memory_role::optimizer) == 2 * trained * sizeof(float));
+  std::size_t arrays = 0;
+  trainer.visit_optimizer([&](std::string_view, auto span) {
+    ++arrays;
+    CHECK(span.size() == trained);
+  });
+  CHECK(arrays == 2);
+  for (const auto& entry : model.parameters().entries()) {
+    CAPTURE(entry.spec.name);
+    CHECK(entry.spec.trainable == lora::is_own(entry.spec.name));
+    CHECK(model.parameters().gradient(entry).empty() != lora::is_own(entry.spec.name));
+  }
+  trainer.fit(data());
+  plain_model base(sizes());
+  for (const auto& entry : base.parameters().entries()) {
+    const auto a = base.parameters().value(entry).host(), b = model.parameters().value(*model.parameters().find(entry.spec.name)).host();
+    CAPTURE(entry.spec.name);
+    CHECK(std::equal(a.begin(), a.end(), b.begin()));
+  }
+  for (const char* own : {".lora_A.weight", ".lora_B.weight"})
+    CHECK(values_of(model, own) != values_of(lora_model(sizes(), {}, {.adapter = {.rank = 4, .targets = {"q_proj"}}}), own));
+}
+
+TEST_CASE("an adapter learns") {
+  lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = all_linear}});
+  const double before = perplexity(model, data()).loss;
+  trainer trainer(model, {.steps = 40, .batch = 8, .learning_rate = 3e-2});
+  trainer.fit(data());
+  CHECK(perplexity(model, data()).loss < 0.8 * before);
+}
+
+TEST_CASE("modules to save are trained beside the adapter, and nothing else is") {
+  const lora::config adapter{.rank = 2, .targets = {"v_proj"}, .modules_to_save = {"lm_head", "post_attention_layernorm"}};
+  lora_model model = trained_model(adapter);
+  plain_model base(sizes());
+  for (const char* saved : {"lm_head.weight", "post_attention_layernorm.weight"}) CHECK(values_of(model, saved) != values_of(base, saved));
+  for (const char* frozen : {"embed_tokens.weight", "v_proj.weight", "input_layernorm.weight", "model.norm.weight"})
+    CHECK(values_of(model, frozen) == values_of(base, frozen));
+}
+
+TEST_CASE("dropout of the adapter's input is drawn while training and never otherwise") {
+  // B is not zero, or nothing would show
+  lora::config adapter{.rank = 3, .alpha = 9, .targets = all_linear};
+  const lora_model trained = trained_model(adapter);
+  const auto copy_with = [&](double dropout) {
+    adapter.dropout = dropout;
+    lora_model model(sizes(), {}, {.adapter = adapter});
+    const auto from = trained.parameters().trained_values().host();
+    std::copy(from.begin(), from.end(), model.parameters().trained_values().host().begin());
+    return model;
+  };
+  lora_model without = copy_with(0.0), with = copy_with(0.5);
+  CHECK(logits_of(without) == logits_of(with));
+  CHECK(perplexity(without, data()).loss == perplexity(with, data()).loss);
+  // the loss of a step is that of the pass before it changes anything
+  const auto loss_of_step = [&](lora_model& model, std::uint64_t seed) {
+    trainer trainer(model, {.steps = 1, .batch = 8, .shuffle = false, .seed = seed});
+    loader rows(data(), trainer.loader_settings());
+    return trainer.step(rows.next(), 0.0).loss;
+  };
+  const double evaluated = perplexity(without, data()).loss;
+  CHECK(loss_of_step(without, 1) == doctest::Approx(evaluated).epsilon(1e-6));
+  CHECK(std::abs(loss_of_step(with, 1) - evaluated) > 1e-3);
+  CHECK(loss_of_step(with, 1) == loss_of_step(with, 1));
+  CHECK(loss_of_step(with, 1) != loss_of_step(with, 2));
+}
+
+TEST_CASE("a saved adapter gives the same logits, bit for bit, beside the same base") {
+  const scratch_folder base_folder, folder;
+  plain_model base(sizes());
+  save_pretrained(base, base_folder.path());
+  lora_model model = trained_model({.rank = 3, .alpha = 7, .dropout = 0.25, .targets = all_linear, .modules_to_save = {"lm_head"}});
+  save_pretrained(model, folder.path(), {.base_model = base_folder.path()});
+  // other initial values everywhere: what is the same was read
+  lora_model again = lora_model::from_pretrained(base_folder.path(), {}, {.adapter = adapter_config_of(folder.path()), .seed = 7});
+  CHECK(logits_of(again) != logits_of(model));
+  load_adapter(again, folder.path());
+  CHECK(logits_of(again) == logits_of(model));
+  merge_adapter(base, folder.path());  // of the folder into a plain model
+  CHECK(largest_difference(logits_of(base), logits_of(model)) < other_order);
+}
+
+TEST_CASE("the adapter's config and tensors are those that PEFT writes") {
+  const scratch_folder folder;
+  const lora_model model =
+      trained_model({.rank = 3, .alpha = 7.5, .dropout = 0.25, .targets = {"q_proj", "v_proj"}, .modules_to_save = {"lm_head"}}, 1);
+  save_pretrained(model, folder.path(), {.base_model = "some/base"});
+  const json config = json::parse(get_file(folder / "adapter_config.json"));
+  CHECK(config["peft_type"] == "LORA");
+  CHECK(config["task_type"] == "CAUSAL_LM");
+  CHECK(config["base_model_name_or_path"] == "some/base");
+  CHECK(config["r"] == 3);
+  CHECK(config["lora_alpha"] == 7.5);
+  CHECK(config["lora_dropout"] == 0.25);
+  CHECK(config["target_modules"] == json({"q_proj", "v_proj"}));
+  CHECK(config["modules_to_save"] == json({"lm_head"}));
+  CHECK(config["bias"] == "none");
+  CHECK(config["fan_in_fan_out"] == false);
+  CHECK(config["use_rslora"] == false);
+  CHECK(config["use_dora"] == false);
+  const safetensors_file file(folder / "adapter_model.safetensors");
+  CHECK(file.tensors().size() == 2 * 2 * 2 + 1);  // A and B of two modules in two layers, and the head
+  const auto shape_in_file = [&](const std::string& name) {
+    const file_tensor* tensor = file.find("base_model.model." + name);
+    REQUIRE_MESSAGE(tensor != nullptr, name);
+    return tensor->shape;
+  };
+  CHECK(shape_in_file("model.layers.0.self_attn.q_proj.lora_A.weight") == std::vector<std::size_t>{3, 24});
+  CHECK(shape_in_file("model.layers.1.self_attn.v_proj.lora_B.weight") == std::vector<std::size_t>{12, 3});
+  CHECK(shape_in_file("lm_head.weight") == std::vector<std::size_t>{29, 24});
+}
+
+TEST_CASE("numbers out of range are refused with the number") {
+  refused({.rank = 0}, "lora: rank must be positive; given 0");
+  refused({.alpha = 0}, "lora: alpha must be positive; given 0");
+  refused({.alpha = -2}, "lora: alpha must be positive; given -2");
+  refused({.alpha = std::nan("")}, "lora: alpha must be positive; given nan");
+  refused({.dropout = 1}, "lora: dropout must be in [0, 1); given 1");
+  refused({.dropout = -0.5}, "lora: dropout must be in [0, 1); given -0.5");
+}
+
+TEST_CASE("names that are no modules are refused with the nearest that is one") {
+  refused({.targets = {"q_proj", "v_prj"}}, "lora: 'v_prj' must name a linear module of the model; did you mean 'v_proj'?");
+  refused({.targets = {"c_attn_of_another_family"}}, "lora: 'c_attn_of_another_family' must name a linear module of the model");
+  refused({.targets = {"input_layernorm"}}, "lora: 'input_layernorm' must name a linear module of the model");
+  refused({.modules_to_save = {"lm_hed"}}, "lora: 'lm_hed' must name a module of the model; did you mean 'lm_head'?");
+  refused(
+      {.modules_to_save = {"q_proj"}},
+      "parameters: 'model.layers.0.self_attn.k_proj.weight' and 'model.layers.0.self_attn.q_proj.weight' are computed together; train both or none");
+  // a whole name means that module alone, as with PEFT
+  const lora_model one(sizes(), {}, {.adapter = {.rank = 2, .targets = {"model.layers.1.mlp.up_proj"}}});
+  CHECK(one.parameters().trained_count() == 2 * (24 + 40));
+}
+
+TEST_CASE("an adapter that does not fit the model is refused, with what it has and what the model asks for") {
+  const scratch_folder folder;
+  const lora::config adapter{.rank = 3, .alpha = 7, .targets = {"q_proj", "v_proj"}};
+  save_pretrained(trained_model(adapter, 1), folder.path());
+  const auto load_into = [&](const decoder_config& base, const lora::config& c) {
+    lora_model model(base, {}, {.adapter = c});
+    load_adapter(model, folder.path());
+  };
+  CHECK_NOTHROW(load_into(sizes(), adapter));
+  const auto refuses = [&](const decoder_config& base, lora::config c, const std::string& words) {
+    CAPTURE(words);
+    CHECK_THROWS_WITH_AS(load_into(base, c), doctest::Contains(words.c_str()), config_error);
+  };
+  refuses(sizes(), {.rank = 4, .alpha = 7, .targets = adapter.targets}, "rank must be the model's 4; the adapter has 3");
+  refuses(sizes(), {.rank = 3, .alpha = 8, .targets = adapter.targets}, "alpha must be the model's 8; the adapter has 7");
+  refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj"}}, "holds 8 tensors; the model has a place for 4");
+  refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj", "k_proj"}},
+          "must hold 'base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight'; it is missing");
+  refuses(sizes(32), adapter, "'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' must have shape [3, 32]");
+  decoder_config deeper = sizes();
+  deeper.layers = 3;
+  refuses(deeper, adapter, "must hold 'base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight'; it is missing");
+  // merged into a plain model of another width
+  plain_model wider(sizes(32));
+  CHECK_THROWS_WITH_AS(merge_adapter(wider, folder.path()),
+                       doctest::Contains("'model.layers.0.self_attn.q_proj' must have shapes [3, 32] and [32, 3]"), config_error);
+  CHECK_THROWS_AS((void)adapter_config_of(folder / "nothing"), file_error);
+}

@@ -1,0 +1,158 @@
+// A device half brought up: the kernels it has run on it, those it lacks on the host, and a run cannot tell the difference.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/device/with_host_fallback.hpp>
+#include <xtrain/testing/isolated.hpp>
+#include <xtrain/xtrain.hpp>
+
+// What a user has after a week: the cpu's kernels but for attention and the optimizer.
+namespace half {
+
+struct device : xtrain::cpu {
+  static constexpr std::string_view name = "half";
+  struct stream : xtrain::cpu::stream {
+    using xtrain::cpu::stream::stream;
+  };
+};
+template <class T>
+void run_kernel(device::stream&, const xtrain::kernel::attention<xtrain::host_memory, T>&,
+                xtrain::scratch_span<xtrain::host_memory>) = delete;
+template <class T>
+void run_kernel(device::stream&, const xtrain::kernel::attention_backward<xtrain::host_memory, T>&,
+                xtrain::scratch_span<xtrain::host_memory>) = delete;
+template <class P, class G, class M, class S>
+void run_kernel(device::stream&, const xtrain::kernel::adamw<xtrain::host_memory, P, G, M, S>&,
+                xtrain::scratch_span<xtrain::host_memory>) = delete;
+
+}  // namespace half
+
+using namespace xtrain;
+
+namespace {
+
+/// Memory behind a wall and a stream that works late: nothing is copied or synchronised for the fallback by accident.
+using far_device = testing::isolated<half::device>;
+using whole_device = with_host_fallback<far_device>;
+
+template <class Memory>
+using attention = kernel::attention<Memory, float>;
+template <class Memory>
+using sum = kernel::add<Memory, float>;
+static_assert(runs_kernel<half::device, sum<host_memory>> && !runs_kernel<half::device, attention<host_memory>>);
+static_assert(runs_kernel<far_device, sum<far_device::memory>> && !runs_kernel<far_device, attention<far_device::memory>>);
+static_assert(runs_kernel<whole_device, sum<far_device::memory>> && runs_kernel<whole_device, attention<far_device::memory>>);
+static_assert(device<whole_device> && !host_addressable<whole_device>);
+
+struct plain_recipe : defaults {};
+struct whole_recipe : defaults {
+  using device = whole_device;
+};
+
+const dataset& data() {
+  static const dataset all = [] {
+    dataset d("numbers", row_layout::separate);
+    for (std::size_t s = 0; s < 12; ++s) {
+      std::vector<token> tokens;
+      for (std::size_t i = 0; i < 4 + s % 7; ++i) tokens.push_back(static_cast<token>((s * 11 + i * i * 5) % 29));
+      d.add(tokens);
+    }
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+
+constexpr std::size_t layers = 2, steps = 3, accumulate = 2;
+
+/// Losses, then weights.
+template <class Recipe>
+std::vector<double> run(const typename Recipe::device::context& on) {
+  llama<Recipe> model({.vocabulary = 29,
+                       .width = 24,
+                       .layers = layers,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .feed_forward = 40,
+                       .context = 12,
+                       .attention_dropout = 0.1},
+                      on);
+  trainer trainer(model, {.steps = steps, .batch = 3, .accumulate = accumulate, .learning_rate = 1e-2});
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data());
+  std::vector<double> all(seen.losses().begin(), seen.losses().end());
+  std::vector<float> weights(model.parameters().trained_values().size());
+  copy_to_host(model.work(), std::span<float>(weights), model.parameters().trained_values());
+  model.work().synchronize();
+  all.insert(all.end(), weights.begin(), weights.end());
+  CHECK(trainer.plan().total() == on.memory().total_peak);  // what the host needs for the fallback is not the device's memory
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a device that lacks kernels trains to the same result, bit for bit, and only what it lacks ran on the host") {
+  const whole_device::context on;
+  const std::vector<double> fallen_back = run<whole_recipe>(on);
+  CHECK(fallen_back == run<plain_recipe>(cpu::context{}));
+
+  std::map<std::string_view, std::size_t> runs;
+  for (const fallback_count& count : on.fallbacks()) {
+    runs[count.kernel] = count.runs;
+    CHECK(count.seconds > 0);
+  }
+  CHECK(runs.size() == 3);
+  CHECK(runs["attention"] == layers * accumulate * steps);
+  CHECK(runs["attention_backward"] == layers * accumulate * steps);
+  // once per stretch of parameters that decay or do not: matrices before vectors in each of layers + 2 blocks; the embedding's
+  // block has matrices alone and stands before matrices, the last block has a norm alone and stands behind norms
+  CHECK(runs["adamw"] == 2 * layers * steps);
+}
+
+TEST_CASE("the report names the missing kernels, the most expensive first") {
+  const whole_device::context on;
+  CHECK(on.report().empty());
+  on.count("cheap", 0.001);
+  on.count("dear", 0.5);
+  on.count("cheap", 0.002);
+  CHECK(on.report() == "isolated lacks kernels:\n  dear: 1 runs on the host, 500.0 ms\n  cheap: 2 runs on the host, 3.0 ms\n");
+  const whole_device::context copy = on;  // handles of one device share what is counted
+  copy.count("dear", 0.5);
+  CHECK(on.fallbacks()[0].runs == 2);
+}
+
+TEST_CASE("a fallback gives back what it writes, and leaves what it reads") {
+  const whole_device::context on;
+  whole_device::stream stream(on);
+  constexpr kernel::attention_shape s{.b = 1, .t = 3, .h = 2, .k = 1, .d = 2};
+  std::vector<float> qkv(s.t * s.row()), back(qkv.size()), o(s.t * s.h * s.d), lse(s.h * s.t);
+  for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] = 0.1f * static_cast<float>(i % 7);
+  const buffer<whole_device> qkv_there(on, qkv.size() * sizeof(float), memory_role::other),
+      o_there(on, o.size() * sizeof(float), memory_role::other), lse_there(on, lse.size() * sizeof(float), memory_role::other);
+  copy_to_device(stream, qkv_there.as<float>(), qkv);
+  run_kernel(stream,
+             attention<far_device::memory>{.shape = s,
+                                           .scale = 0.5,
+                                           .qkv = device_span<const float, far_device::memory>(qkv_there.as<float>()),
+                                           .o_bthd = o_there.as<float>(),
+                                           .lse_bht = lse_there.as<float>()},
+             scratch_span<far_device::memory>{});
+  copy_to_host(stream, std::span<float>(back), qkv_there.as<float>());
+  copy_to_host(stream, std::span<float>(o), o_there.as<float>());
+  copy_to_host(stream, std::span<float>(lse), lse_there.as<float>());
+  stream.synchronize();
+  CHECK(back == qkv);
+  // the first place sees itself alone: its output is its value, and the logarithm is its own score
+  for (std::size_t h = 0; h < s.h; ++h) {
+    for (std::size_t j = 0; j < s.d; ++j) CHECK(o[h * s.d + j] == doctest::Approx(qkv[s.value_offset() + j]));
+    const float score = 0.5f * (qkv[h * s.d] * qkv[s.key_offset()] + qkv[h * s.d + 1] * qkv[s.key_offset() + 1]);
+    CHECK(lse[h * s.t] == doctest::Approx(score));
+  }
+  CHECK(on.fallbacks().size() == 1);
+}

@@ -1,0 +1,102 @@
+// The plan of an fp32 run is what the run takes; it costs nothing, it can be read, and it refuses what does not fit.
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+
+#include <string>
+
+#include "planned_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {};
+using model_type = llama<recipe>;
+using trainer_type = trainer<model_type>;
+
+rehearsal small_plan() { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(), cpu::properties{1}); }
+
+}  // namespace
+
+TEST_CASE("the plan of an fp32 run is what the run takes, whatever the number of threads and micro-batches") {
+  constexpr planned_run::bytes_per_number each{.weight = 4, .gradient = 4, .optimizer = 8};
+  const rehearsal one = planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.threads = 1}));
+  const rehearsal three = planned_run::check_memory<model_type>(each, {}, 3, cpu::context({.threads = 1}));
+  const rehearsal threads =
+      planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.executor = std::make_shared<thread_pool>(3)}));
+  CHECK(one.bytes == three.bytes);  // micro-batches follow one another in the same memory
+  CHECK(three.places == 3 * one.places);
+  CHECK(threads.of(memory_role::stash) == one.of(memory_role::stash));
+}
+
+TEST_CASE("planning allocates nothing: a model that no machine holds is planned") {
+  const decoder_config enormous{.vocabulary = 128'256,
+                                .width = 16'384,
+                                .layers = 126,
+                                .heads = 128,
+                                .kv_heads = 8,
+                                .feed_forward = 53'248,
+                                .context = 8'192,
+                                .tied_head = false};
+  const auto resident = [] {
+    rusage used{};
+    ::getrusage(RUSAGE_SELF, &used);
+    return used.ru_maxrss;  // KiB
+  };
+  const long before = resident();
+  const cpu::context on;
+  const rehearsal plan = xtrain::plan<trainer_type>(enormous, {}, {.steps = 1, .batch = 1}, on.properties());
+  CHECK(on.memory().allocations == 0);
+  // on the host there are one batch and the table of rotary positions: 8192 · 128 fp32 numbers, 4 MiB; weights would be 1.5 TiB
+  CHECK(resident() - before < 16 * 1024);
+  // 405,853,388,800 parameters: embedding and head, then four matrices of attention, three of feed-forward, two norms a layer
+  const std::size_t c = 16'384, kv = 8 * 128, f = 53'248, v = 128'256;
+  CHECK(plan.parameters == 2 * v * c + 126 * (2 * c * c + 2 * c * kv + 3 * c * f + 2 * c) + c);
+  CHECK(plan.of(memory_role::weights) == 4 * plan.parameters + 8'192 * 128 * 4);
+  CHECK(plan.of(memory_role::optimizer) == 8 * plan.parameters);
+}
+
+TEST_CASE("a run that does not fit is refused with what is needed, by role, and what there is") {
+  const rehearsal plan = small_plan();
+  CHECK_NOTHROW(require_fit(plan, plan.total()));
+  CHECK_THROWS_AS(require_fit(plan, plan.total() - 1), memory_error);
+  const std::string needed = bytes_text(plan.total());
+  CHECK_THROWS_WITH_AS(require_fit(plan, 100'000),
+                       doctest::Contains(("memory: the run must fit 97.66 KiB; it needs " + needed + ":\n").c_str()), memory_error);
+  for (const memory_role role :
+       {memory_role::weights, memory_role::gradients, memory_role::optimizer, memory_role::stash, memory_role::workspace}) {
+    CHECK_THROWS_WITH_AS(require_fit(plan, 100'000), doctest::Contains(bytes_text(plan.of(role)).c_str()), memory_error);
+  }
+}
+
+TEST_CASE("the plan's text names every role that takes memory, with its bytes") {
+  const rehearsal plan = small_plan();
+  const std::string text = plan_text(plan);
+  INFO(text);
+  std::size_t roles = 0;
+  for (std::size_t r = 0; r < memory_roles; ++r) {
+    const std::string line = concat("  ", name_of(static_cast<memory_role>(r)), " ");
+    const std::size_t at = text.find("\n" + line);
+    CHECK((at != std::string::npos) == (plan.bytes[r] > 0));
+    if (at == std::string::npos) continue;
+    ++roles;
+    CHECK(text.substr(at + 1, text.find('\n', at + 1) - at - 1).ends_with(" " + bytes_text(plan.bytes[r])));
+  }
+  CHECK(roles == 6);  // weights, gradients, optimizer, stash, workspace, batch
+  CHECK(text.starts_with(concat("parameters     ", plan.parameters, " (")));
+  CHECK(text.find(concat("  total        ", bytes_text(plan.total()), "\n")) != std::string::npos);
+  CHECK(text.find("a step of 36 tokens\n") != std::string::npos);  // 3 rows of 12
+  CHECK(text.find("\n    matmul ") != std::string::npos);
+}
+
+TEST_CASE("settings that contradict the sizes are refused by the plan as by the run") {
+  training_config<adamw> how = planned_run::settings();
+  how.context = 100;
+  CHECK_THROWS_WITH_AS((void)plan<trainer_type>(planned_run::sizes(), {}, how, cpu::properties{1}),
+                       "context: must not be longer than the model's 12 tokens; given 100", config_error);
+  decoder_config wrong = planned_run::sizes();
+  wrong.kv_heads = 3;
+  CHECK_THROWS_WITH_AS((void)plan<trainer_type>(wrong, {}, planned_run::settings(), cpu::properties{1}),
+                       "llama: heads (4) must be divisible by kv_heads (3)", config_error);
+}

@@ -1,0 +1,112 @@
+// A plan beside the run it is of: what every test of this folder compares.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <xtrain/xtrain.hpp>
+
+namespace planned_run {
+
+/// Every parameter has a multiple of 32 elements, so that nothing is padded and closed formulas hold exactly.
+inline xtrain::decoder_config sizes() {
+  return {.vocabulary = 65,
+          .width = 32,
+          .layers = 3,
+          .heads = 4,
+          .kv_heads = 2,
+          .feed_forward = 48,
+          .context = 12,
+          .attention_dropout = 0.1,
+          .residual_dropout = 0.2};
+}
+
+/// Rows shorter than the context and rows as long as it.
+inline const xtrain::dataset& data() {
+  static const xtrain::dataset all = [] {
+    xtrain::dataset d("numbers", xtrain::row_layout::separate);
+    for (std::size_t s = 0; s < 10; ++s) {
+      std::vector<xtrain::token> tokens;
+      for (std::size_t i = 0; i < 4 + s; ++i) tokens.push_back(static_cast<xtrain::token>((s * 31 + i * i * 5) % 65));
+      d.add(tokens);
+    }
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+
+inline xtrain::training_config<xtrain::adamw> settings(std::size_t accumulate = 1) {
+  return {.steps = 3, .batch = 3, .accumulate = accumulate, .evaluate_every = 1};
+}
+
+/// A micro-batch as large as the settings allow.
+inline xtrain::host_batch full_rows(std::size_t b, std::size_t t) {
+  xtrain::host_batch rows{.b = b, .t = t};
+  for (std::size_t i = 0; i < b * t; ++i) {
+    rows.tokens.push_back(static_cast<xtrain::token>(i % 65));
+    rows.targets.push_back(static_cast<xtrain::token>((i + 1) % 65));
+    rows.positions.push_back(static_cast<xtrain::token>(i % t));
+    rows.starts.push_back(0);
+  }
+  rows.target_count = rows.token_count = b * t;
+  return rows;
+}
+
+/// Bytes of device memory per number, as the precision's description says.
+struct bytes_per_number {
+  std::size_t weight = 0, gradient = 0, optimizer = 0;
+};
+
+/// Plans a run, does it with an evaluation after every step, and compares: role by role and in total, at the peak, to the
+/// byte. Gives the plan.
+template <class Model>
+xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Model::options& options = {}, std::size_t accumulate = 1,
+                               const typename Model::context& on = {}) {
+  using xtrain::memory_role;
+  using trainer_type = xtrain::trainer<Model>;
+  const typename trainer_type::config how = settings(accumulate);
+  const xtrain::rehearsal plan = xtrain::plan<trainer_type>(sizes(), options, how, on.properties());
+  CHECK(on.memory().allocations == 0);
+
+  Model model(sizes(), on, options);
+  trainer_type trainer(model, how);
+  trainer.fit(data(), &data());
+  CHECK(trainer.evaluate(data()).targets == 75);  // 10 samples of 4 to 13 tokens, less one each
+  const xtrain::memory_count used = on.memory();
+  CHECK(plan.total() == used.total_peak);
+  for (std::size_t r = 0; r < xtrain::memory_roles; ++r) {
+    CAPTURE(xtrain::name_of(static_cast<memory_role>(r)));
+    CHECK(plan.bytes[r] == used.peak[r]);
+  }
+
+  // what is known without running anything; the table of rotary positions is in fp32 and counted as weights
+  const xtrain::decoder_config& c = model.sizes();
+  CHECK(plan.parameters == model.parameters().count());
+  CHECK(plan.trained == model.parameters().trained_count());
+  CHECK(plan.of(memory_role::weights) == plan.parameters * each.weight + c.context * c.head_dim * sizeof(float));
+  CHECK(plan.of(memory_role::gradients) == plan.trained * each.gradient);
+  CHECK(plan.of(memory_role::optimizer) == plan.trained * each.optimizer);
+  CHECK(plan.passes.boundaries == (c.layers + 1) * how.batch * c.context * c.width * each.weight);
+  CHECK(plan.of(memory_role::stash) == plan.passes.boundaries + plan.passes.kept);
+
+  // the arenas are what a pass over full rows takes: not too small, or it throws, and not too large
+  const xtrain::host_batch rows = full_rows(how.batch, c.context);
+  xtrain::pass_memory<Model> passes(model, plan.passes);
+  const xtrain::batch_memory<typename Model::device> batch(on, rows.token_count);
+  const xtrain::tensor<typename Model::accumulate, 1, typename Model::device> losses(on, {rows.token_count}, memory_role::batch);
+  auto p = passes.new_pass(xtrain::pass_mode::training);
+  p.batch = batch.upload(model.work(), rows);
+  model.forward(p, passes.boundaries(), {losses.span(), {rows.token_count}});
+  model.backward(p, passes.boundaries(), true);
+  model.work().synchronize();
+  CHECK(passes.high_water().boundaries == plan.passes.boundaries);
+  CHECK(passes.high_water().kept == plan.passes.kept);
+  CHECK(passes.high_water().workspace == plan.passes.workspace);
+  return plan;
+}
+
+}  // namespace planned_run

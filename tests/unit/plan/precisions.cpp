@@ -1,0 +1,28 @@
+// The plan is what the run takes, in every 16-bit precision.
+#include <doctest/doctest.h>
+
+#include "planned_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+template <class Precision>
+struct in_precision : defaults {
+  using precision = Precision;
+};
+
+}  // namespace
+
+TEST_CASE("the plan of a bf16_mixed run is what the run takes: 16 bytes per weight") {
+  const rehearsal plan = planned_run::check_memory<llama<in_precision<bf16_mixed>>>({.weight = 2, .gradient = 2, .optimizer = 12}, {}, 2);
+  CHECK(plan.places == 2 * 3 * 12);
+}
+
+TEST_CASE("the plan of a bf16_pure run is what the run takes: 8 bytes per weight") {
+  (void)planned_run::check_memory<llama<in_precision<bf16_pure>>>({.weight = 2, .gradient = 2, .optimizer = 4});
+}
+
+TEST_CASE("the plan of an fp16_mixed run is what the run takes: 16 bytes per weight") {
+  (void)planned_run::check_memory<llama<in_precision<fp16_mixed>>>({.weight = 2, .gradient = 2, .optimizer = 12});
+}
