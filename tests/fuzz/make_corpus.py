@@ -266,7 +266,7 @@ def dataset():
 
 def checkpoint():
     good = {"step": 2, "data": {"epoch": 0, "step": 2}, "loss_scale": {"scale": 65536.0, "good": 2, "overflows_left": 2}, "updates": 2,
-            "skipped": 0, "seed": 42, "batch": 1, "accumulate": 1, "context": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
+            "skipped": 0, "bad_in_a_row": 0, "seed": 42, "batch": 1, "accumulate": 1, "context": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
 
     def c(name, **changes):
         put("checkpoint", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
