@@ -12,4 +12,4 @@ using memory = far_memory;
 using memory = xtrain::host_memory;
 #endif
 
-float first(xtrain::device_ptr<float, memory> p) { return *p; }
+float first(xtrain::device_ptr<float, memory> p) { return p[0]; }

@@ -99,7 +99,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
 }
 
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).
-///   throws  file_error, config_error when the adapter is another model's
+///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
@@ -109,20 +109,26 @@ void load_adapter(Model& model, const std::string& folder) {
   require<config_error>(saved.alpha == model.settings().adapter.alpha, folder, ": alpha must be the model's ",
                         model.settings().adapter.alpha, "; the adapter has ", saved.alpha);
   const safetensors_file file(folder + "/adapter_model.safetensors");
-  std::size_t used = 0;
-  for (const auto& entry : model.parameters().entries()) {
-    if (!entry.spec.trainable) continue;
-    const file_tensor* tensor = file.find(concat(detail::peft_prefix, entry.spec.name));
-    require<config_error>(tensor != nullptr, folder, ": must hold '", detail::peft_prefix, entry.spec.name, "'; it is missing");
-    detail::load_parameter(model, entry, *tensor, folder);
-    ++used;
-  }
+  const auto for_each_tensor = [&](auto&& use) {
+    std::size_t used = 0;
+    for (const auto& entry : model.parameters().entries()) {
+      if (!entry.spec.trainable) continue;
+      const file_tensor* tensor = file.find(concat(detail::peft_prefix, entry.spec.name));
+      require<config_error>(tensor != nullptr, folder, ": must hold '", detail::peft_prefix, entry.spec.name, "'; it is missing");
+      use(entry, *tensor);
+      ++used;
+    }
+    return used;
+  };
+  const std::size_t used =
+      for_each_tensor([&](const auto& entry, const file_tensor& tensor) { detail::require_place(entry, tensor, folder); });
   require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
                         used);
+  for_each_tensor([&](const auto& entry, const file_tensor& tensor) { detail::load_parameter(model, entry, tensor, folder); });
 }
 
 /// Adds a saved adapter to the weights of a plain model: what generating and exporting want.
-///   throws  file_error, config_error when the adapter is another model's
+///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
   using number = typename Model::compute;
@@ -130,38 +136,44 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
   const lora::config saved = detail::read_adapter_config(folder);
   const safetensors_file file(folder + "/adapter_model.safetensors");
   std::size_t used = 0;
-  for (const auto& entry : model.parameters().entries()) {
-    const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
-    if (const file_tensor* whole = file.find(concat(detail::peft_prefix, entry.spec.name)); whole != nullptr) {
-      detail::load_parameter(model, entry, *whole, folder);
-      ++used;
-    }
-    const file_tensor* a = file.find(concat(detail::peft_prefix, module, lora::a_suffix));
-    const file_tensor* b = file.find(concat(detail::peft_prefix, module, lora::b_suffix));
-    if (a == nullptr || !entry.spec.name.ends_with(".weight")) continue;
-    const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
-    require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, in} && b->shape == std::vector<std::size_t>{out, r},
-                          folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
-    used += 2;
-    std::vector<sum> a_ri(r * in), b_or(out * r);
-    read_numbers<sum>(*a, 0, a_ri);
-    read_numbers<sum>(*b, 0, b_or);
-    std::vector<number> weight(entry.size());
-    const auto on_device = model.parameters().value(entry);
-    copy_to_host(model.work(), std::span<number>(weight), on_device);
-    model.work().synchronize();
-    for (std::size_t o = 0; o < out; ++o) {
-      for (std::size_t i = 0; i < in; ++i) {
-        sum update{0};
-        for (std::size_t k = 0; k < r; ++k) update += b_or[o * r + k] * a_ri[k * in + i];
-        weight[o * in + i] = static_cast<number>(static_cast<sum>(weight[o * in + i]) + static_cast<sum>(saved.scale()) * update);
+  const auto for_each_module = [&](bool merges) {
+    for (const auto& entry : model.parameters().entries()) {
+      const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
+      if (const file_tensor* whole = file.find(concat(detail::peft_prefix, entry.spec.name)); whole != nullptr) {
+        if (merges) detail::load_parameter(model, entry, *whole, folder);
+        else detail::require_place(entry, *whole, folder);
+        ++used;
       }
+      const file_tensor* a = file.find(concat(detail::peft_prefix, module, lora::a_suffix));
+      const file_tensor* b = file.find(concat(detail::peft_prefix, module, lora::b_suffix));
+      if (a == nullptr || !entry.spec.name.ends_with(".weight")) continue;
+      const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
+      require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, in} && b->shape == std::vector<std::size_t>{out, r},
+                            folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
+      used += 2;
+      if (!merges) continue;
+      std::vector<sum> a_ri(r * in), b_or(out * r);
+      read_numbers<sum>(*a, 0, a_ri);
+      read_numbers<sum>(*b, 0, b_or);
+      std::vector<number> weight(entry.size());
+      const auto on_device = model.parameters().value(entry);
+      copy_to_host(model.work(), std::span<number>(weight), on_device);
+      model.work().synchronize();
+      for (std::size_t o = 0; o < out; ++o) {
+        for (std::size_t i = 0; i < in; ++i) {
+          sum update{0};
+          for (std::size_t k = 0; k < r; ++k) update += b_or[o * r + k] * a_ri[k * in + i];
+          weight[o * in + i] = static_cast<number>(static_cast<sum>(weight[o * in + i]) + static_cast<sum>(saved.scale()) * update);
+        }
+      }
+      copy_to_device(model.work(), on_device, weight);
+      model.work().synchronize();
     }
-    copy_to_device(model.work(), on_device, weight);
-    model.work().synchronize();
-  }
+  };
+  for_each_module(false);
   require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
                         used, ". Does the adapter belong to this model?");
+  for_each_module(true);
 }
 
 }  // namespace xtrain

@@ -119,6 +119,11 @@ template <>
   }
   return fp16::from_bits(static_cast<std::uint16_t>(sign | ((magnitude - (112U << 23) + (word & 0x1fffU)) >> 13)));
 }
+template <class T>
+[[nodiscard]] constexpr T rounded_stochastically(double value, std::uint32_t word) {
+  if constexpr (sizeof(T) < sizeof(float)) return rounded_stochastically<T>(static_cast<float>(value), word);
+  else return static_cast<T>(value);
+}
 
 /// What is known of a number type. `accumulate` is what sums over it are kept in; `unit_roundoff` is
 /// the largest relative error of one rounding to nearest.

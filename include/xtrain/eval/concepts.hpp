@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 
 namespace xtrain {
@@ -17,6 +18,7 @@ struct evaluation {
 };
 
 /// Every row of the data once, in order. sum_of_losses(batch) runs a batch forth and gives the sum over its targets.
+///   throws  data_error when no row has a target
 template <class SumOfLosses>
 [[nodiscard]] evaluation evaluate_rows(const loader& rows, SumOfLosses&& sum_of_losses) {
   evaluation found;
@@ -30,7 +32,8 @@ template <class SumOfLosses>
       found.targets += batch.target_count;
     }
   }
-  found.loss = found.targets > 0 ? sum / static_cast<double>(found.targets) : 0.0;
+  require<data_error>(found.targets > 0, rows.data().source(), ": must hold targets to be evaluated on; every token is prompt");
+  found.loss = sum / static_cast<double>(found.targets);
   found.perplexity = std::exp(found.loss);
   return found;
 }

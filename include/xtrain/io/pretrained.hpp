@@ -60,14 +60,21 @@ template <class Family, class Find>
   return nullptr;
 }
 
-/// Copies a tensor into a parameter: checked, converted, transposed where the files hold it so.
-template <class Model, class Entry>
-void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
-  using number = typename Model::compute;
+/// The tensor of a file has the shape that the model's parameter has.
+///   throws  config_error
+template <class Entry>
+void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where) {
   std::vector<std::size_t> expected = entry.spec.shape;
   if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
   require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
+}
+
+/// Copies a tensor into a parameter: checked, converted, transposed where the files hold it so.
+template <class Model, class Entry>
+void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
+  using number = typename Model::compute;
+  require_place(entry, tensor, where);
   const auto to = model.parameters().value(entry);
   std::vector<number> host;
   if (entry.spec.transposed_in_files) {

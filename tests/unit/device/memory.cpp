@@ -18,10 +18,15 @@ static_assert(host_addressable<cpu> && !host_addressable<dry<cpu>> && !host_addr
 
 // following a pointer compiles only where the host can
 template <class Memory>
-concept can_be_followed = requires(device_ptr<float, Memory> p) {
+concept pointer_can_be_followed = requires(device_ptr<float, Memory> p) {
   *p;
-}
-|| requires(device_span<float, Memory> s) { s.host(); };
+};
+template <class Memory>
+concept span_can_be_read = requires(device_span<float, Memory> s) {
+  s.host();
+};
+template <class Memory>
+concept can_be_followed = pointer_can_be_followed<Memory> || span_can_be_read<Memory>;
 static_assert(can_be_followed<host_memory>);
 static_assert(!can_be_followed<testing::isolated_memory<cpu>> && !can_be_followed<dry_memory<cpu>>);
 

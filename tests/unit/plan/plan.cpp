@@ -48,8 +48,9 @@ TEST_CASE("planning allocates nothing: a model that no machine holds is planned"
   const cpu::context on;
   const rehearsal plan = xtrain::plan<trainer_type>(enormous, {}, {.steps = 1, .batch = 1}, on.properties());
   CHECK(on.memory().allocations == 0);
-  // on the host there are one batch and the table of rotary positions: 8192 · 128 fp32 numbers, 4 MiB; weights would be 1.5 TiB
-  CHECK(resident() - before < 16 * 1024);
+  // on the host there are one batch and the table of rotary positions: 8192 · 128 fp32 numbers, 4 MiB, more under a sanitizer;
+  // weights would be 1.5 TiB
+  CHECK(resident() - before < 256 * 1024);
   // 405,853,388,800 parameters: embedding and head, then four matrices of attention, three of feed-forward, two norms a layer
   const std::size_t c = 16'384, kv = 8 * 128, f = 53'248, v = 128'256;
   CHECK(plan.parameters == 2 * v * c + 126 * (2 * c * c + 2 * c * kv + 3 * c * f + 2 * c) + c);

@@ -26,7 +26,7 @@ template <class T, class A, class Arch>
 void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t* words, unsigned shift, std::size_t count) {
   std::array<A, simd::width<A, Arch>> lanes;
   x.store_unaligned(lanes.data());
-  for (std::size_t i = 0; i < count; ++i) to[i] = rounded_stochastically<T>(static_cast<float>(lanes[i]), words[i] >> shift);
+  for (std::size_t i = 0; i < count; ++i) to[i] = rounded_stochastically<T>(lanes[i], words[i] >> shift);
 }
 
 /// step(i, count, word of element i, word of element i one site further) over [0, n), 64 elements to a draw.

@@ -13,7 +13,7 @@ namespace detail {
 /// of the word one site further, m uses the lower and v the upper half.
 template <class S, class A>
 [[nodiscard]] S rounded(A value, bool stochastic, std::uint32_t word) {
-  return stochastic ? rounded_stochastically<S>(static_cast<float>(value), word) : static_cast<S>(value);
+  return stochastic ? rounded_stochastically<S>(value, word) : static_cast<S>(value);
 }
 
 [[nodiscard]] constexpr random_site next_site(random_site at) {
