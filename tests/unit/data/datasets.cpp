@@ -60,6 +60,8 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
   CHECK(text_of(data, 1) == "two|");
   CHECK(data.largest_token() == 256);
   CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
+  // two literals are two paths, not the two ends of one string
+  CHECK_THROWS_WITH_AS((void)text_dataset({"nothing", "here"}, byte_tokenizer()), doctest::Contains("nothing: must be a file"), file_error);
 }
 
 TEST_CASE("data that is not there, or is empty, is an error that names it") {
@@ -246,6 +248,9 @@ TEST_CASE("a token beyond the vocabulary is named with its source") {
   CHECK_NOTHROW(require_tokens_below(data, 4));
   CHECK_THROWS_WITH_AS(require_tokens_below(data, 3),
                        doctest::Contains("samples: tokens must be below the model's vocabulary of 3; token 3 occurs"), data_error);
+  for (const token impossible : {token{-1}, token{1} << 30})
+    CHECK_THROWS_WITH_AS(data.add(std::vector<token>{1, impossible}), doctest::Contains("samples: tokens must lie in [0, 2^30)"),
+                         data_error);
 }
 
 TEST_CASE("real instruction sets are read whole") {

@@ -402,6 +402,12 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   double last = first;
   for (int i = 0; i < 10; ++i) last = trainer.step(std::span(&rows, 1), 1e-2).loss;
   CHECK(last < first);
+  {
+    array<token, 2> wrong = tokens;
+    wrong(1, 3) = 97;
+    const xtensor_batch wrong_rows(wrong, targets);
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(&wrong_rows, 1), 1e-2), doctest::Contains("vocabulary of 97; given 97"), data_error);
+  }
   const auto logits_btv = logits(model, tokens);
   CHECK(logits_btv.shape()[0] == 2);
   CHECK(logits_btv.shape()[2] == 97);
@@ -411,8 +417,6 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   for (std::size_t b = 0; b < 2; ++b)
     for (std::size_t t = 0; t < 8; ++t)
       sum += static_cast<double>(log_sum(b, t) - logits_btv(b, t, static_cast<std::size_t>(targets(b, t))));
-  decoder_config plain = sizes();
-  (void)plain;
   const auto weight = as_xtensor(model.parameter<2>("model.embed_tokens.weight"));
   CHECK(weight.shape()[0] == 97);
   CHECK(sum / 16 == doctest::Approx(perplexity(model,
