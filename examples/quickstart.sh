@@ -26,7 +26,7 @@ model_flags="--tokenizer byte --model llama --layers 4 --width 256 --heads 4 --c
 # shellcheck disable=SC2086
 $programs/pretrain $model_flags --plan
 
-echo "== Training on this library's source (about four minutes on two cores)"
+echo "== Training on this library's source (two to four minutes on two cores)"
 # shellcheck disable=SC2086
 $programs/pretrain $model_flags --data README.md include examples --eval-data tests/unit/train --eval-every 350 --steps 1400 --learning-rate 1e-3 \
   --warmup-ratio 0.05 --floor 0.02 --weight-decay 0.1 --output "$out/model" --metrics "$out/pretrain.jsonl"
