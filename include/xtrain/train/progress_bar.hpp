@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -68,7 +69,7 @@ class progress_bar final : public observer {
     return text;
   }
   static std::string time_text(double seconds) {
-    const auto whole = static_cast<std::size_t>(seconds + 0.5);
+    const auto whole = static_cast<std::size_t>(std::llround(seconds));
     if (whole >= 3600) return concat(whole / 3600, " h ", whole / 60 % 60, " min");
     return whole >= 60 ? concat(whole / 60, " min ", whole % 60, " s") : concat(whole, " s");
   }
