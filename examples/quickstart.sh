@@ -15,8 +15,9 @@ echo "== Packages"
 set_up $build_packages
 
 echo "== Building pretrain, finetune and generate (about two minutes)"
-cmake --preset release > /dev/null
-cmake --build --preset release --target pretrain finetune generate | tail -n 1
+mkdir -p build
+log=build/quickstart-build.log
+{ cmake --preset release && cmake --build --preset release --target pretrain finetune generate; } > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
 
 mkdir -p "$out"
 rm -rf "$out/model" "$out/adapter" "$out/pretrain.jsonl" "$out/finetune.jsonl"  # of an earlier quickstart
@@ -28,7 +29,7 @@ $programs/pretrain $model_flags --plan
 
 echo "== Training on this library's source (two to four minutes on two cores)"
 # shellcheck disable=SC2086
-$programs/pretrain $model_flags --data README.md include examples --eval-data tests/unit/train --eval-every 350 --steps 1400 --learning-rate 1e-3 \
+$programs/pretrain $model_flags --data include examples --eval-data tests/unit/train --eval-every 350 --steps 1400 --learning-rate 1e-3 \
   --warmup-ratio 0.05 --floor 0.02 --weight-decay 0.1 --output "$out/model" --metrics "$out/pretrain.jsonl"
 
 echo "== What it writes after '#pragma once'"

@@ -28,9 +28,9 @@ set_up $build_packages clang libomp-dev doctest-dev
 for preset in $presets; do
   step="building and testing the preset '$preset'"
   echo "== $preset"
-  cmake --preset "$preset" > /dev/null
+  mkdir -p "build/$preset"
   # only what is worth reading: warnings and errors, not every file's name
-  cmake --build --preset "$preset" > "build/$preset/build.log" 2>&1 || { grep -vE '^\[[0-9]+/[0-9]+\]' "build/$preset/build.log"; false; }
+  { cmake --preset "$preset" && cmake --build --preset "$preset"; } > "build/$preset/build.log" 2>&1 || { grep -vE '^\[[0-9]+/[0-9]+\]' "build/$preset/build.log"; false; }
   ctest --preset "$preset" --progress --quiet --output-junit results.xml || { ctest --preset "$preset" --rerun-failed; false; }
   echo "$(grep -c '<testcase ' "build/$preset/results.xml") tests passed"
 done

@@ -127,53 +127,71 @@ void load_adapter(Model& model, const std::string& folder) {
   for_each_tensor([&](const auto& entry, const file_tensor& tensor) { detail::load_parameter(model, entry, tensor, folder); });
 }
 
+namespace detail {
+
+/// weight += scale · B · A, in the accumulate type, rounded once.
+template <class Model, class Entry>
+void add_low_rank(Model& model, const Entry& entry, const file_tensor& a, const file_tensor& b, double scale) {
+  using number = typename Model::compute;
+  using sum = accumulate_t<number>;
+  const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = a.shape[0];
+  std::vector<sum> a_ri(r * in), b_or(out * r);
+  read_numbers<sum>(a, 0, a_ri);
+  read_numbers<sum>(b, 0, b_or);
+  std::vector<number> weight(entry.size());
+  const auto on_device = model.parameters().value(entry);
+  copy_to_host(model.work(), std::span<number>(weight), on_device);
+  model.work().synchronize();
+  for (std::size_t o = 0; o < out; ++o) {
+    for (std::size_t i = 0; i < in; ++i) {
+      sum update{0};
+      for (std::size_t k = 0; k < r; ++k) update += b_or[o * r + k] * a_ri[k * in + i];
+      weight[o * in + i] = static_cast<number>(static_cast<sum>(weight[o * in + i]) + static_cast<sum>(scale) * update);
+    }
+  }
+  copy_to_device(model.work(), on_device, weight);
+  model.work().synchronize();
+}
+
+}  // namespace detail
+
 /// Adds a saved adapter to the weights of a plain model: what generating and exporting want.
 ///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
-  using number = typename Model::compute;
-  using sum = accumulate_t<number>;
   const lora::config saved = detail::read_adapter_config(folder);
   const safetensors_file file(folder + "/adapter_model.safetensors");
-  std::size_t used = 0;
-  const auto for_each_module = [&](bool merges) {
-    for (const auto& entry : model.parameters().entries()) {
-      const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
-      if (const file_tensor* whole = file.find(concat(detail::peft_prefix, entry.spec.name)); whole != nullptr) {
-        if (merges) detail::load_parameter(model, entry, *whole, folder);
-        else detail::require_place(entry, *whole, folder);
-        ++used;
-      }
-      const file_tensor* a = file.find(concat(detail::peft_prefix, module, lora::a_suffix));
-      const file_tensor* b = file.find(concat(detail::peft_prefix, module, lora::b_suffix));
-      if (a == nullptr || !entry.spec.name.ends_with(".weight")) continue;
-      const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
-      require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, in} && b->shape == std::vector<std::size_t>{out, r},
-                            folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
-      used += 2;
-      if (!merges) continue;
-      std::vector<sum> a_ri(r * in), b_or(out * r);
-      read_numbers<sum>(*a, 0, a_ri);
-      read_numbers<sum>(*b, 0, b_or);
-      std::vector<number> weight(entry.size());
-      const auto on_device = model.parameters().value(entry);
-      copy_to_host(model.work(), std::span<number>(weight), on_device);
-      model.work().synchronize();
-      for (std::size_t o = 0; o < out; ++o) {
-        for (std::size_t i = 0; i < in; ++i) {
-          sum update{0};
-          for (std::size_t k = 0; k < r; ++k) update += b_or[o * r + k] * a_ri[k * in + i];
-          weight[o * in + i] = static_cast<number>(static_cast<sum>(weight[o * in + i]) + static_cast<sum>(saved.scale()) * update);
-        }
-      }
-      copy_to_device(model.work(), on_device, weight);
-      model.work().synchronize();
-    }
+  struct change {
+    const typename Model::store::entry* to;
+    const file_tensor* whole;  // takes the parameter's place; null: stays
+    const file_tensor *a, *b;  // is added to it; null: nothing is
   };
-  for_each_module(false);
+  std::vector<change> changes;
+  std::size_t used = 0;
+  for (const auto& entry : model.parameters().entries()) {
+    const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
+    const bool is_matrix = entry.spec.shape.size() == 2 && entry.spec.name.ends_with(".weight");
+    const auto find = [&](const auto&... name) { return file.find(concat(detail::peft_prefix, name...)); };
+    const change found{.to = &entry,
+                       .whole = find(entry.spec.name),
+                       .a = is_matrix ? find(module, lora::a_suffix) : nullptr,
+                       .b = is_matrix ? find(module, lora::b_suffix) : nullptr};
+    if (found.whole != nullptr) detail::require_place(entry, *found.whole, folder);
+    if (found.a != nullptr) {
+      const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
+      require<config_error>(
+          found.b != nullptr && found.a->shape == std::vector<std::size_t>{r, in} && found.b->shape == std::vector<std::size_t>{out, r},
+          folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
+    }
+    used += (found.whole != nullptr ? 1U : 0U) + (found.a != nullptr ? 2U : 0U);
+    changes.push_back(found);
+  }
   require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
                         used, ". Does the adapter belong to this model?");
-  for_each_module(true);
+  for (const change& c : changes) {
+    if (c.whole != nullptr) detail::load_parameter(model, *c.to, *c.whole, folder);
+    if (c.a != nullptr) detail::add_low_rank(model, *c.to, *c.a, *c.b, saved.scale());
+  }
 }
 
 }  // namespace xtrain
