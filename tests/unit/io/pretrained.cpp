@@ -222,7 +222,19 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
     CHECK(std::equal(a.begin(), a.end(), b.begin()));
   }
   auto other = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  const auto weights = other.parameters().trained_values().host();
+  const std::vector<float> before(weights.begin(), weights.end());
   CHECK_THROWS_AS(merge_adapter(other, out.path()), config_error);
+  CHECK(std::equal(before.begin(), before.end(), weights.begin()));  // a refusal changes nothing
+
+  // a file that adapts a vector, which has no second dim
+  const std::string header = R"({"base_model.model.model.norm.lora_A.weight":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"
+                             R"("base_model.model.model.norm.lora_B.weight":{"dtype":"F32","shape":[1,3],"data_offsets":[12,24]}} )";
+  const scratch_folder lying;
+  put_file(lying / "adapter_config.json", get_file(out / "adapter_config.json"));
+  put_file(lying / "adapter_model.safetensors",
+           std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + std::string(24, '\0'));
+  CHECK_THROWS_WITH_AS(merge_adapter(other, lying.path()), doctest::Contains("holds 2 tensors; the model has a place for 0"), config_error);
   put_file(out / "adapter_config.json", R"({"peft_type": "IA3", "r": 3})");
   CHECK_THROWS_WITH_AS((void)adapter_config_of(out.path()), doctest::Contains("peft_type must be LORA; given 'IA3'"), config_error);
   put_file(out / "adapter_config.json", R"({"peft_type": "LORA", "r": 3, "use_dora": true, "target_modules": ["q_proj"]})");
