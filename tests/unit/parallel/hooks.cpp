@@ -127,6 +127,19 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
   CHECK(model.parallel().data().host_reductions == 2);  // counts of targets, then the loss
 }
 
+TEST_CASE("hooks surround every block of a pass that is only read from, the head included") {
+  llama<recipe> model({.vocabulary = 9, .width = 8, .layers = 2, .heads = 2, .context = 4});
+  const array<token, 2> tokens{{1, 2, 3, 4}};
+  calls().clear();
+  (void)logits(model, tokens);
+  // the pass is measured on the dry device first: the same calls, twice
+  std::vector<std::string> expected;
+  for (int pass = 0; pass < 2; ++pass)
+    for (int block = 0; block < 4; ++block)
+      for (const char* what : {"begin ", "end "}) expected.push_back(concat(what, block));
+  CHECK(calls() == expected);
+}
+
 TEST_CASE("archetypes carry a whole run: no room asks for more than its concepts say") {
   llama<bare_recipe> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4});
   trainer trainer(model, {.steps = 2, .batch = 1});
