@@ -24,15 +24,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
+    xtrain/device/cpu/few_rows.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/threads.hpp
+    xtrain/device/cpu/tile.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/host.hpp
     xtrain/device/kernel/activation.hpp

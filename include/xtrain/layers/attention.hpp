@@ -104,7 +104,7 @@ class causal_attention {
 
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const { return {p.batch.b, p.batch.t, heads_, kv_heads_, d_}; }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
-  [[nodiscard]] ops::attention_settings settings(const pass<Recipe>& p) const {
+  [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p) const {
     // the kernel counts elements itself, from the index of the batch's first row
     random_site random = p.random;
     random.site = site_;
@@ -140,7 +140,7 @@ class causal_attention {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), heads_ * d_);
     const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, scale(), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
+    ops::cached_attention(p, s, {.scale = scale()}, qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
                           p.cache->values.rows(layer_ * rows, rows), o);
     output_.forward(p, o, y, how);
   }

@@ -9,17 +9,21 @@ namespace xtrain::ops {
 using kernel::attention_shape;
 
 /// What attention does besides its shape.
+template <class Device>
 struct attention_settings {
   double scale = 1.0;
   double dropout = 0.0;
+  std::size_t window = 0;                  // times a query sees, itself included; 0: all
+  in_vector<float, Device> slope_h{};      // how much each head's scores fall with distance; none: not at all
   random_site random{};
 };
 
 namespace detail {
 
-/// throws shape_error unless heads divide and the rows of qkv hold them.
-template <class T, class M>
-void require_attention(const char* who, const attention_shape& s, matrix_view<T, M> qkv) {
+/// throws shape_error unless heads divide, the rows of qkv hold them, and there is a slope for each, or none.
+template <class Device, class T, class M>
+void require_attention(const char* who, const attention_shape& s, const attention_settings<Device>& settings, matrix_view<T, M> qkv) {
+  if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");
   const shape_of_rank<2> rows{s.b * s.t, s.row()};
   require<shape_error>(qkv.shape() == rows, who, ": qkv must have shape ", rows, "; given ", qkv.shape());
@@ -30,37 +34,41 @@ void require_attention(const char* who, const attention_shape& s, matrix_view<T,
 /// Causal attention; kernel::attention has the formula.
 ///   qkv [b·t, (h+2k)·d] read; start_bt read or none; o_nc [b·t, h·d], lse [b·h·t] written
 template <class Device, class T>
-void attention(execution<Device>& on, const attention_shape& s, const attention_settings& settings, in_matrix<T, Device> qkv,
+void attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
                in_vector<token, Device> start_bt, matrix<T, Device> o_nc, vector<accumulate_t<T>, Device> lse_bht) {
-  detail::require_attention("attention", s, qkv);
+  detail::require_attention("attention", s, settings, qkv);
   require_shape("attention: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
   launch(on, kernel::attention<typename Device::memory, T>{.shape = s,
                                                            .scale = settings.scale,
                                                            .dropout = settings.dropout,
+                                                           .window = settings.window,
                                                            .random = settings.random,
                                                            .qkv = qkv.span(),
                                                            .start_bt = start_bt.extent(),
+                                                           .slope_h = settings.slope_h.extent(),
                                                            .o_bthd = o_nc.span(),
                                                            .lse_bht = lse_bht.span()});
 }
 
 /// dqkv [b·t, (h+2k)·d] written
 template <class Device, class T>
-void attention_backward(execution<Device>& on, const attention_shape& s, const attention_settings& settings, in_matrix<T, Device> qkv,
+void attention_backward(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
                         in_vector<token, Device> start_bt, in_matrix<T, Device> o_nc, in_vector<accumulate_t<T>, Device> lse_bht,
                         in_matrix<T, Device> do_nc, matrix<T, Device> dqkv) {
-  detail::require_attention("attention_backward", s, qkv);
-  detail::require_attention("attention_backward: dqkv", s, dqkv);
+  detail::require_attention("attention_backward", s, settings, qkv);
+  detail::require_attention("attention_backward: dqkv", s, settings, dqkv);
   require_shape("attention_backward: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: do_nc", do_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
   launch(on, kernel::attention_backward<typename Device::memory, T>{.shape = s,
                                                                     .scale = settings.scale,
                                                                     .dropout = settings.dropout,
+                                                                    .window = settings.window,
                                                                     .random = settings.random,
                                                                     .qkv = qkv.span(),
                                                                     .start_bt = start_bt.extent(),
+                                                                    .slope_h = settings.slope_h.extent(),
                                                                     .o_bthd = o_nc.span(),
                                                                     .lse_bht = lse_bht.span(),
                                                                     .do_bthd = do_nc.span(),
@@ -71,9 +79,9 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
 ///   qkv [b·t, (h+2k)·d], length_b read; k_cache, v_cache [b·k, capacity·d] updated; o_nc written
 ///   lengths + t must not pass the capacity: whoever has the lengths on the host checks
 template <class Device, class T>
-void cached_attention(execution<Device>& on, const attention_shape& s, double scale, in_matrix<T, Device> qkv,
+void cached_attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
                       in_vector<token, Device> length_b, matrix<T, Device> k_cache, matrix<T, Device> v_cache, matrix<T, Device> o_nc) {
-  detail::require_attention("cached_attention", s, qkv);
+  detail::require_attention("cached_attention", s, settings, qkv);
   const std::size_t capacity = k_cache.shape(1) / s.d;
   require_shape("cached_attention: k_cache", k_cache.shape(), {s.b * s.k, capacity * s.d});
   require_shape("cached_attention: v_cache", v_cache.shape(), {s.b * s.k, capacity * s.d});
@@ -81,9 +89,11 @@ void cached_attention(execution<Device>& on, const attention_shape& s, double sc
   require_shape("cached_attention: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   launch(on, kernel::cached_attention<typename Device::memory, T>{.shape = s,
                                                                   .capacity = capacity,
-                                                                  .scale = scale,
+                                                                  .scale = settings.scale,
+                                                                  .window = settings.window,
                                                                   .qkv = qkv.span(),
                                                                   .length_b = length_b.span(),
+                                                                  .slope_h = settings.slope_h.extent(),
                                                                   .k_cache = k_cache.span(),
                                                                   .v_cache = v_cache.span(),
                                                                   .o_bthd = o_nc.span()});

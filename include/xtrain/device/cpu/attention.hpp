@@ -1,10 +1,16 @@
-// Attention in blocks of queries against blocks of keys: scores of one block live in the nearest cache, blocks above the
-// diagonal (or before a packed sample begins) are never touched. [Dao et al. 2022; Rabe & Staats 2021]
+// Attention, one panel of queries at a time against blocks of keys. Scores are kept transposed, keys down and queries across, so
+// that whatever happens to a query (its maximum, its sum, its mask) happens in one lane, and probabilities are a packed
+// operand as they are. Blocks that no query of the panel may see are never touched.
+// [Dao et al. 2022; Rabe & Staats 2021]
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <xtrain/device/cpu/matmul.hpp>
 #include <xtrain/device/cpu/random.hpp>
@@ -16,185 +22,369 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-inline constexpr std::size_t queries_per_block = 56;  // four tiles of fourteen rows
-inline constexpr std::size_t keys_per_block = 128;
-
-/// A small product on one thread: packs and multiplies. C is always the sums' type.
-///   c (+)= alpha · a · b,  b_transposed(j, p) = b(p, j)
-template <class Arch, class A, class TA, class TB>
-void block_product(std::size_t m, std::size_t n, std::size_t k, A alpha, const strided<TA>& a, const strided<TB>& b_transposed, A* c,
-                   std::size_t ldc, bool add, A* packed) {
-  constexpr std::size_t columns = panel_columns<A, Arch>;
-  A* packed_a = packed;
-  A* packed_b = packed + product_scratch<A>::round_up(m * k, 16);
-  for (std::size_t i = 0; i < m;) {
-    const std::size_t rows = next_panel_rows<Arch>(m - i);
-    pack_panel<Arch>(strided<TA>{a.at(i, 0), a.row, a.column}, rows, k, packed_a + i * k, rows);
-    i += rows;
+/// Hands out pieces of a worker's scratch memory, or only measures them.
+class carving {
+ public:
+  explicit carving(std::byte* memory) : memory_(memory) {}
+  template <class X>
+  [[nodiscard]] X* take(std::size_t n) {
+    std::byte* const at = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (n * sizeof(X) + 63) / 64 * 64;
+    return reinterpret_cast<X*>(at);
   }
-  for (std::size_t j = 0; j < n; j += columns)
-    pack_panel<Arch>(strided<TB>{b_transposed.at(j, 0), b_transposed.row, b_transposed.column}, std::min(columns, n - j), k,
-                     packed_b + j * k, columns);
-  multiply_packed<Arch, A, A, A>(m, n, k, packed_a, packed_b, c, ldc, {alpha, nullptr, add});
-}
+  [[nodiscard]] std::size_t used() const { return used_; }
 
-/// One worker's scratch memory.
-template <class A>
-struct attention_scratch {
-  static constexpr std::size_t q = queries_per_block;
-  static constexpr std::size_t k = keys_per_block;
-  A* scores;   // [q, k] probabilities of a block
-  A* dscores;  // [q, k] their gradients
-  A* factors;  // [q, k] what dropout multiplies them with
-  A* packed;   // panels of one product
-  A* sums;     // forward: o [q, d], the rows' maxima and denominators; backward: dq, dk, dv [t, d] and D [t]
-
-  static std::size_t sums_size(std::size_t t, std::size_t d, bool backward) { return backward ? 3 * t * d + t : q * (d + 2); }
-  static std::size_t packed_size(std::size_t d) {
-    const std::size_t widest = std::max(k, d);
-    return product_scratch<A>::round_up(widest * widest, 64) + widest * product_scratch<A>::round_up(widest, widest_panel) + 64;
-  }
-  static std::size_t bytes(std::size_t t, std::size_t d, bool backward) {
-    return product_scratch<A>::round_up((3 * q * k + packed_size(d) + sums_size(t, d, backward)) * sizeof(A), 64);
-  }
-  attention_scratch(std::byte* memory, std::size_t d)
-      : scores(reinterpret_cast<A*>(memory)), dscores(scores + q * k), factors(dscores + q * k), packed(factors + q * k),
-        sums(packed + packed_size(d)) {}
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
 };
 
-/// What one task needs to know of a batch row: where its heads are and what each query may see.
-template <class A, class T, class Kernel>
-struct attention_row {
-  const Kernel& kernel;
-  std::size_t b;
+/// One worker's memory, and the sizes of a block.
+template <class Arch, class T>
+struct attention_work {
+  using A = accumulate_t<T>;
+  using U = unit<Arch, T>;
+  /// Probabilities, as products take them.
+  using score = std::conditional_t<std::is_same_v<U, simd::bf16_pair>, T, A>;
+  static constexpr std::size_t vector = simd::width<A, Arch>;
+  static constexpr std::size_t queries = panel_columns<A, Arch>;
+  static constexpr std::size_t keys = tile_rows<Arch> * (112 / tile_rows<Arch>);
 
-  [[nodiscard]] const kernel::attention_shape& shape() const { return kernel.shape; }
+  U *k_rows, *v_rows, *v_columns, *k_columns;  // of one key/value head: panels of rows of keys; per block of keys, of columns
+  U *q_panel, *do_panel;                       // [d, queries]
+  U *q_lines, *do_lines;                       // panels of [queries, d]
+  U* p_panel;                                  // [keys, queries]
+  U* p_rows;                                   // panels of [keys, queries]
+  A *scores, *dscores, *kept;                  // [keys, queries]
+  score* rounded;                              // [keys, queries], where probabilities are rounded before products
+  A *sums, *turned;                            // [d, queries] o or dq of the panel; [queries, d]
+  A *dk, *dv;                                  // [t, d]
+  A *first, *last;                             // [queries] first key each may see, and the query itself
+  A *largest, *total, *delta;                  // [queries] of the softmax; Σ do · o
+  std::size_t bytes;
+
+  attention_work(std::byte* memory, std::size_t t, std::size_t d, bool backward, bool drops) {
+    carving from(memory);
+    const std::size_t blocks = (t + keys - 1) / keys, units = units_of<U>(d);
+    const std::size_t panels_d = (d + queries - 1) / queries * queries;
+    const auto only = [](bool needed, std::size_t n) { return needed ? n : 0; };
+    k_rows = from.take<U>(t * units);
+    v_rows = from.take<U>(only(backward, t * units));
+    v_columns = from.take<U>(only(!backward, blocks * d * units_of<U>(keys)));
+    k_columns = from.take<U>(only(backward, blocks * d * units_of<U>(keys)));
+    q_panel = from.take<U>(units * queries);
+    do_panel = from.take<U>(only(backward, units * queries));
+    q_lines = from.take<U>(only(backward, units_of<U>(queries) * panels_d));
+    do_lines = from.take<U>(only(backward, units_of<U>(queries) * panels_d));
+    p_panel = from.take<U>(only(!std::is_same_v<U, A>, units_of<U>(keys) * queries));
+    p_rows = from.take<U>(only(backward, keys * units_of<U>(queries)));
+    scores = from.take<A>(keys * queries);
+    dscores = from.take<A>(only(backward, keys * queries));
+    kept = from.take<A>(only(drops, keys * queries));
+    rounded = from.take<score>(only(!std::is_same_v<score, A>, keys * queries));
+    sums = from.take<A>(d * queries);
+    turned = from.take<A>(queries * d);
+    dk = from.take<A>(only(backward, t * d));
+    dv = from.take<A>(only(backward, t * d));
+    first = from.take<A>(queries);
+    last = from.take<A>(queries);
+    largest = from.take<A>(queries);
+    total = from.take<A>(queries);
+    delta = from.take<A>(queries);
+    bytes = from.used();
+  }
+};
+
+/// One panel of queries of one head: where its operands are and what each query may see.
+template <class Arch, class T, class Kernel>
+struct attention_panel {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  using work_type = attention_work<Arch, T>;
+  using U = typename work_type::U;
+  static constexpr std::size_t width = work_type::queries, w = work_type::vector;
+
+  const Kernel& kernel;
+  const work_type& work;
+  std::size_t b, h, i0;
+  std::size_t queries;        // fewer than `width` in the last panel; the lanes behind them compute on zeros
+  std::size_t first_key = 0;  // what any query of the panel may see first
+  std::size_t last_first = 0;  // what every query of the panel may see from
+
+  attention_panel(const Kernel& k, const work_type& memory, std::size_t row, std::size_t head, std::size_t first_query)
+      : kernel(k), work(memory), b(row), h(head), i0(first_query), queries(std::min(width, k.shape.t - first_query)) {
+    first_key = i0;
+    for (std::size_t i = 0; i < width; ++i) {
+      const std::size_t now = i0 + std::min(i, queries - 1);
+      const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[b * k.shape.t + now]);
+      const std::size_t first = kernel::first_seen(sample, k.window, now);
+      first_key = std::min(first_key, first);
+      last_first = std::max(last_first, first);
+      work.first[i] = static_cast<A>(first);
+      work.last[i] = static_cast<A>(now);
+    }
+  }
+
   /// Rows of t vectors of d numbers: `column` numbers into each row of qkv.
-  [[nodiscard]] strided<T> part(std::size_t column, std::size_t first_row) const {
-    return {kernel.qkv.raw() + (b * shape().t + first_row) * shape().row() + column, shape().row(), 1};
+  static strided<T> part(const Kernel& k, std::size_t row, std::size_t column, std::size_t first_row) {
+    return {k.qkv.raw() + (row * k.shape.t + first_row) * k.shape.row() + column, k.shape.row(), 1};
   }
-  [[nodiscard]] std::size_t start(std::size_t query) const {
-    return kernel.start_bt.empty() ? 0 : static_cast<std::size_t>(kernel.start_bt.raw()[b * shape().t + query]);
+  [[nodiscard]] strided<T> q() const { return part(kernel, b, h * kernel.shape.d, i0); }
+
+  /// Blocks of keys that the panel sees: visit(j0, keys), keys being whole rows of tiles as far as there are any.
+  template <class Visit>
+  XTRAIN_INLINE void each_block(Visit&& visit) const {
+    const std::size_t end = i0 + queries;
+    for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < end; j0 += work_type::keys) {
+      const std::size_t there = std::min(work_type::keys, kernel.shape.t - j0);
+      visit(j0, std::min(there, product_plan::round_up(end - j0, tile_rows<Arch>)));
+    }
   }
-  /// The first key block that any query from i0 on in its block can see.
-  [[nodiscard]] std::size_t first_key(std::size_t i0, std::size_t queries) const {
-    std::size_t first = start(i0);
-    for (std::size_t i = 1; i < queries; ++i) first = std::min(first, start(i0 + i));
-    return first / keys_per_block * keys_per_block;
-  }
-  /// Dropout's factors of queries i0 …, keys j0 …: the same words as the reference draws.
-  void dropout_factors(std::size_t h, std::size_t i0, std::size_t queries, std::size_t j0, std::size_t keys, A* factors) const {
-    const std::uint32_t threshold = dropout_threshold(kernel.dropout);
-    const A kept = kernel.dropout < 1.0 ? static_cast<A>(1.0 / (1.0 - kernel.dropout)) : A{0};
-    const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
-    std::array<std::uint32_t, words_at_once> words;
-    for (std::size_t i = 0; i < queries; ++i) {
-      const std::uint64_t element = (((kernel.random.first + b) * shape().h + h) * shape().t + i0 + i) * shape().t + j0;
-      for (std::size_t j = 0; j < keys; j += words_at_once) {
-        random_words(site, element + j, words);
-        for (std::size_t w = 0; w < std::min(words_at_once, keys - j); ++w)
-          factors[i * keys_per_block + j + w] = words[w] >= threshold ? kept : A{0};
+
+  /// Scores get the slope of their distance, and −infinity where a query may not see a key.
+  void mask(std::size_t j0, std::size_t keys, A* scores) const {
+    const bool sloped = !kernel.slope_h.empty();
+    if (!sloped && j0 + keys <= i0 + 1 && last_first <= j0) return;
+    const batch nothing(-std::numeric_limits<A>::infinity()), slope(sloped ? static_cast<A>(kernel.slope_h.raw()[h]) : A{0});
+    for (std::size_t v = 0; v < width; v += w) {
+      const batch first = batch::load_unaligned(work.first + v), last = batch::load_unaligned(work.last + v);
+      for (std::size_t j = 0; j < keys; ++j) {
+        A* const line = scores + j * width + v;
+        const batch key(static_cast<A>(j0 + j));
+        batch score = batch::load_unaligned(line);
+        if (sloped) score = simd::multiply_add(slope, key - last, score);
+        xsimd::select((key >= first) && (key <= last), score, nothing).store_unaligned(line);
       }
     }
   }
+
+  /// Dropout's factors of a block: the same words as the reference draws.
+  void draw(std::size_t j0, std::size_t keys) const {
+    const kernel::attention_shape& s = kernel.shape;
+    const std::uint32_t threshold = dropout_threshold(kernel.dropout);
+    const A factor = kernel.dropout < 1.0 ? static_cast<A>(1.0 / (1.0 - kernel.dropout)) : A{0};
+    const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
+    std::array<std::uint32_t, words_at_once> words;
+    for (std::size_t i = 0; i < queries; ++i) {
+      const std::uint64_t element = (((kernel.random.first + b) * s.h + h) * s.t + i0 + i) * s.t + j0;
+      for (std::size_t j = 0; j < keys; j += words_at_once) {
+        random_words(site, element + j, words);
+        for (std::size_t word = 0; word < std::min(words_at_once, keys - j); ++word)
+          work.kept[(j + word) * width + i] = words[word] >= threshold ? factor : A{0};
+      }
+    }
+    for (std::size_t j = 0; j < keys; ++j) std::fill(work.kept + j * width + queries, work.kept + (j + 1) * width, A{0});
+  }
+
+  /// The block of numbers as products take them: rounded where they are rounded.
+  const typename work_type::score* rounded(const A* numbers, std::size_t keys) const {
+    if constexpr (std::is_same_v<typename work_type::score, A>) {
+      return numbers;
+    } else {
+      for (std::size_t i = 0; i < keys * width; i += w) simd::store(work.rounded + i, batch::load_unaligned(numbers + i));
+      return work.rounded;
+    }
+  }
+  /// A panel of B from a block: units of keys by queries.
+  const U* panel_of(const typename work_type::score* numbers, std::size_t keys) const {
+    if constexpr (std::is_same_v<U, typename work_type::score>) {
+      return numbers;
+    } else {
+      pack_panel<Arch, width>(strided<typename work_type::score>{numbers, 1, width}, width, keys, work.p_panel, width);
+      return work.p_panel;
+    }
+  }
+
+  /// sums [d, queries] as rows of d numbers, into rows of `to` that are `step` apart.
+  void write_sums(T* to, std::size_t step) const {
+    const std::size_t d = kernel.shape.d;
+    pack_panel<Arch, width>(strided<A>{work.sums, width, 1}, d, width, work.turned, d);
+    for (std::size_t i = 0; i < queries; ++i)
+      simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(to + i * step + c, simd::load<Arch>(work.turned + i * d + c, count), count);
+      });
+  }
 };
 
-/// A block's scores become exp(score − shift), and zero where a query may not see a key. Returns nothing; row sums go to
-/// row(i, sum) and the shift of a row comes from shift(i, largest score of the row in this block).
-template <class Arch, class A, class Row, class Shift, class Sum>
-XTRAIN_INLINE void exponentiate_block(const Row& row, std::size_t i0, std::size_t queries, std::size_t j0, std::size_t keys, A* scores,
-                                      Shift&& shift, Sum&& sum) {
-  using batch = simd::batch<A, Arch>;
-  constexpr std::size_t w = simd::width<A, Arch>;
+template <class Arch, class T>
+void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b, std::size_t h,
+                  std::size_t i0) {
+  using panel_type = attention_panel<Arch, T, kernel::attention<host_memory, T>>;
+  using A = typename panel_type::A;
+  using U = typename panel_type::U;
+  using batch = typename panel_type::batch;
+  constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = attention_work<Arch, T>::keys;
+  const kernel::attention_shape& s = k.shape;
+  const panel_type panel(k, work, b, h, i0);
   const A nothing = -std::numeric_limits<A>::infinity();
-  const std::size_t padded = (keys + w - 1) / w * w;  // rows have room for keys_per_block, a multiple of every width
-  for (std::size_t i = 0; i < queries; ++i) {
-    A* line = scores + i * keys_per_block;
-    const std::size_t seen_from = row.start(i0 + i);
-    const std::size_t seen_to = i0 + i + 1;  // one behind the last
-    for (std::size_t j = 0; j < padded && j0 + j < seen_from; ++j) line[j] = nothing;
-    for (std::size_t j = seen_to > j0 ? std::min(seen_to - j0, keys) : 0; j < padded; ++j) line[j] = nothing;
-    batch most(nothing);
-    for (std::size_t j = 0; j < padded; j += w) most = xsimd::max(most, batch::load_unaligned(line + j));
-    const A row_shift = shift(i, simd::largest(most));
-    batch total(A{0});
-    for (std::size_t j = 0; j < padded; j += w) {
-      const batch p = xsimd::exp(batch::load_unaligned(line + j) - batch(row_shift));
-      p.store_unaligned(line + j);
-      total = total + p;
+  pack_panel<Arch, width>(panel.q(), panel.queries, s.d, work.q_panel, width);
+  std::fill_n(work.sums, s.d * width, A{0});
+  std::fill_n(work.largest, width, nothing);
+  std::fill_n(work.total, width, A{0});
+  panel.each_block([&](std::size_t j0, std::size_t keys) {
+    multiply_panel<Arch>(keys, width, units_of<U>(s.d), packed_rows<U>{work.k_rows, units_of<U>(s.d)}.from(j0), work.q_panel, work.scores,
+                         width, epilogue<A, T>{static_cast<A>(k.scale), nullptr, false, nullptr, 0});
+    panel.mask(j0, keys, work.scores);
+    for (std::size_t v = 0; v < width; v += w) {
+      const batch before = batch::load_unaligned(work.largest + v);
+      batch most = before;
+      for (std::size_t j = 0; j < keys; ++j) most = xsimd::max(most, batch::load_unaligned(work.scores + j * width + v));
+      most.store_unaligned(work.largest + v);
+      // a query that has seen nothing yet has a largest score of −infinity, which must not meet itself
+      const batch shift = xsimd::select(most == batch(nothing), batch(A{0}), most);
+      const batch shrink = xsimd::exp(before - shift);
+      batch total = batch::load_unaligned(work.total + v) * shrink;
+      for (std::size_t j = 0; j < keys; ++j) {
+        A* const line = work.scores + j * width + v;
+        const batch p = xsimd::exp(batch::load_unaligned(line) - shift);
+        p.store_unaligned(line);
+        total = total + p;
+      }
+      total.store_unaligned(work.total + v);
+      // what was summed so far shrinks to the new maximum
+      if (j0 > panel.first_key && xsimd::any(shrink != batch(A{1})))
+        for (std::size_t c = 0; c < s.d; ++c)
+          (batch::load_unaligned(work.sums + c * width + v) * shrink).store_unaligned(work.sums + c * width + v);
     }
-    sum(i, simd::sum(total));
+    if (k.dropout > 0.0) {
+      panel.draw(j0, keys);
+      for (std::size_t i = 0; i < keys * width; i += w)
+        (batch::load_unaligned(work.scores + i) * batch::load_unaligned(work.kept + i)).store_unaligned(work.scores + i);
+    }
+    const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
+    multiply_panel<Arch>(s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
+                         panel.panel_of(panel.rounded(work.scores, keys), keys), work.sums, width,
+                         epilogue<A, T>{A{1}, nullptr, true, nullptr, 0});
+  });
+  for (std::size_t v = 0; v < width; v += w) {
+    const batch scale = batch(A{1}) / batch::load_unaligned(work.total + v);
+    for (std::size_t c = 0; c < s.d; ++c)
+      (batch::load_unaligned(work.sums + c * width + v) * scale).store_unaligned(work.sums + c * width + v);
   }
+  panel.write_sums(k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, s.h * s.d);
+  for (std::size_t i = 0; i < panel.queries; ++i)
+    k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] = work.largest[i] + std::log(work.total[i]);
 }
 
+/// Panels part, part + parts, … of all heads that share one key/value head.
 template <class Arch, class T>
-void attend_block(const kernel::attention<host_memory, T>& k, std::size_t b, std::size_t h, std::size_t i0, std::byte* memory) {
-  using A = accumulate_t<T>;
-  using batch = simd::batch<A, Arch>;
+void attend_group(const kernel::attention<host_memory, T>& k, std::size_t b, std::size_t group, std::size_t part, std::size_t parts,
+                  std::byte* memory) {
+  using kernel_type = kernel::attention<host_memory, T>;
+  using work_type = attention_work<Arch, T>;
+  using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
-  const attention_row<A, T, kernel::attention<host_memory, T>> row{k, b};
-  const attention_scratch<A> scratch(memory, s.d);
-  const std::size_t queries = std::min(queries_per_block, s.t - i0);
-  const std::size_t group = h / (s.h / s.k);
-  A* o = scratch.sums;                           // [queries, d]
-  A* largest = o + queries_per_block * s.d;      // [queries]
-  A* denominator = largest + queries_per_block;  // [queries]
-  std::fill_n(o, queries * s.d, A{0});
-  std::fill_n(largest, queries, -std::numeric_limits<A>::infinity());
-  std::fill_n(denominator, queries, A{0});
-  for (std::size_t j0 = row.first_key(i0, queries); j0 < i0 + queries; j0 += keys_per_block) {
-    const std::size_t keys = std::min(keys_per_block, i0 + queries - j0);
-    block_product<Arch>(queries, keys, s.d, static_cast<A>(k.scale), row.part(h * s.d, i0), row.part(s.key_offset() + group * s.d, j0),
-                        scratch.scores, keys_per_block, false, scratch.packed);
-    // the running maximum may grow with this block: what was summed so far shrinks to it
-    exponentiate_block<Arch, A>(
-        row, i0, queries, j0, keys, scratch.scores,
-        [&](std::size_t i, A block_largest) XTRAIN_LAMBDA_INLINE {
-          const A now = std::max(largest[i], block_largest);
-          if (now == -std::numeric_limits<A>::infinity()) return A{0};  // nothing seen yet
-          const A shrink = std::exp(largest[i] - now);
-          if (shrink != A{1}) {
-            denominator[i] *= shrink;
-            A* o_i = o + i * s.d;
-            simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-              simd::store(o_i + c, simd::load<Arch>(o_i + c, count) * batch(shrink), count);
-            });
-          }
-          largest[i] = now;
-          return now;
-        },
-        [&](std::size_t i, A total) XTRAIN_LAMBDA_INLINE { denominator[i] += total; });
-    if (k.dropout > 0.0) {
-      row.dropout_factors(h, i0, queries, j0, keys, scratch.factors);
-      for (std::size_t i = 0; i < queries; ++i)
-        for (std::size_t j = 0; j < keys; ++j) scratch.scores[i * keys_per_block + j] *= scratch.factors[i * keys_per_block + j];
+  const work_type work(memory, s.t, s.d, false, k.dropout > 0.0);
+  pack_a<Arch>(attention_panel<Arch, T, kernel_type>::part(k, b, s.key_offset() + group * s.d, 0), s.t, s.d, work.k_rows);
+  for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys) {
+    const strided<T> v = attention_panel<Arch, T, kernel_type>::part(k, b, s.value_offset() + group * s.d, j0);
+    pack_a<Arch>(strided<T>{v.data, 1, v.row}, s.d, std::min(work_type::keys, s.t - j0),
+                 work.v_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
+  }
+  const std::size_t heads = s.h / s.k;
+  for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
+    for (std::size_t i0 = part * work_type::queries; i0 < s.t; i0 += parts * work_type::queries) attend_panel<Arch>(k, work, b, h, i0);
+}
+
+/// The backward of one panel of queries: adds to dk and dv of its key/value head.
+template <class Arch, class T>
+void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b,
+                           std::size_t h, std::size_t i0) {
+  using panel_type = attention_panel<Arch, T, kernel::attention_backward<host_memory, T>>;
+  using work_type = attention_work<Arch, T>;
+  using A = typename panel_type::A;
+  using U = typename panel_type::U;
+  using batch = typename panel_type::batch;
+  constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = work_type::keys;
+  const kernel::attention_shape& s = k.shape;
+  const panel_type panel(k, work, b, h, i0);
+  const std::size_t queries = panel.queries, o_row = s.h * s.d;
+  const T* o = k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d;
+  const strided<T> q = panel.q(), d_o{k.do_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, o_row, 1};
+  for (std::size_t i = 0; i < width; ++i) {
+    batch sum(A{0});
+    if (i < queries)
+      simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
+        sum = sum + simd::load<Arch>(o + i * o_row + c, count) * simd::load<Arch>(d_o.at(i, c), count);
+      });
+    work.delta[i] = simd::sum(sum);
+    work.largest[i] = i < queries ? k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] : A{0};
+  }
+  pack_panel<Arch, width>(q, queries, s.d, work.q_panel, width);
+  pack_panel<Arch, width>(d_o, queries, s.d, work.do_panel, width);
+  const std::size_t line_units = units_of<U>(queries);
+  for (std::size_t c = 0; c < s.d; c += width) {
+    pack_b<Arch, A>(strided<T>{q.at(0, c), 1, q.row}, std::min(width, s.d - c), queries, work.q_lines + c * line_units);
+    pack_b<Arch, A>(strided<T>{d_o.at(0, c), 1, d_o.row}, std::min(width, s.d - c), queries, work.do_lines + c * line_units);
+  }
+  std::fill_n(work.sums, s.d * width, A{0});
+  const epilogue<A, T> adding{A{1}, nullptr, true, nullptr, 0};
+  const bool drops = k.dropout > 0.0;
+  // d(keys) += block · lines of the queries, for dk and dv
+  const auto add_to_keys = [&](const typename work_type::score* block, std::size_t keys, const U* lines, A* to) {
+    pack_a<Arch>(strided<typename work_type::score>{block, width, 1}, keys, queries, work.p_rows);
+    for (std::size_t c = 0; c < s.d; c += width)
+      multiply_panel<Arch>(keys, std::min(width, s.d - c), line_units, packed_rows<U>{work.p_rows, line_units}, lines + c * line_units, to + c,
+                           s.d, adding);
+  };
+  panel.each_block([&](std::size_t j0, std::size_t keys) {
+    const std::size_t units = units_of<U>(s.d);
+    // forward: p = exp(scale · k qᵀ − lse)
+    multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.k_rows, units}.from(j0), work.q_panel, work.scores, width,
+                         epilogue<A, T>{static_cast<A>(k.scale), nullptr, false, nullptr, 0});
+    panel.mask(j0, keys, work.scores);
+    // forward: o = (p · kept) v
+    multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.v_rows, units}.from(j0), work.do_panel, work.dscores, width,
+                         epilogue<A, T>{A{1}, nullptr, false, nullptr, 0});
+    if (drops) panel.draw(j0, keys);
+    const batch scale(static_cast<A>(k.scale));
+    for (std::size_t v = 0; v < width; v += w) {
+      const batch lse = batch::load_unaligned(work.largest + v), delta = batch::load_unaligned(work.delta + v);
+      for (std::size_t j = 0; j < keys; ++j) {
+        A* const p_line = work.scores + j * width + v;
+        A* const dp_line = work.dscores + j * width + v;
+        const batch p = xsimd::exp(batch::load_unaligned(p_line) - lse);
+        batch dp = batch::load_unaligned(dp_line), kept_p = p;
+        if (drops) {
+          const batch kept = batch::load_unaligned(work.kept + j * width + v);
+          dp = dp * kept;
+          kept_p = p * kept;
+        }
+        kept_p.store_unaligned(p_line);
+        (scale * p * (dp - delta)).store_unaligned(dp_line);
+      }
     }
-    const strided<T> v = row.part(s.value_offset() + group * s.d, j0);
-    block_product<Arch>(queries, s.d, keys, A{1}, strided<A>{scratch.scores, keys_per_block, 1}, strided<T>{v.data, 1, v.row}, o, s.d, true,
-                        scratch.packed);
-  }
-  for (std::size_t i = 0; i < queries; ++i) {
-    const batch scale(A{1} / denominator[i]);
-    T* out = k.o_bthd.raw() + ((b * s.t + i0 + i) * s.h + h) * s.d;
-    simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::store(out + c, simd::load<Arch>(o + i * s.d + c, count) * scale, count);
-    });
-    k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] = largest[i] + std::log(denominator[i]);
-  }
+    add_to_keys(panel.rounded(work.scores, keys), keys, work.do_lines, work.dv + j0 * s.d);
+    const auto* const ds = panel.rounded(work.dscores, keys);
+    add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
+    const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
+    multiply_panel<Arch>(s.d, width, units_of<U>(keys), packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
+                         panel.panel_of(ds, keys), work.sums, width, adding);
+  });
+  panel.write_sums(k.dqkv.raw() + (b * s.t + i0) * s.row() + h * s.d, s.row());
 }
 
 /// The backward of all heads that share one key/value head: only this task adds to that head's dk and dv.
 template <class Arch, class T>
-void attend_backward_group(const kernel::attention_backward<host_memory, T>& k, std::size_t b, std::size_t group, std::byte* memory) {
-  using A = accumulate_t<T>;
-  using batch = simd::batch<A, Arch>;
+void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, std::size_t b, std::size_t group, std::byte* memory) {
+  using kernel_type = kernel::attention_backward<host_memory, T>;
+  using work_type = attention_work<Arch, T>;
+  using A = typename work_type::A;
+  using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
-  const attention_row<A, T, kernel::attention_backward<host_memory, T>> row{k, b};
-  const attention_scratch<A> scratch(memory, s.d);
-  A* dq = scratch.sums;          // [t, d] of one head
-  A* dk = dq + s.t * s.d;        // [t, d]
-  A* dv = dk + s.t * s.d;        // [t, d]
-  A* weighted = dv + s.t * s.d;  // [t]: D_i = Σ do_i · o_i
+  const work_type work(memory, s.t, s.d, true, k.dropout > 0.0);
+  const auto part = [&](std::size_t column, std::size_t row) { return attention_panel<Arch, T, kernel_type>::part(k, b, column, row); };
+  const std::size_t keys = s.key_offset() + group * s.d, values = s.value_offset() + group * s.d;
+  pack_a<Arch>(part(keys, 0), s.t, s.d, work.k_rows);
+  pack_a<Arch>(part(values, 0), s.t, s.d, work.v_rows);
+  for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys)
+    pack_a<Arch>(strided<T>{part(keys, j0).data, 1, s.row()}, s.d, std::min(work_type::keys, s.t - j0),
+                 work.k_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
+  std::fill_n(work.dk, s.t * s.d, A{0});
+  std::fill_n(work.dv, s.t * s.d, A{0});
+  const std::size_t heads = s.h / s.k;
+  for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
+    for (std::size_t i0 = 0; i0 < s.t; i0 += work_type::queries) attend_panel_backward<Arch>(k, work, b, h, i0);
   const auto write = [&](const A* from, std::size_t column) {
     for (std::size_t i = 0; i < s.t; ++i) {
       T* to = k.dqkv.raw() + (b * s.t + i) * s.row() + column;
@@ -203,85 +393,27 @@ void attend_backward_group(const kernel::attention_backward<host_memory, T>& k, 
       });
     }
   };
-  std::fill_n(dk, 2 * s.t * s.d, A{0});
-  const std::size_t heads = s.h / s.k;
-  for (std::size_t h = group * heads; h < (group + 1) * heads; ++h) {
-    const std::size_t o_row = s.h * s.d;
-    const T* o = k.o_bthd.raw() + b * s.t * o_row + h * s.d;
-    const T* dout = k.do_bthd.raw() + b * s.t * o_row + h * s.d;
-    const A* lse = k.lse_bht.raw() + (b * s.h + h) * s.t;
-    for (std::size_t i = 0; i < s.t; ++i) {
-      batch sum(A{0});
-      simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-        sum = sum + simd::load<Arch>(o + i * o_row + c, count) * simd::load<Arch>(dout + i * o_row + c, count);
-      });
-      weighted[i] = simd::sum(sum);
-    }
-    std::fill_n(dq, s.t * s.d, A{0});
-    for (std::size_t i0 = 0; i0 < s.t; i0 += queries_per_block) {
-      const std::size_t queries = std::min(queries_per_block, s.t - i0);
-      const strided<T> q = row.part(h * s.d, i0);
-      const strided<T> dout_i{dout + i0 * o_row, o_row, 1};
-      for (std::size_t j0 = row.first_key(i0, queries); j0 < i0 + queries; j0 += keys_per_block) {
-        const std::size_t keys = std::min(keys_per_block, i0 + queries - j0);
-        const strided<T> k_j = row.part(s.key_offset() + group * s.d, j0);
-        const strided<T> v_j = row.part(s.value_offset() + group * s.d, j0);
-        A* p = scratch.scores;
-        A* dp = scratch.dscores;
-        // forward: p = exp(scale · q kᵀ − lse)
-        block_product<Arch>(queries, keys, s.d, static_cast<A>(k.scale), q, k_j, p, keys_per_block, false, scratch.packed);
-        exponentiate_block<Arch, A>(
-            row, i0, queries, j0, keys, p, [&](std::size_t i, A) XTRAIN_LAMBDA_INLINE { return lse[i0 + i]; }, [](std::size_t, A) {});
-        // forward: o = (p · kept) v
-        block_product<Arch>(queries, keys, s.d, A{1}, dout_i, v_j, dp, keys_per_block, false, scratch.packed);
-        const bool drops = k.dropout > 0.0;
-        if (drops) row.dropout_factors(h, i0, queries, j0, keys, scratch.factors);
-        for (std::size_t i = 0; i < queries; ++i) {
-          A* p_i = p + i * keys_per_block;
-          A* dp_i = dp + i * keys_per_block;
-          const A* kept = scratch.factors + i * keys_per_block;
-          const batch d_i(weighted[i0 + i]), scale(static_cast<A>(k.scale));
-          simd::for_each_vector<A, Arch>(0, keys, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-            const batch p_ij = simd::load<Arch>(p_i + j, count);
-            batch dp_ij = simd::load<Arch>(dp_i + j, count);
-            if (drops) {
-              const batch kept_ij = simd::load<Arch>(kept + j, count);
-              dp_ij = dp_ij * kept_ij;
-              simd::store(p_i + j, p_ij * kept_ij, count);
-            }
-            simd::store(dp_i + j, scale * p_ij * (dp_ij - d_i), count);
-          });
-        }
-        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{p, 1, keys_per_block}, strided<T>{dout_i.data, 1, dout_i.row},
-                            dv + j0 * s.d, s.d, true, scratch.packed);
-        block_product<Arch>(keys, s.d, queries, A{1}, strided<A>{dp, 1, keys_per_block}, strided<T>{q.data, 1, q.row}, dk + j0 * s.d, s.d,
-                            true, scratch.packed);
-        block_product<Arch>(queries, s.d, keys, A{1}, strided<A>{dp, keys_per_block, 1}, strided<T>{k_j.data, 1, k_j.row}, dq + i0 * s.d,
-                            s.d, true, scratch.packed);
-      }
-    }
-    write(dq, h * s.d);
-  }
-  write(dk, s.key_offset() + group * s.d);
-  write(dv, s.value_offset() + group * s.d);
+  write(work.dk, keys);
+  write(work.dv, values);
 }
 
-/// One query against the cache of its key/value head. `scores` holds one number per cache place.
+/// One query against places `from` … `now` of the cache of its key/value head. `scores` holds one number per cache place.
 template <class Arch, class T, class A>
-void attend_cache(std::size_t seen, std::size_t d, A scale, const T* q, const T* keys, const T* values, A* scores, A* sums, T* o) {
+void attend_cache(std::size_t from, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys, const T* values, A* scores,
+                  A* sums, T* o) {
   using batch = simd::batch<A, Arch>;
   A largest = -std::numeric_limits<A>::infinity();
-  for (std::size_t j = 0; j < seen; ++j) {
+  for (std::size_t j = from; j <= now; ++j) {
     batch dot(A{0});
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
       dot = simd::multiply_add(simd::load<Arch>(q + c, count), simd::load<Arch>(keys + j * d + c, count), dot);
     });
-    scores[j] = simd::sum(dot) * scale;
+    scores[j] = simd::sum(dot) * scale - slope * static_cast<A>(now - j);
     largest = std::max(largest, scores[j]);
   }
   A total{0};
   std::fill_n(sums, d, A{0});
-  for (std::size_t j = 0; j < seen; ++j) {
+  for (std::size_t j = from; j <= now; ++j) {
     const A p = std::exp(scores[j] - largest);
     total += p;
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
@@ -310,7 +442,8 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   const std::size_t heads = s.h / s.k;
   for (std::size_t i = 0; i < s.t; ++i)
     for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-      attend_cache<Arch>(before + i + 1, s.d, static_cast<A>(k.scale), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
+      attend_cache<Arch>(kernel::first_seen(0, k.window, before + i), before + i, s.d, static_cast<A>(k.scale),
+                         k.slope_h.empty() ? A{0} : static_cast<A>(k.slope_h.raw()[h]), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
                          k.k_cache.raw() + cache, k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
 }
 
@@ -318,39 +451,41 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
 
 template <class T>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::attention<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, false);
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
 }
 template <class T>
 void run_kernel(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t blocks = (k.shape.t + cpu_kernels::queries_per_block - 1) / cpu_kernels::queries_per_block;
-  const std::size_t bytes = cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, false);
-  stream.parallel(k.shape.b * k.shape.h * blocks, [&](std::size_t part, std::size_t worker) {
-    const std::size_t block = blocks - 1 - part % blocks;  // the longest first
-    const std::size_t head = part / blocks;
-    cpu_kernels::attend_block<simd::native>(k, head / k.shape.h, head % k.shape.h, block * cpu_kernels::queries_per_block,
-                                            scratch.raw() + worker * bytes);
+  using work_type = cpu_kernels::attention_work<simd::native, T>;
+  const std::size_t bytes = work_type(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
+  // few heads are divided among threads by their queries; every division packs the keys once more
+  const std::size_t groups = k.shape.b * k.shape.k, panels = (k.shape.t + work_type::queries - 1) / work_type::queries;
+  const std::size_t parts = groups == 0 ? 1 : std::max<std::size_t>(1, std::min(panels, 4 * stream.threads() / groups));
+  stream.parallel(groups * parts, [&](std::size_t task, std::size_t worker) {
+    const std::size_t group = task / parts;
+    cpu_kernels::attend_group<simd::native>(k, group / k.shape.k, group % k.shape.k, task % parts, parts, scratch.raw() + worker * bytes);
   });
 }
 
 template <class T>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::attention_backward<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, true);
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
 }
 template <class T>
 void run_kernel(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::attention_scratch<accumulate_t<T>>::bytes(k.shape.t, k.shape.d, true);
-  stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
-    cpu_kernels::attend_backward_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);
+  const std::size_t bytes =
+      cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
+  stream.parallel(k.shape.b * k.shape.k, [&](std::size_t task, std::size_t worker) {
+    cpu_kernels::attend_group_backward<simd::native>(k, task / k.shape.k, task % k.shape.k, scratch.raw() + worker * bytes);
   });
 }
 
 template <class T>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::cached_attention<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
+  return cpu.threads * cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
 }
 template <class T>
 void run_kernel(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::product_scratch<accumulate_t<T>>::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
+  const std::size_t bytes = cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
     cpu_kernels::attend_cache_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);
   });

@@ -1,5 +1,5 @@
-// Matrix products: panels packed once per block, a tile of accumulators that stays in registers, columns or rows divided
-// among threads. [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
+// Matrix products: A is packed once, by all threads together; parts of C are then handed out, and whoever computes one packs
+// the columns of B that it needs. [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
 // Every element of C is summed over k in the same order whatever the number of threads and wherever it lies in a tile, so
 // results do not depend on how the work is divided.
@@ -8,356 +8,156 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <xtrain/device/cpu/few_rows.hpp>
+#include <xtrain/device/cpu/packing.hpp>
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/tile.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 
 namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Blocks of C that are worked on at once, and how deep. Sizes in elements; the same for every architecture, because
-/// scratch memory is sized by them and one program may hold code for several.
-inline constexpr std::size_t rows_per_block = 252;
-inline constexpr std::size_t columns_per_block = 2048;
-inline constexpr std::size_t depth_per_block = 1024;
-inline constexpr std::size_t widest_panel = 64;  // columns; no architecture's panel is wider
+/// How a product is cut. The cut along k depends on nothing but k, so that sums do not depend on threads.
+struct product_plan {
+  /// Panels of A and B of this depth lie in the second-level cache together with the tiles they make.
+  static constexpr std::size_t units_per_block = 512;
+  /// A block of A's panels that stays in the second-level cache while panels of B pass.
+  static constexpr std::size_t rows_per_block = 252;
+  /// Columns of C in one part, at most.
+  static constexpr std::size_t columns_per_part = 256;
+  /// Rows of A that are packed at once, and units, whichever is less.
+  static constexpr std::size_t rows_at_once = 1036;
+  static constexpr std::size_t units_at_once = std::size_t{1} << 23;
 
-/// Rows of C in one tile: as many as leave registers for two vectors of B and one of A.
-template <class Arch>
-inline constexpr std::size_t tile_rows = simd::registers<Arch> >= 32 ? 14 : 6;
-template <class A, class Arch>
-inline constexpr std::size_t panel_columns = 2 * simd::width<A, Arch>;
-
-/// An operand of a product: op(X)(i, j) is at data[i·row + j·column], where one of the two steps is 1.
-template <class T>
-struct strided {
-  const T* data = nullptr;
-  std::size_t row = 0, column = 0;
-  [[nodiscard]] const T* at(std::size_t i, std::size_t j) const { return data + i * row + j * column; }
-};
-
-/// What becomes of a finished tile: C = alpha · sum (+ bias) (+ C).
-template <class A, class T>
-struct epilogue {
-  A alpha{1};
-  const T* bias = nullptr;  // of the tile's first column, or null
-  bool add = false;
-};
-
-/// sum over p < k of a_panel[p][i] · b_panel[p][j], for Rows rows and `columns` columns of C.
-template <class Arch, std::size_t Rows, class A, class C, class T>
-void tile(std::size_t k, const A* a_panel, const A* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
-  using batch = simd::batch<A, Arch>;
-  constexpr std::size_t w = simd::width<A, Arch>;
-  batch sum[Rows][2];
-  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-    sum[i][0] = batch(A{0});
-    sum[i][1] = batch(A{0});
-  }
-#pragma GCC unroll 4
-  for (std::size_t p = 0; p < k; ++p) {
-    const batch b0 = batch::load_unaligned(b_panel);
-    const batch b1 = batch::load_unaligned(b_panel + w);
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      const batch a(a_panel[i]);
-      sum[i][0] = simd::multiply_add(a, b0, sum[i][0]);
-      sum[i][1] = simd::multiply_add(a, b1, sum[i][1]);
-    }
-    a_panel += Rows;
-    b_panel += 2 * w;
-  }
-  const auto finish = [&](const batch& s, C* row, const T* bias, auto count) XTRAIN_LAMBDA_INLINE {
-    batch result = s * batch(end.alpha);
-    if (bias != nullptr) result = result + simd::load<Arch>(bias, count);
-    if (end.add) result = result + simd::load<Arch>(row, count);
-    simd::store(row, result, count);
-  };
-  constexpr std::integral_constant<std::size_t, w> whole{};
-  const T* bias1 = end.bias == nullptr ? nullptr : end.bias + w;
-  if (columns == 2 * w) {
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      finish(sum[i][0], c + i * ldc, end.bias, whole);
-      finish(sum[i][1], c + i * ldc + w, bias1, whole);
-    }
-  } else {
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      finish(sum[i][0], c + i * ldc, end.bias, std::min(columns, w));
-      if (columns > w) finish(sum[i][1], c + i * ldc + w, bias1, columns - w);
-    }
-  }
-}
-
-/// Rows of the next panel of A when `left` rows are left: full tiles, then ever smaller ones.
-template <class Arch>
-[[nodiscard]] constexpr std::size_t next_panel_rows(std::size_t left) {
-  constexpr std::size_t most = tile_rows<Arch>;
-  if (left >= most) return most;
-  if (most > 8 && left >= 8) return 8;
-  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
-
-template <class Arch, class A, class C, class T>
-void tile_of(std::size_t rows, std::size_t k, const A* a_panel, const A* b_panel, C* c, std::size_t ldc, std::size_t columns,
-             const epilogue<A, T>& end) {
-  constexpr std::size_t most = tile_rows<Arch>;
-  switch (rows) {
-    case most:
-      return tile<Arch, most>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 8:
-      return tile<Arch, 8>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 4:
-      return tile<Arch, 4>(k, a_panel, b_panel, c, ldc, columns, end);
-    case 2:
-      return tile<Arch, 2>(k, a_panel, b_panel, c, ldc, columns, end);
-    default:
-      return tile<Arch, 1>(k, a_panel, b_panel, c, ldc, columns, end);
-  }
-}
-
-/// Four rows of four numbers, transposed: column j of the block goes to to[j·step … j·step + 3]. The shuffles are those of
-/// 128-bit registers on every architecture: cheap, and no lane is crossed.
-template <class Arch, class T>
-XTRAIN_INLINE void transpose_4x4(const T* from, std::size_t row, float* to, std::size_t step) {
-  using quad = simd::quad_arch<Arch>;
-  const auto r0 = simd::load<quad>(from);
-  const auto r1 = simd::load<quad>(from + row);
-  const auto r2 = simd::load<quad>(from + 2 * row);
-  const auto r3 = simd::load<quad>(from + 3 * row);
-  const auto even_low = xsimd::zip_lo(r0, r2), odd_low = xsimd::zip_lo(r1, r3);
-  const auto even_high = xsimd::zip_hi(r0, r2), odd_high = xsimd::zip_hi(r1, r3);
-  simd::store(to, xsimd::zip_lo(even_low, odd_low));
-  simd::store(to + step, xsimd::zip_hi(even_low, odd_low));
-  simd::store(to + 2 * step, xsimd::zip_lo(even_high, odd_high));
-  simd::store(to + 3 * step, xsimd::zip_hi(even_high, odd_high));
-}
-
-/// to[p][i] = x(i, p) for i < rows, p < depth: `rows` numbers side by side, rows of the panel `step` apart, zeros from
-/// `rows` to `step`.
-template <class Arch, class A, class T>
-void pack_panel(const strided<T>& x, std::size_t rows, std::size_t depth, A* to, std::size_t step) {
-  if (x.row == 1) {  // the numbers lie side by side already
-    for (std::size_t p = 0; p < depth; ++p) {
-      const T* from = x.at(0, p);
-      A* line = to + p * step;
-      simd::for_each_vector<A, Arch>(0, rows,
-                                     [&](std::size_t i, auto count) { simd::store(line + i, simd::load<Arch>(from + i, count), count); });
-      for (std::size_t i = rows; i < step; ++i) line[i] = A{0};
-    }
-    return;
-  }
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<A, float>) {
-    for (; i + 4 <= rows; i += 4) {
-      std::size_t p = 0;
-      for (; p + 4 <= depth; p += 4) transpose_4x4<Arch>(x.at(i, p), x.row, to + p * step + i, step);
-      for (; p < depth; ++p)
-        for (std::size_t r = 0; r < 4; ++r) to[p * step + i + r] = static_cast<A>(*x.at(i + r, p));
-    }
-  }
-  for (; i < rows; ++i)
-    for (std::size_t p = 0; p < depth; ++p) to[p * step + i] = static_cast<A>(*x.at(i, p));
-  for (; i < step; ++i)
-    for (std::size_t p = 0; p < depth; ++p) to[p * step + i] = A{0};
-}
-
-/// The scratch memory of one thread: packed panels of A, of B, and a block of sums for products deeper than a block whose
-/// C is narrower than the sums.
-template <class A>
-struct product_scratch {
-  A* a = nullptr;
-  A* b = nullptr;
-  A* sums = nullptr;
+  std::size_t m = 0, n = 0, k = 0;
+  std::size_t per_unit = 1;     // numbers along k in a unit
+  std::size_t blocks = 1;       // along k
+  std::size_t block_depth = 0;  // numbers along k in each but the last; a multiple of per_unit
+  std::size_t rows = 0;         // of A that are packed at once
+  std::size_t part_rows = 0;
+  std::size_t part_columns = 0;
+  std::size_t threads = 1;
 
   static constexpr std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
-  static std::size_t a_size(std::size_t m, std::size_t k) {
-    return round_up(std::min(m, rows_per_block) * std::min(k, depth_per_block), 16);
+
+  template <class Arch, class T, class C>
+  [[nodiscard]] static product_plan of(const kernel::matmul<host_memory, T, C>& kernel, std::size_t usable_threads) {
+    using U = unit<Arch, T>;
+    const std::size_t m = kernel.m, n = kernel.n, k = kernel.k;
+    // below some size a second thread costs more than it brings
+    const std::size_t threads = kernel.operations() < 1e5 ? 1 : usable_threads;
+    constexpr std::size_t tile_height = tile_rows<Arch>, panel = panel_columns<accumulate_t<T>, Arch>;
+    product_plan plan{.m = m, .n = n, .k = k, .per_unit = depth_of_unit<U>, .threads = threads};
+    const std::size_t units = units_of<U>(k);
+    plan.blocks = std::max<std::size_t>(1, (units + units_per_block - 1) / units_per_block);
+    plan.block_depth = round_up((units + plan.blocks - 1) / plan.blocks, 4) * plan.per_unit;
+    const std::size_t affordable = std::max(tile_height, units_at_once / std::max<std::size_t>(1, units) / tile_height * tile_height);
+    const std::size_t passes = (m + std::min(rows_at_once, affordable) - 1) / std::min(rows_at_once, affordable);
+    plan.rows = passes <= 1 ? m : std::min(m, round_up((m + passes - 1) / passes, tile_height));
+    // parts: several for each thread, so that a slow one takes fewer; narrow products are cut along their rows too
+    const std::size_t wanted = 4 * threads;
+    plan.part_columns = std::min(columns_per_part, round_up(std::max<std::size_t>(1, (n + wanted - 1) / wanted), panel));
+    const std::size_t column_parts = (n + plan.part_columns - 1) / plan.part_columns;
+    const std::size_t row_parts = column_parts >= wanted ? 1 : wanted / column_parts;
+    plan.part_rows = std::min(plan.rows, std::max(4 * tile_height, round_up((plan.rows + row_parts - 1) / row_parts, tile_height)));
+    return plan;
   }
-  static std::size_t b_size(std::size_t n, std::size_t k) {
-    return round_up(std::min(n, columns_per_block), widest_panel) * std::min(k, depth_per_block);
+
+  [[nodiscard]] std::size_t units() const { return (k + per_unit - 1) / per_unit; }
+  [[nodiscard]] std::size_t a_units() const { return round_up(rows * units(), 16); }
+  [[nodiscard]] std::size_t b_units() const { return round_up(part_columns, widest_panel) * (block_depth / per_unit); }
+  [[nodiscard]] std::size_t sums(bool narrow) const { return narrow && blocks > 1 ? part_rows * part_columns : 0; }
+
+  /// One worker's share of the scratch memory, and all of it.
+  template <class A>
+  [[nodiscard]] std::size_t worker_bytes(bool narrow) const {
+    return round_up((b_units() + sums(narrow)) * sizeof(A), 64);
   }
-  static std::size_t sums_size(std::size_t m, std::size_t n, std::size_t k, bool narrow) {
-    return narrow && k > depth_per_block ? std::min(m, rows_per_block) * round_up(std::min(n, columns_per_block), widest_panel) : 0;
+  template <class A>
+  [[nodiscard]] std::size_t bytes(bool narrow) const {
+    return a_units() * sizeof(A) + threads * worker_bytes<A>(narrow);
   }
-  static std::size_t bytes(std::size_t m, std::size_t n, std::size_t k, bool narrow) {
-    return round_up((a_size(m, k) + b_size(n, k) + sums_size(m, n, k, narrow)) * sizeof(A), 64);
-  }
-  product_scratch(std::byte* memory, std::size_t m, std::size_t n, std::size_t k)
-      : a(reinterpret_cast<A*>(memory)), b(a + a_size(m, k)), sums(b + b_size(n, k)) {}
 };
 
-/// One block of C from packed panels of A and B.
-template <class Arch, class A, class C, class T>
-void multiply_packed(std::size_t m, std::size_t n, std::size_t k, const A* a, const A* b, C* c, std::size_t ldc, epilogue<A, T> end) {
-  constexpr std::size_t columns = panel_columns<A, Arch>;
-  const T* bias = end.bias;
-  for (std::size_t j = 0; j < n; j += columns) {
-    if (bias != nullptr) end.bias = bias + j;
-    for (std::size_t i = 0; i < m;) {
-      const std::size_t rows = next_panel_rows<Arch>(m - i);
-      tile_of<Arch>(rows, k, a + i * k, b + j * k, c + i * ldc + j, ldc, std::min(columns, n - j), end);
-      i += rows;
-    }
-  }
-}
-
-/// C = alpha · A·B (+ bias) (+ C) on one thread. b_transposed(j, p) is B(p, j).
-template <class Arch, class T, class C>
-void multiply(std::size_t m, std::size_t n, std::size_t k, const strided<T>& a, const strided<T>& b_transposed, C* c, std::size_t ldc,
-              const epilogue<accumulate_t<T>, T>& end, std::byte* memory) {
-  using A = accumulate_t<T>;
+/// A part of C: `rows` rows from row i0 of what is packed, `columns` columns, at every depth.
+template <class Arch, class U, class T, class C, class A>
+void multiply_part(const product_plan& plan, std::size_t i0, std::size_t rows, std::size_t columns, const U* packed_a,
+                   const strided<T>& b_transposed, C* c, std::size_t ldc, const epilogue<A, T>& end, U* packed_b, A* sums) {
   constexpr bool narrow = !std::is_same_v<C, A>;
-  constexpr std::size_t columns = panel_columns<A, Arch>;
-  const product_scratch<A> scratch(memory, m, n, k);
-  const auto pack_a = [&](std::size_t i0, std::size_t rows, std::size_t p0, std::size_t depth) {
-    for (std::size_t i = 0; i < rows;) {
-      const std::size_t panel = next_panel_rows<Arch>(rows - i);
-      pack_panel<Arch>(strided<T>{a.at(i0 + i, p0), a.row, a.column}, panel, depth, scratch.a + i * depth, panel);
-      i += panel;
-    }
-  };
-  const auto pack_b = [&](std::size_t j0, std::size_t width, std::size_t p0, std::size_t depth) {
-    for (std::size_t j = 0; j < width; j += columns)
-      pack_panel<Arch>(strided<T>{b_transposed.at(j0 + j, p0), b_transposed.row, b_transposed.column}, std::min(columns, width - j), depth,
-                       scratch.b + j * depth, columns);
-  };
-  for (std::size_t j0 = 0; j0 < n; j0 += columns_per_block) {
-    const std::size_t width = std::min(columns_per_block, n - j0);
-    const T* bias = end.bias == nullptr ? nullptr : end.bias + j0;
-    if (narrow && k > depth_per_block) {  // sums must be whole before they are rounded
-      for (std::size_t i0 = 0; i0 < m; i0 += rows_per_block) {
-        const std::size_t rows = std::min(rows_per_block, m - i0);
-        for (std::size_t p0 = 0; p0 < k; p0 += depth_per_block) {
-          const std::size_t depth = std::min(depth_per_block, k - p0);
-          pack_a(i0, rows, p0, depth);
-          pack_b(j0, width, p0, depth);
-          multiply_packed<Arch, A, A, T>(rows, width, depth, scratch.a, scratch.b, scratch.sums, width, {A{1}, nullptr, p0 != 0});
+  constexpr std::size_t panel = panel_columns<A, Arch>;
+  for (std::size_t block = 0; block < plan.blocks; ++block) {
+    const std::size_t p0 = block * plan.block_depth, depth = std::min(plan.block_depth, plan.k - p0), units = units_of<U>(depth);
+    const U* const a = packed_a + plan.rows * (p0 / plan.per_unit);
+    const bool first = block == 0, last = block + 1 == plan.blocks;
+    for (std::size_t i = 0; i < rows; i += product_plan::rows_per_block) {
+      const std::size_t some = std::min(product_plan::rows_per_block, rows - i);
+      for (std::size_t j = 0; j < columns; j += panel) {
+        const std::size_t width = std::min(panel, columns - j);
+        U* const b = packed_b + j * units;
+        panel_prefetch<T> upcoming;
+        if (i == 0) {
+          pack_b<Arch, A>(b_transposed.from(j, p0), width, depth, b);
+          if (j + panel < columns) upcoming = {b_transposed.from(j + panel, p0), std::min(panel, columns - j - panel), depth};
+          else if (!last) upcoming = {b_transposed.from(0, p0 + depth), std::min(panel, columns), std::min(depth, plan.k - p0 - depth)};
         }
-        for (std::size_t i = 0; i < rows; ++i) {
-          C* line = c + (i0 + i) * ldc + j0;
-          simd::for_each_vector<A, Arch>(0, width, [&](std::size_t j, auto count) {
-            auto result = simd::load<Arch>(scratch.sums + i * width + j, count) * simd::batch<A, Arch>(end.alpha);
-            if (bias != nullptr) result = result + simd::load<Arch>(bias + j, count);
-            if (end.add) result = result + simd::load<Arch>(line + j, count);
-            simd::store(line + j, result, count);
-          });
+        const packed_rows<U> a_panels{a + (i0 + i) * units, units};
+        const auto multiply = [&](auto* to, std::size_t row, const epilogue<A, T>& finish) {
+          multiply_panel<Arch>(some, width, units, a_panels, b, to + i * row + j, row, finish, upcoming);
+        };
+        const T* const bias = end.bias == nullptr ? nullptr : end.bias + j;
+        if (!narrow) {
+          multiply(c, ldc, {end.alpha, first ? bias : nullptr, !first || end.add, nullptr, 0});
+        } else if (!last) {  // sums are whole before they are rounded
+          multiply(sums, plan.part_columns, {A{1}, nullptr, !first, nullptr, 0});
+        } else {
+          const A* const before = first ? nullptr : sums + i * plan.part_columns + j;
+          multiply(c, ldc, {end.alpha, bias, end.add, before, plan.part_columns});
         }
       }
-      continue;
-    }
-    for (std::size_t p0 = 0; p0 < k; p0 += depth_per_block) {
-      const std::size_t depth = std::min(depth_per_block, k - p0);
-      pack_b(j0, width, p0, depth);
-      for (std::size_t i0 = 0; i0 < m; i0 += rows_per_block) {
-        const std::size_t rows = std::min(rows_per_block, m - i0);
-        pack_a(i0, rows, p0, depth);
-        multiply_packed<Arch, A, C, T>(rows, width, depth, scratch.a, scratch.b, c + i0 * ldc + j0, ldc,
-                                       {end.alpha, p0 == 0 ? bias : nullptr, end.add || p0 != 0});
-      }
     }
   }
-}
-
-/// Rows of X against rows of W, for the few rows of a decoding step: nothing is packed, W is read once.
-///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
-inline constexpr std::size_t few_rows = 8;
-
-template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
-void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
-                  const epilogue<accumulate_t<T>, T>& end) {
-  using A = accumulate_t<T>;
-  using batch = simd::batch<A, Arch>;
-  batch sum[Rows][Columns];
-  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0}); }
-  simd::for_each_vector<A, Arch>(0, k, [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
-    batch w_p[Columns];
-    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = simd::load<Arch>(w + j * ldw + p, count);
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      const batch x_p = simd::load<Arch>(x + i * ldx + p, count);
-      XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = simd::multiply_add(x_p, w_p[j], sum[i][j]);
-    }
-  });
-  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
-      A result = simd::sum(sum[i][j]) * end.alpha;
-      if (end.bias != nullptr) result += static_cast<A>(end.bias[j]);
-      C& out = c[i * ldc + j];
-      out = static_cast<C>(end.add ? static_cast<A>(out) + result : result);
-    }
-  }
-}
-
-template <class Arch, std::size_t Rows, class T, class C>
-void multiply_few_rows(std::size_t n, std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
-                       epilogue<accumulate_t<T>, T> end) {
-  constexpr std::size_t at_once = 4;  // rows of W: enough loads in flight
-  const T* bias = end.bias;
-  std::size_t j = 0;
-  for (; j + at_once <= n; j += at_once) {
-    if (bias != nullptr) end.bias = bias + j;
-    dot_products<Arch, Rows, at_once>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
-  }
-  for (; j < n; ++j) {
-    if (bias != nullptr) end.bias = bias + j;
-    dot_products<Arch, Rows, 1>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
-  }
-}
-
-template <class Arch, class T, class C>
-void few_rows_product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k) {
-  using A = accumulate_t<T>;
-  const std::size_t grain = std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, k.k) / 4 * 4);
-  stream.parallel_ranges(k.n, grain, [&](std::size_t begin, std::size_t end) {
-    const epilogue<A, T> finish{static_cast<A>(k.alpha), k.bias_n.empty() ? nullptr : k.bias_n.raw() + begin, k.accumulate};
-    const T* w = k.b.raw() + begin * k.ldb;
-    for (std::size_t i = 0; i < k.m;) {
-      const T* x = k.a.raw() + i * k.lda;
-      C* c = k.c.raw() + i * k.ldc + begin;
-      const std::size_t left = k.m - i;
-      if (left >= 4) {
-        multiply_few_rows<Arch, 4>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
-        i += 4;
-      } else if (left >= 2) {
-        multiply_few_rows<Arch, 2>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
-        i += 2;
-      } else {
-        multiply_few_rows<Arch, 1>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
-        i += 1;
-      }
-    }
-  });
-}
-
-/// The part of C that thread `part` of `parts` computes: the longer side is divided, in whole tiles or panels.
-struct share {
-  std::size_t begin = 0, end = 0;
-};
-[[nodiscard]] inline share share_of(std::size_t size, std::size_t unit, std::size_t part, std::size_t parts) {
-  const std::size_t units = (size + unit - 1) / unit;
-  return {std::min(size, units * part / parts * unit), std::min(size, units * (part + 1) / parts * unit)};
 }
 
 template <class Arch, class T, class C>
 void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, std::byte* scratch) {
   using A = accumulate_t<T>;
+  using U = unit<Arch, T>;
+  static_assert(sizeof(U) <= sizeof(A));
+  constexpr bool narrow = !std::is_same_v<C, A>;
+  constexpr std::size_t height = tile_rows<Arch>;
   const strided<T> a{k.a.raw(), k.transpose_a ? 1 : k.lda, k.transpose_a ? k.lda : 1};
   const strided<T> b_transposed{k.b.raw(), k.transpose_b ? k.ldb : 1, k.transpose_b ? 1 : k.ldb};
-  const bool by_columns = k.n >= k.m;
-  // below some size a second thread costs more than it brings
-  const std::size_t parts = k.operations() < 1e5 ? 1 : stream.threads();
-  const std::size_t unit = by_columns ? panel_columns<A, Arch> : tile_rows<Arch>;
-  const std::size_t bytes = product_scratch<A>::bytes(k.m, k.n, k.k, !std::is_same_v<C, A>);
-  const auto part = [&](std::size_t p, std::size_t worker) {
-    const share mine = share_of(by_columns ? k.n : k.m, unit, p, parts);
-    if (mine.begin == mine.end) return;
-    const std::size_t i = by_columns ? 0 : mine.begin;
-    const std::size_t j = by_columns ? mine.begin : 0;
-    const epilogue<A, T> finish{static_cast<A>(k.alpha), k.bias_n.empty() ? nullptr : k.bias_n.raw() + j, k.accumulate};
-    multiply<Arch>(by_columns ? k.m : mine.end - mine.begin, by_columns ? mine.end - mine.begin : k.n, k.k,
-                   strided<T>{a.at(i, 0), a.row, a.column}, strided<T>{b_transposed.at(j, 0), b_transposed.row, b_transposed.column},
-                   k.c.raw() + i * k.ldc + j, k.ldc, finish, scratch + worker * bytes);
+  const product_plan plan = product_plan::of<Arch>(k, stream.threads());
+  U* const packed_a = reinterpret_cast<U*>(scratch);
+  std::byte* const workers = scratch + plan.a_units() * sizeof(A);
+  const auto run = [&](std::size_t parts, auto&& task) {
+    if (plan.threads == 1)
+      for (std::size_t part = 0; part < parts; ++part) task(part, std::size_t{0});
+    else stream.parallel(parts, task);
   };
-  stream.parallel(parts, part);
+  for (std::size_t i0 = 0; i0 < k.m; i0 += plan.rows) {
+    const std::size_t rows = std::min(plan.rows, k.m - i0);
+    // panels of one depth lie behind each other, so that a block of them is one piece of memory
+    const std::size_t panels = (rows + height - 1) / height, at_once = std::max<std::size_t>(1, panels / (2 * plan.threads));
+    run(plan.blocks * ((panels + at_once - 1) / at_once), [&](std::size_t part, std::size_t) {
+      const std::size_t p0 = part % plan.blocks * plan.block_depth, depth = std::min(plan.block_depth, k.k - p0);
+      const std::size_t i = part / plan.blocks * at_once * height;
+      pack_a<Arch>(a.from(i0 + i, p0), std::min(at_once * height, rows - i), depth,
+                   packed_a + plan.rows * (p0 / plan.per_unit) + i * units_of<U>(depth));
+    });
+    const std::size_t column_parts = (k.n + plan.part_columns - 1) / plan.part_columns;
+    const std::size_t row_parts = (rows + plan.part_rows - 1) / plan.part_rows;
+    run(column_parts * row_parts, [&](std::size_t part, std::size_t worker) {
+      const std::size_t i = part / column_parts * plan.part_rows, j = part % column_parts * plan.part_columns;
+      U* const packed_b = reinterpret_cast<U*>(workers + worker * plan.template worker_bytes<A>(narrow));
+      A* const sums = reinterpret_cast<A*>(packed_b) + plan.b_units();
+      const epilogue<A, T> end{static_cast<A>(k.alpha), k.bias_n.empty() ? nullptr : k.bias_n.raw() + j, k.accumulate, nullptr, 0};
+      multiply_part<Arch>(plan, i, std::min(plan.part_rows, rows - i), std::min(plan.part_columns, k.n - j), packed_a,
+                          b_transposed.from(j, 0), k.c.raw() + (i0 + i) * k.ldc + j, k.ldc, end, packed_b, sums);
+    });
+  }
 }
 
 /// Columns are divided among threads, so each column is summed from the first row to the last.
@@ -379,7 +179,8 @@ void sum_columns(const cpu_stream& stream, const kernel::column_sum<host_memory,
 template <class T, class C>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::matmul<host_memory, T, C>& k) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return 0;
-  return cpu.threads * cpu_kernels::product_scratch<accumulate_t<T>>::bytes(k.m, k.n, k.k, !std::is_same_v<C, accumulate_t<T>>);
+  using A = accumulate_t<T>;
+  return cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>);
 }
 
 template <class T, class C>

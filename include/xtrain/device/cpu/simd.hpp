@@ -21,6 +21,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -77,6 +78,34 @@ template <class A, class Arch>
   if constexpr (is_avx512<Arch> && std::is_same_v<A, double>) return _mm512_fmadd_pd(a, b, c);
 #endif
   return xsimd::fma(a, b, c);
+}
+
+/// Two bf16 side by side, the first in the lower half: what some processors multiply and add at once.
+struct bf16_pair {
+  std::uint32_t bits;
+};
+
+#ifdef __AVX512BF16__
+template <class Arch>
+inline constexpr bool multiplies_pairs = is_avx512<Arch>;
+#else
+template <class Arch>
+inline constexpr bool multiplies_pairs = false;
+#endif
+
+/// sum + a₀·b₀ + a₁·b₁ in every lane, a and b being the bits of pairs. The processor takes subnormal bf16 for zeros.
+template <class Arch>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> multiply_add_pairs(const xsimd::batch<float, Arch>& a,
+                                                                         const xsimd::batch<float, Arch>& b,
+                                                                         const xsimd::batch<float, Arch>& sum) {
+  static_assert(multiplies_pairs<Arch>);
+#ifdef __AVX512BF16__
+  const __m512 a_bits = a;
+  const __m512 b_bits = b;
+  return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_castps_si512(a_bits), (__m512bh)_mm512_castps_si512(b_bits));
+#else
+  return sum + a * b;
+#endif
 }
 
 namespace detail {
@@ -273,6 +302,47 @@ template <class A, class Arch>
     XTRAIN_UNROLL for (std::size_t i = 0; i < half; ++i) lanes[i] = lanes[i] < lanes[i + half] ? lanes[i + half] : lanes[i];
   }
   return lanes[0];
+}
+
+/// Eight pairs from eight bf16 of one row and the eight below them. Arch is of 128 bits.
+template <class Arch>
+XTRAIN_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to) {
+  using batch = xsimd::batch<std::uint16_t, Arch>;
+  std::array<std::uint16_t, 8> lanes;
+  std::memcpy(lanes.data(), low, sizeof(lanes));
+  const batch first = batch::load_unaligned(lanes.data());
+  std::memcpy(lanes.data(), high, sizeof(lanes));
+  const batch second = batch::load_unaligned(lanes.data());
+  xsimd::zip_lo(first, second).store_unaligned(lanes.data());
+  std::memcpy(to, lanes.data(), sizeof(lanes));
+  xsimd::zip_hi(first, second).store_unaligned(lanes.data());
+  std::memcpy(to + 4, lanes.data(), sizeof(lanes));
+}
+
+/// What packed panels of a product are made of: numbers, or pairs of bf16, as the bits of a batch.
+template <class Arch, class U>
+[[nodiscard]] XTRAIN_INLINE auto load_units(const U* from) {
+  if constexpr (std::is_same_v<U, bf16_pair>) {
+    std::array<float, width<float, Arch>> bits;
+    std::memcpy(bits.data(), from, sizeof(bits));
+    return xsimd::batch<float, Arch>::load_unaligned(bits.data());
+  } else {
+    return xsimd::batch<U, Arch>::load_unaligned(from);
+  }
+}
+template <class Arch, class U>
+[[nodiscard]] XTRAIN_INLINE auto broadcast_unit(const U* from) {
+  if constexpr (std::is_same_v<U, bf16_pair>) {
+    return xsimd::batch<float, Arch>(std::bit_cast<float>(from->bits));
+  } else {
+    return xsimd::batch<U, Arch>(*from);
+  }
+}
+template <class U, class A, class Arch>
+[[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add_units(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
+                                                                     const xsimd::batch<A, Arch>& sum) {
+  if constexpr (std::is_same_v<U, bf16_pair>) return multiply_add_pairs(a, b, sum);
+  else return multiply_add(a, b, sum);
 }
 
 /// Calls step(i, count) for i = begin, begin + width, …: count is `width` but for a shorter last step. The calls with a

@@ -7,6 +7,12 @@
 
 namespace xtrain::kernel {
 
+/// The first time that the query at time `now` may see.
+[[nodiscard]] constexpr std::size_t first_seen(std::size_t start, std::size_t window, std::size_t now) {
+  const std::size_t earliest = window == 0 || window > now ? 0 : now + 1 - window;
+  return start > earliest ? start : earliest;
+}
+
 /// The sizes of one attention. Every row of `qkv` holds h query heads, then k key heads, then k value heads, of d
 /// elements each; query head i uses key/value head i / (h / k).            [Ainslie et al. 2023]
 struct attention_shape {
@@ -18,13 +24,16 @@ struct attention_shape {
   friend constexpr bool operator==(const attention_shape&, const attention_shape&) = default;
 };
 
-/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j − lse_i),  j from start_i to i.      [Vaswani et al. 2017, eq. 1]
+/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i, and not before
+/// i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020, section 3.1]
 ///   qkv        read      [b·t, row]
 ///   start_bt   read      first time each query may see (where its sample begins in a packed row); empty: 0
+///   slope_h    read      how much a head's scores fall with distance; empty: not at all
+///   window     how many times a query sees, itself included; 0: all
 ///   o_bthd     written   [b·t, h·d]
 ///   lse_bht    written   log of the softmax's denominator, kept for the backward  [Dao et al. 2022, algorithm 1]
 ///   dropout    drops p_ij, element ((row·h + head)·t + i)·t + j of `random`, row counted from random.first
-///   rounding   scores and sums in accumulate; o rounded once
+///   rounding   scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
 template <class Memory, class T>
 struct attention {
   static constexpr std::string_view name = "attention";
@@ -34,15 +43,17 @@ struct attention {
   attention_shape shape{};
   double scale = 1.0;
   double dropout = 0.0;
+  std::size_t window = 0;
   random_site random{};
   read<T, Memory> qkv{};
   read<token, Memory> start_bt{};
+  read<float, Memory> slope_h{};
   written<T, Memory> o_bthd{};
   written<accumulate_t<T>, Memory> lse_bht{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.random, s.qkv, s.start_bt, s.o_bthd, s.lse_bht);
+    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.slope_h, s.o_bthd, s.lse_bht);
   }
   [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle
     const auto [b, t, h, k, d] = shape;
@@ -52,8 +63,9 @@ struct attention {
 
 /// With D_i = Σ do_i · o_i and ds_ij = p_ij (do_i·v_j − D_i):
 ///   dq_i = scale Σ_j ds_ij k_j,  dk_j = scale Σ_i ds_ij q_i,  dv_j = Σ_i p_ij do_i       [Dao et al. 2022, section B.2]
-///   qkv, start_bt, o_bthd, lse_bht, do_bthd   read
-///   dqkv   written   [b·t, row]
+///   qkv, start_bt, slope_h, o_bthd, lse_bht, do_bthd   read
+///   dqkv       written   [b·t, row]
+///   rounding   sums in accumulate; p and ds may be rounded to T before their products
 template <class Memory, class T>
 struct attention_backward {
   static constexpr std::string_view name = "attention_backward";
@@ -63,9 +75,11 @@ struct attention_backward {
   attention_shape shape{};
   double scale = 1.0;
   double dropout = 0.0;
+  std::size_t window = 0;
   random_site random{};
   read<T, Memory> qkv{};
   read<token, Memory> start_bt{};
+  read<float, Memory> slope_h{};
   read<T, Memory> o_bthd{};
   read<accumulate_t<T>, Memory> lse_bht{};
   read<T, Memory> do_bthd{};
@@ -73,7 +87,7 @@ struct attention_backward {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.random, s.qkv, s.start_bt, s.o_bthd, s.lse_bht, s.do_bthd, s.dqkv);
+    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd, s.dqkv);
   }
   [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle
     const auto [b, t, h, k, d] = shape;
@@ -85,7 +99,7 @@ struct attention_backward {
 ///   qkv            read      [b·t, row], rotated already
 ///   length_b       read      tokens that each row's cache held before
 ///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are put at length … length + t − 1
-///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i
+///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i, or the last `window` of them
 ///   throws nothing; length + t must not pass capacity
 template <class Memory, class T>
 struct cached_attention {
@@ -96,14 +110,16 @@ struct cached_attention {
   attention_shape shape{};
   std::size_t capacity = 0;
   double scale = 1.0;
+  std::size_t window = 0;
   read<T, Memory> qkv{};
   read<token, Memory> length_b{};
+  read<float, Memory> slope_h{};
   updated<T, Memory> k_cache{}, v_cache{};
   written<T, Memory> o_bthd{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.capacity, s.scale, s.qkv, s.length_b, s.k_cache, s.v_cache, s.o_bthd);
+    return f(s.shape, s.capacity, s.scale, s.window, s.qkv, s.length_b, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
   }
   [[nodiscard]] constexpr double operations() const {
     const auto [b, t, h, k, d] = shape;

@@ -35,11 +35,14 @@ template <class T, class Kernel>
                                    xt::zeros<acc>(square),
                                    xt::ones<acc>(square),
                                    xt::zeros<acc>(std::array<std::size_t, 1>{s.t})};
-  const array<acc, 2> score_tt = static_cast<acc>(k.scale) * product_transposed(head.q_td, head.k_td);
+  array<acc, 2> score_tt = static_cast<acc>(k.scale) * product_transposed(head.q_td, head.k_td);
   const std::uint32_t threshold = dropout_threshold(k.dropout);
   const acc kept = k.dropout < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.dropout)) : acc{0};
   for (std::size_t i = 0; i < s.t; ++i) {
-    const std::size_t start = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.data()[b * s.t + i]);
+    const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.data()[b * s.t + i]);
+    const std::size_t start = kernel::first_seen(sample, k.window, i);
+    if (!k.slope_h.empty())
+      for (std::size_t j = start; j <= i; ++j) score_tt(i, j) -= static_cast<acc>(k.slope_h.data()[h]) * static_cast<acc>(i - j);
     acc largest = -std::numeric_limits<acc>::infinity();
     for (std::size_t j = start; j <= i; ++j) largest = std::max(largest, score_tt(i, j));
     acc sum{0};
@@ -134,10 +137,12 @@ void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T
       const auto v_td = detail::values<acc>(k.v_cache.subspan(cache, longest * s.d), longest, s.d);
       for (std::size_t i = 0; i < s.t; ++i) {
         const auto q_1d = detail::values<acc>(k.qkv.subspan((b * s.t + i) * s.row() + h * s.d, s.d), std::size_t{1}, s.d);
-        const std::size_t seen = before + i + 1;
-        const array<acc, 2> k_seen = xt::view(k_td, xt::range(std::size_t{0}, seen), xt::all());
-        const array<acc, 2> v_seen = xt::view(v_td, xt::range(std::size_t{0}, seen), xt::all());
-        const array<acc, 2> score_1t = static_cast<acc>(k.scale) * detail::product_transposed(q_1d, k_seen);
+        const std::size_t now = before + i, first = kernel::first_seen(0, k.window, now);
+        const array<acc, 2> k_seen = xt::view(k_td, xt::range(first, now + 1), xt::all());
+        const array<acc, 2> v_seen = xt::view(v_td, xt::range(first, now + 1), xt::all());
+        array<acc, 2> score_1t = static_cast<acc>(k.scale) * detail::product_transposed(q_1d, k_seen);
+        if (!k.slope_h.empty())
+          for (std::size_t j = first; j <= now; ++j) score_1t(0, j - first) -= static_cast<acc>(k.slope_h.data()[h]) * static_cast<acc>(now - j);
         const array<acc, 2> weight_1t = xt::exp(score_1t - xt::amax(score_1t)());
         const array<acc, 2> o_1d = detail::product_transposed<acc>(weight_1t / xt::sum(weight_1t)(), xt::transpose(v_seen));
         detail::store<2>(k.o_bthd.subspan(((b * s.t + i) * s.h + h) * s.d, s.d), o_1d);

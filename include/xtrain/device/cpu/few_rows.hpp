@@ -1,0 +1,84 @@
+// Products of a few rows, as decoding makes them: nothing is packed, every weight is read once.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/tile.hpp>
+#include <xtrain/device/kernel/matmul.hpp>
+
+namespace xtrain::cpu_kernels {
+
+/// Rows of X against rows of W, for the few rows of a decoding step: nothing is packed, W is read once.
+///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
+inline constexpr std::size_t few_rows = 8;
+
+template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
+void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
+                  const epilogue<accumulate_t<T>, T>& end) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  batch sum[Rows][Columns];
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0}); }
+  simd::for_each_vector<A, Arch>(0, k, [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
+    batch w_p[Columns];
+    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = simd::load<Arch>(w + j * ldw + p, count);
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      const batch x_p = simd::load<Arch>(x + i * ldx + p, count);
+      XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = simd::multiply_add(x_p, w_p[j], sum[i][j]);
+    }
+  });
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
+      A result = simd::sum(sum[i][j]) * end.alpha;
+      if (end.bias != nullptr) result += static_cast<A>(end.bias[j]);
+      C& out = c[i * ldc + j];
+      out = static_cast<C>(end.add ? static_cast<A>(out) + result : result);
+    }
+  }
+}
+
+template <class Arch, std::size_t Rows, class T, class C>
+void multiply_few_rows(std::size_t n, std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
+                       epilogue<accumulate_t<T>, T> end) {
+  constexpr std::size_t at_once = 4;  // rows of W: enough loads in flight
+  const T* bias = end.bias;
+  std::size_t j = 0;
+  for (; j + at_once <= n; j += at_once) {
+    if (bias != nullptr) end.bias = bias + j;
+    dot_products<Arch, Rows, at_once>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
+  }
+  for (; j < n; ++j) {
+    if (bias != nullptr) end.bias = bias + j;
+    dot_products<Arch, Rows, 1>(k, x, ldx, w + j * ldw, ldw, c + j, ldc, end);
+  }
+}
+
+template <class Arch, class T, class C>
+void few_rows_product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k) {
+  using A = accumulate_t<T>;
+  const std::size_t grain = std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, k.k) / 4 * 4);
+  stream.parallel_ranges(k.n, grain, [&](std::size_t begin, std::size_t end) {
+    const epilogue<A, T> finish{static_cast<A>(k.alpha), k.bias_n.empty() ? nullptr : k.bias_n.raw() + begin, k.accumulate};
+    const T* w = k.b.raw() + begin * k.ldb;
+    for (std::size_t i = 0; i < k.m;) {
+      const T* x = k.a.raw() + i * k.lda;
+      C* c = k.c.raw() + i * k.ldc + begin;
+      const std::size_t left = k.m - i;
+      if (left >= 4) {
+        multiply_few_rows<Arch, 4>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        i += 4;
+      } else if (left >= 2) {
+        multiply_few_rows<Arch, 2>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        i += 2;
+      } else {
+        multiply_few_rows<Arch, 1>(end - begin, k.k, x, k.lda, w, k.ldb, c, k.ldc, finish);
+        i += 1;
+      }
+    }
+  });
+}
+
+}  // namespace xtrain::cpu_kernels

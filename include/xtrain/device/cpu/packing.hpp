@@ -1,0 +1,184 @@
+// Operands of a matrix product, rearranged so that the innermost loop reads them from beginning to end: a panel holds a few
+// rows of A (or columns of B), and for each step along the depth their numbers lie side by side.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <xtrain/device/cpu/simd.hpp>
+
+namespace xtrain::cpu_kernels {
+
+/// An operand of a product: op(X)(i, j) is at data[i·row + j·column], where one of the two steps is 1.
+template <class T>
+struct strided {
+  const T* data = nullptr;
+  std::size_t row = 0, column = 0;
+  [[nodiscard]] const T* at(std::size_t i, std::size_t j) const { return data + i * row + j * column; }
+  [[nodiscard]] strided from(std::size_t i, std::size_t j) const { return {at(i, j), row, column}; }
+};
+
+/// Asks for the memory of a panel that will be packed soon, a little at a time, while the processor multiplies.
+template <class T>
+class panel_prefetch {
+ public:
+  panel_prefetch() = default;
+  panel_prefetch(const strided<T>& x, std::size_t lanes, std::size_t depth)
+      : next_(reinterpret_cast<const char*>(x.data)), step_((x.row == 1 ? x.column : x.row) * sizeof(T)),
+        lines_((x.row == 1 ? depth : lanes)), length_((x.row == 1 ? lanes : depth) * sizeof(T)) {}
+
+  /// How many cache lines there are to ask for.
+  [[nodiscard]] std::size_t size() const { return lines_ * ((length_ + cache_line - 1) / cache_line); }
+  void ask(std::size_t count) {
+    for (; count > 0 && lines_ > 0; --count) {
+      __builtin_prefetch(next_ + at_, 0, 2);
+      at_ += cache_line;
+      if (at_ >= length_) {
+        at_ = 0;
+        next_ += step_;
+        lines_ -= 1;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t cache_line = 64;
+  const char* next_ = nullptr;
+  std::size_t step_ = 0, lines_ = 0, length_ = 0, at_ = 0;
+};
+
+/// What panels are made of: pairs of bf16 where the processor multiplies pairs, numbers of the accumulate type elsewhere.
+template <class Arch, class T>
+using unit = std::conditional_t<std::is_same_v<T, bf16> && simd::multiplies_pairs<Arch>, simd::bf16_pair, accumulate_t<T>>;
+
+/// Numbers along the depth in one unit.
+template <class U>
+inline constexpr std::size_t depth_of_unit = std::is_same_v<U, simd::bf16_pair> ? 2 : 1;
+template <class U>
+[[nodiscard]] constexpr std::size_t units_of(std::size_t depth) {
+  return (depth + depth_of_unit<U> - 1) / depth_of_unit<U>;
+}
+
+/// The unit of `count` numbers, `step` apart, zeros behind them.
+template <class U, class T>
+[[nodiscard]] XTRAIN_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
+  if constexpr (std::is_same_v<U, simd::bf16_pair>) {
+    const std::uint32_t low = from[0].bits, high = count > 1 ? from[step].bits : 0U;
+    return {low | high << 16};
+  } else {
+    return static_cast<U>(*from);
+  }
+}
+
+/// Four rows of four units, transposed: `Rows` (up to four) of them go to to[j·step …] for each of the four columns j. The
+/// shuffles are those of 128-bit registers on every architecture: cheap, and no lane is crossed.
+template <class Arch, std::size_t Rows, class T>
+XTRAIN_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::size_t step) {
+  using quad = simd::quad_arch<Arch>;
+  const auto load = [&](std::size_t i) XTRAIN_LAMBDA_INLINE {
+    const T* line = from + (i < Rows ? i : 0) * row;
+    if constexpr (std::is_same_v<T, bf16> && simd::multiplies_pairs<Arch>) {
+      std::array<float, 4> bits;
+      std::memcpy(bits.data(), line, sizeof(bits));
+      return simd::load<quad>(bits.data());
+    } else {
+      return simd::load<quad>(line);
+    }
+  };
+  const auto r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);
+  const auto even_low = xsimd::zip_lo(r0, r2), odd_low = xsimd::zip_lo(r1, r3);
+  const auto even_high = xsimd::zip_hi(r0, r2), odd_high = xsimd::zip_hi(r1, r3);
+  const auto store = [&](std::size_t j, const auto& x) XTRAIN_LAMBDA_INLINE {
+    std::array<float, 4> lanes;
+    x.store_unaligned(lanes.data());
+    std::memcpy(static_cast<char*>(to) + j * step * sizeof(float), lanes.data(), Rows * sizeof(float));
+  };
+  store(0, xsimd::zip_lo(even_low, odd_low));
+  store(1, xsimd::zip_hi(even_low, odd_low));
+  store(2, xsimd::zip_lo(even_high, odd_high));
+  store(3, xsimd::zip_hi(even_high, odd_high));
+}
+
+/// `Rows` rows whose numbers along the depth lie side by side.
+template <class Arch, std::size_t Rows, class U, class T>
+XTRAIN_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
+  constexpr std::size_t per_unit = depth_of_unit<U>;
+  std::size_t p = 0;
+  if constexpr (sizeof(U) == sizeof(float)) {
+    for (; p + 4 * per_unit <= depth; p += 4 * per_unit)
+      transpose_4x4<Arch, Rows>(from + p, row, static_cast<void*>(to + p / per_unit * step), step);
+  }
+  for (; p < depth; p += per_unit)
+    for (std::size_t i = 0; i < Rows; ++i)
+      to[p / per_unit * step + i] = make_unit<U>(from + i * row + p, 1, std::min(per_unit, depth - p));
+}
+
+template <std::size_t Lanes, class U, class T>
+XTRAIN_INLINE void pack_lanes_one_by_one(const T* from, std::size_t column, std::size_t count, U* to) {
+  for (std::size_t i = 0; i < Lanes; ++i) to[i] = make_unit<U>(from + i, column, count);
+}
+
+/// `Lanes` units of one step along the depth, from one row (two, of pairs) whose numbers lie side by side as they will in
+/// the panel.
+template <class Arch, std::size_t Lanes, class U, class T>
+XTRAIN_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {
+  using quad = simd::quad_arch<Arch>;
+  if constexpr (std::is_same_v<U, T>) {
+    std::memcpy(to, from, Lanes * sizeof(U));
+  } else if constexpr (std::is_same_v<U, simd::bf16_pair> && Lanes >= 8) {
+    // eight pairs at a time; where eight do not divide the lanes, the last eight overlap those before
+    if (count < 2) return pack_lanes_one_by_one<Lanes>(from, column, count, to);
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Lanes; i += 8) {
+      const std::size_t lane = std::min(i, Lanes - 8);
+      simd::store_pairs<quad>(from + lane, from + column + lane, to + lane);
+    }
+  } else if constexpr (std::is_same_v<U, float> && Lanes >= 4) {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Lanes; i += 4) {
+      const std::size_t lane = std::min(i, Lanes - 4);
+      simd::store(to + lane, simd::load<quad>(from + lane));
+    }
+  } else {
+    pack_lanes_one_by_one<Lanes>(from, column, count, to);
+  }
+}
+
+/// to[p][i] = x(i, p) for i < lanes and units p of the depth: the lines of the panel are `step` units apart, zeros from
+/// `lanes` to `step`. `Full` lanes, the most common number, are packed with constant sizes.
+template <class Arch, std::size_t Full, class U, class T>
+void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to, std::size_t step) {
+  constexpr std::size_t per_unit = depth_of_unit<U>;
+  if (x.row == 1) {
+    for (std::size_t p = 0; p < depth; p += per_unit) {
+      const T* from = x.at(0, p);
+      const std::size_t count = std::min(per_unit, depth - p);
+      U* line = to + p / per_unit * step;
+      if (lanes == Full) {
+        pack_lanes<Arch, Full>(from, x.column, count, line);
+      } else {
+        for (std::size_t i = 0; i < lanes; ++i) line[i] = make_unit<U>(from + i, x.column, count);
+      }
+    }
+  } else {
+    // a cache line of every row at a time, so that lines of the panel are written while they are near
+    constexpr std::size_t line = 64 / sizeof(T);
+    for (std::size_t p = 0; p < depth; p += line) {
+      const std::size_t some = std::min(line, depth - p);
+      U* at = to + p / per_unit * step;
+      std::size_t i = 0;
+      for (; i + 4 <= lanes; i += 4) pack_rows<Arch, 4>(x.at(i, p), x.row, some, at + i, step);
+      if (i + 2 <= lanes) {
+        pack_rows<Arch, 2>(x.at(i, p), x.row, some, at + i, step);
+        i += 2;
+      }
+      if (i < lanes) pack_rows<Arch, 1>(x.at(i, p), x.row, some, at + i, step);
+    }
+  }
+  if (lanes < step)
+    for (std::size_t p = 0; p < units_of<U>(depth); ++p) std::fill(to + p * step + lanes, to + (p + 1) * step, U{});
+}
+
+}  // namespace xtrain::cpu_kernels

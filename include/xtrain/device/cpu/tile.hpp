@@ -1,0 +1,154 @@
+// The innermost loop of every product: a tile of C whose sums stay in registers while panels of A and B stream by.
+// [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
+//
+// Every element of C is summed along the depth in the same order wherever it lies in a tile.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include <xtrain/device/cpu/packing.hpp>
+#include <xtrain/device/cpu/simd.hpp>
+
+namespace xtrain::cpu_kernels {
+
+/// Rows of C in one tile: as many as leave registers for two vectors of B and one of A.
+template <class Arch>
+inline constexpr std::size_t tile_rows = simd::registers<Arch> >= 32 ? 14 : 6;
+template <class A, class Arch>
+inline constexpr std::size_t panel_columns = 2 * simd::width<A, Arch>;
+inline constexpr std::size_t widest_panel = 64;  // columns; no architecture's panel is wider
+
+/// Rows of the next panel of A when `left` rows are left: full tiles, then ever smaller ones.
+template <class Arch>
+[[nodiscard]] constexpr std::size_t next_panel_rows(std::size_t left) {
+  constexpr std::size_t most = tile_rows<Arch>;
+  if (left >= most) return most;
+  if (most > 8 && left >= 8) return 8;
+  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+/// Columns of the next panel of B when `left` columns are left: two vectors, or one where one is enough.
+template <class A, class Arch>
+[[nodiscard]] constexpr std::size_t next_panel_columns(std::size_t left) {
+  return left > simd::width<A, Arch> ? panel_columns<A, Arch> : simd::width<A, Arch>;
+}
+
+/// What becomes of a finished tile: C = alpha · (sum + sums before) (+ bias) (+ C).
+template <class A, class T>
+struct epilogue {
+  A alpha{1};
+  const T* bias = nullptr;    // of the tile's first column, or null
+  bool add = false;           // to what C holds
+  const A* before = nullptr;  // sums of the depth before this one, at the tile's first element, or null
+  std::size_t before_row = 0;
+
+  [[nodiscard]] epilogue at(std::size_t i, std::size_t j) const {
+    return {alpha, bias == nullptr ? nullptr : bias + j, add, before == nullptr ? nullptr : before + i * before_row + j, before_row};
+  }
+};
+
+/// sum over p < depth of a_panel[p][i] · b_panel[p][j], for Rows rows and `columns` columns of C, at most Vectors vectors.
+template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
+void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
+  using batch = simd::batch<A, Arch>;
+  constexpr std::size_t w = simd::width<A, Arch>;
+  batch sum[Rows][Vectors];
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = batch(A{0}); }
+  // C comes from far away while the sums are made
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+    __builtin_prefetch(c + i * ldc, 0, 2);
+    if constexpr (Vectors > 1) __builtin_prefetch(c + i * ldc + w, 0, 2);
+  }
+#pragma GCC unroll 4
+  for (std::size_t p = 0; p < depth; ++p) {
+    batch b[Vectors];
+    XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) b[v] = simd::load_units<Arch>(b_panel + v * w);
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      const batch a = simd::broadcast_unit<Arch>(a_panel + i);
+      XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = simd::multiply_add_units<U>(a, b[v], sum[i][v]);
+    }
+    a_panel += Rows;
+    b_panel += Vectors * w;
+  }
+  const auto finish = [&](const batch& s, std::size_t i, std::size_t v, auto count) XTRAIN_LAMBDA_INLINE {
+    C* to = c + i * ldc + v * w;
+    batch result = s;
+    if (end.before != nullptr) result = result + simd::load<Arch>(end.before + i * end.before_row + v * w, count);
+    result = result * batch(end.alpha);
+    if (end.bias != nullptr) result = result + simd::load<Arch>(end.bias + v * w, count);
+    if (end.add) result = result + simd::load<Arch>(to, count);
+    simd::store(to, result, count);
+  };
+  if (columns == Vectors * w) {
+    constexpr std::integral_constant<std::size_t, w> whole{};
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) finish(sum[i][v], i, v, whole); }
+  } else {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) {
+        if (columns > v * w) finish(sum[i][v], i, v, std::min(columns - v * w, w));
+      }
+    }
+  }
+}
+
+template <class Arch, std::size_t Vectors, class U, class C, class A, class T>
+XTRAIN_INLINE void tile_of(std::size_t rows, std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc,
+                           std::size_t columns, const epilogue<A, T>& end) {
+  constexpr std::size_t most = tile_rows<Arch>;
+  switch (rows) {
+    case most:
+      return tile<Arch, most, Vectors>(depth, a_panel, b_panel, c, ldc, columns, end);
+    case 8:
+      return tile<Arch, 8, Vectors>(depth, a_panel, b_panel, c, ldc, columns, end);
+    case 4:
+      return tile<Arch, 4, Vectors>(depth, a_panel, b_panel, c, ldc, columns, end);
+    case 2:
+      return tile<Arch, 2, Vectors>(depth, a_panel, b_panel, c, ldc, columns, end);
+    default:
+      return tile<Arch, 1, Vectors>(depth, a_panel, b_panel, c, ldc, columns, end);
+  }
+}
+
+/// Packed panels of A: the panel of row i begins at data + i · units, where `units` is the depth that was packed.
+template <class U>
+struct packed_rows {
+  const U* data = nullptr;
+  std::size_t units = 0;
+  [[nodiscard]] packed_rows from(std::size_t row) const { return {data + row * units, units}; }
+};
+
+/// One panel of B against panels of A: `rows` rows of C, `columns` columns, over the first `depth` units. What is needed
+/// after this panel is asked for between tiles.
+template <class Arch, class U, class C, class A, class T>
+void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, packed_rows<U> a, const U* b, C* c, std::size_t ldc,
+                    const epilogue<A, T>& end, panel_prefetch<T> upcoming = {}) {
+  const bool one_vector = columns <= simd::width<A, Arch>;
+  const std::size_t asked = upcoming.size() / std::max<std::size_t>(1, rows / tile_rows<Arch>) + 1;
+  for (std::size_t i = 0; i < rows;) {
+    const std::size_t some = next_panel_rows<Arch>(rows - i);
+    upcoming.ask(asked);
+    if (one_vector) tile_of<Arch, 1>(some, depth, a.from(i).data, b, c + i * ldc, ldc, columns, end.at(i, 0));
+    else tile_of<Arch, 2>(some, depth, a.from(i).data, b, c + i * ldc, ldc, columns, end.at(i, 0));
+    i += some;
+  }
+}
+
+/// Panels of `rows` rows of A, one behind the other: panel i begins at to + i · units of the depth.
+template <class Arch, class U, class T>
+void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
+  for (std::size_t i = 0; i < rows;) {
+    const std::size_t some = next_panel_rows<Arch>(rows - i);
+    pack_panel<Arch, tile_rows<Arch>>(a.from(i, 0), some, depth, to + i * units_of<U>(depth), some);
+    i += some;
+  }
+}
+
+/// One panel of B: `columns` columns, at most panel_columns.
+template <class Arch, class A, class U, class T>
+void pack_b(const strided<T>& b_transposed, std::size_t columns, std::size_t depth, U* to) {
+  pack_panel<Arch, panel_columns<A, Arch>>(b_transposed, columns, depth, to, next_panel_columns<A, Arch>(columns));
+}
+
+}  // namespace xtrain::cpu_kernels
