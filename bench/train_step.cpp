@@ -1,6 +1,7 @@
-// Steps of GPT-2 124M: tokens per second, and the memory that was planned beside the memory that the process took.
+// Training steps: tokens per second, and the memory that was planned beside the memory that the process took.
 //
-//   train_step fp32|bf16_mixed|lora|recompute_full [ROWS] [CONTEXT] [STEPS]
+//   train_step fp32|bf16_mixed|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
+//   train_step llama_lora                          [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -36,18 +37,29 @@ double resident_mebibytes() {
   return static_cast<double>(used.ru_maxrss) / 1024.0;
 }
 
-template <class Recipe>
-int run(const char* name, std::size_t rows, std::size_t context, std::size_t steps) {
-  using model_type = xtrain::gpt2<Recipe>;
+const xtrain::decoder_config gpt2_124m{.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024};
+/// The shape of TinyLlama: the smallest LLaMA that people fine-tune.
+const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
+                                         .width = 2048,
+                                         .layers = 22,
+                                         .heads = 32,
+                                         .kv_heads = 4,
+                                         .feed_forward = 5632,
+                                         .context = 2048,
+                                         .tied_head = false};
+
+template <class Model>
+int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows, std::size_t context, std::size_t steps) {
   const double before = resident_mebibytes();
-  typename model_type::options options;
-  if constexpr (Recipe::adapter::freezes_weights) options.adapter = {.rank = 16, .alpha = 32};
-  model_type model({.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024}, {}, options);
+  typename Model::options options;
+  if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = {.rank = 16, .alpha = 32};
+  Model model(sizes, {}, options);
   xtrain::trainer trainer(model, {.steps = steps, .batch = rows, .context = context, .learning_rate = 1e-4});
 
   xtrain::dataset data("random tokens", xtrain::row_layout::stream);
   std::vector<xtrain::token> tokens(rows * context * (steps + 1) + 1);
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % 50257);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % sizes.vocabulary);
   data.add(tokens);
   data.finish();
   stopwatch watch;
@@ -59,9 +71,9 @@ int run(const char* name, std::size_t rows, std::size_t context, std::size_t ste
   std::sort(seconds.begin(), seconds.end());
   const double tokens_per_step = static_cast<double>(rows * context), median = seconds[seconds.size() / 2];
   const double planned = static_cast<double>(trainer.plan().total()) / 1048576.0, taken = resident_mebibytes() - before;
-  std::printf("%-15s B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%\n", name, rows, context,
-              tokens_per_step / median, tokens_per_step / seconds.back(), tokens_per_step / seconds.front(), planned, taken,
-              100.0 * (taken / planned - 1.0));
+  std::printf("%-15s B%zu T%-5zu %8.1f tokens/s (%.1f to %.1f)   planned %7.1f MiB   taken %7.1f MiB   %+.1f %%   in all %7.1f MiB\n", name,
+              rows, context, tokens_per_step / median, tokens_per_step / seconds.back(), tokens_per_step / seconds.front(), planned, taken,
+              100.0 * (taken / planned - 1.0), resident_mebibytes());
   return 0;
 }
 
@@ -73,13 +85,15 @@ std::size_t number(int argc, char** argv, int index, std::size_t otherwise) {
 
 int main(int argc, char** argv) try {
   const std::string_view which = argc > 1 ? argv[1] : "fp32";
-  const std::size_t rows = number(argc, argv, 2, 4), context = number(argc, argv, 3, 64),
-                    steps = std::max<std::size_t>(2, number(argc, argv, 4, 7));
-  if (which == "fp32") return run<fp32_run>("fp32", rows, context, steps);
-  if (which == "bf16_mixed") return run<bf16_run>("bf16_mixed", rows, context, steps);
-  if (which == "lora") return run<lora_run>("lora on bf16", rows, context, steps);
-  if (which == "recompute_full") return run<recompute_run>("recompute_full", rows, context, steps);
-  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora or recompute_full; given '%s'\n", argv[1]);
+  const bool large = which == "llama_lora";
+  const std::size_t rows = number(argc, argv, 2, large ? 1 : 4), context = number(argc, argv, 3, large ? 512 : 64),
+                    steps = std::max<std::size_t>(2, number(argc, argv, 4, large ? 4 : 7));
+  if (which == "fp32") return run<xtrain::gpt2<fp32_run>>("fp32", gpt2_124m, rows, context, steps);
+  if (which == "bf16_mixed") return run<xtrain::gpt2<bf16_run>>("bf16_mixed", gpt2_124m, rows, context, steps);
+  if (which == "lora") return run<xtrain::gpt2<lora_run>>("lora on bf16", gpt2_124m, rows, context, steps);
+  if (which == "recompute_full") return run<xtrain::gpt2<recompute_run>>("recompute_full", gpt2_124m, rows, context, steps);
+  if (large) return run<xtrain::llama<lora_run>>("llama_lora", llama_1100m, rows, context, steps);
+  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora, recompute_full or llama_lora; given '%s'\n", argv[1]);
   return 2;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "train_step: %s\n", problem.what());

@@ -22,11 +22,11 @@ namespace cpu_kernels {
 /// How a product is cut. The cut along k depends on nothing but k, so that sums do not depend on threads.
 struct product_plan {
   /// Panels of A and B of this depth lie in the second-level cache together with the tiles they make.
-  static constexpr std::size_t units_per_block = 512;
+  static constexpr std::size_t units_per_block = 384;
   /// A block of A's panels that stays in the second-level cache while panels of B pass.
-  static constexpr std::size_t rows_per_block = 252;
+  static constexpr std::size_t rows_per_block = 168;
   /// Columns of C in one part, at most.
-  static constexpr std::size_t columns_per_part = 256;
+  static constexpr std::size_t columns_per_part = 128;
   /// Rows of A that are packed at once, and units, whichever is less.
   static constexpr std::size_t rows_at_once = 1036;
   static constexpr std::size_t units_at_once = std::size_t{1} << 23;

@@ -138,10 +138,15 @@ void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, pa
 /// Panels of `rows` rows of A, one behind the other: panel i begins at to + i · units of the depth.
 template <class Arch, class U, class T>
 void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
-  for (std::size_t i = 0; i < rows;) {
-    const std::size_t some = next_panel_rows<Arch>(rows - i);
-    pack_panel<Arch, tile_rows<Arch>>(a.from(i, 0), some, depth, to + i * units_of<U>(depth), some);
-    i += some;
+  // where rows of A are columns in memory, a cache line holds numbers of several panels: few lines at a time, all panels
+  const std::size_t at_once = a.row == 1 ? 16 : depth;
+  for (std::size_t p = 0; p < depth; p += at_once) {
+    const std::size_t some_depth = std::min(at_once, depth - p);
+    for (std::size_t i = 0; i < rows;) {
+      const std::size_t some = next_panel_rows<Arch>(rows - i);
+      pack_panel<Arch, tile_rows<Arch>>(a.from(i, p), some, some_depth, to + i * units_of<U>(depth) + p / depth_of_unit<U> * some, some);
+      i += some;
+    }
   }
 }
 
