@@ -25,6 +25,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/few_rows.hpp
+    xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
     xtrain/device/cpu/norm.hpp

@@ -89,19 +89,19 @@ void swiglu_backward_rows(const cpu_stream& stream, const kernel::swiglu_backwar
 }  // namespace cpu_kernels
 
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::gelu_elements<simd::native>(stream, k);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::gelu_backward_elements<simd::native>(stream, k);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::swiglu_rows<simd::native>(stream, k);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::swiglu_backward_rows<simd::native>(stream, k);
 }
 

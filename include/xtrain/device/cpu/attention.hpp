@@ -450,11 +450,11 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
 }  // namespace cpu_kernels
 
 template <class T>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::attention<host_memory, T>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention<host_memory, T>& k) {
   return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   using work_type = cpu_kernels::attention_work<simd::native, T>;
   const std::size_t bytes = work_type(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
   // few heads are divided among threads by their queries; every division packs the keys once more
@@ -467,11 +467,11 @@ void run_kernel(cpu_stream& stream, const kernel::attention<host_memory, T>& k, 
 }
 
 template <class T>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::attention_backward<host_memory, T>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_backward<host_memory, T>& k) {
   return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes =
       cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t task, std::size_t worker) {
@@ -480,11 +480,11 @@ void run_kernel(cpu_stream& stream, const kernel::attention_backward<host_memory
 }
 
 template <class T>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::cached_attention<host_memory, T>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::cached_attention<host_memory, T>& k) {
   return cpu.threads * cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes = cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
     cpu_kernels::attend_cache_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);

@@ -30,8 +30,14 @@ struct cpu {
     std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the pool that the process shares
   };
 
-  /// The vector instructions that kernels were compiled for.
-  [[nodiscard]] static std::string_view instructions() { return simd::name_of<simd::native>(); }
+  /// The vector instructions that kernels were compiled for; of several levels in one program, the chosen one's.
+  [[nodiscard]] static std::string instructions() {
+#ifdef XTRAIN_CPU_LEVELS
+    return cpu_levels::instructions();
+#else
+    return simd::instructions();
+#endif
+  }
 
   class context : public host_context {
    public:

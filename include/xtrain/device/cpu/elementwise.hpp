@@ -83,23 +83,23 @@ void square_elements(const cpu_stream& stream, const kernel::sum_of_squares<host
 }  // namespace cpu_kernels
 
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::add_elements<simd::native>(stream, k);
 }
 template <class From, class To>
-void run_kernel(cpu_stream& stream, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
   cpu_kernels::cast_elements<simd::native>(stream, k);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::drop_elements<simd::native>(stream, k);
 }
 template <class T>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties&, const kernel::sum_of_squares<host_memory, T>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties&, const kernel::sum_of_squares<host_memory, T>& k) {
   return (k.n / cpu_kernels::elements_per_part + 1) * sizeof(double);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::sum_of_squares<host_memory, T>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::square_elements<simd::native>(stream, k, reinterpret_cast<double*>(scratch.raw()));
 }
 

@@ -91,15 +91,15 @@ void rotate_rows(const cpu_stream& stream, const kernel::rotary<host_memory, T>&
 }  // namespace cpu_kernels
 
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::embed_rows<simd::native>(stream, k);
 }
 template <class T, class G>
-void run_kernel(cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   cpu_kernels::scatter_rows<simd::native>(stream, k);
 }
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::rotary<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::rotate_rows<simd::native>(stream, k);
 }
 

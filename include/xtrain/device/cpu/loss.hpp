@@ -65,11 +65,11 @@ template <class Arch, class T, class A>
 }  // namespace cpu_kernels
 
 template <class T, class G>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
   const std::size_t rows = std::min(k.n, cpu_kernels::loss_chunk);
   const cpu_kernels::loss_products<T, G> products(k, rows);
-  std::size_t product = scratch_bytes(cpu, products.logits);
-  if (k.with_gradient) product = std::max({product, scratch_bytes(cpu, products.dx), scratch_bytes(cpu, products.dweight)});
+  std::size_t product = native_scratch_bytes(cpu, products.logits);
+  if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});
   const std::size_t logits = rows * k.v * sizeof(accumulate_t<T>);
   const std::size_t dlogits = k.with_gradient && sizeof(T) != sizeof(accumulate_t<T>) ? rows * k.v * sizeof(T) : 0;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -77,7 +77,7 @@ template <class T, class G>
 }
 
 template <class T, class G>
-void run_kernel(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   using A = accumulate_t<T>;
   constexpr bool in_place = std::is_same_v<T, A>;
   const std::size_t chunk = std::min(k.n, cpu_kernels::loss_chunk);
@@ -93,7 +93,7 @@ void run_kernel(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     products.logits.a = k.x_nc.subspan(first * k.c, rows * k.c);
     products.logits.b = k.weight_vc;
     products.logits.c = span_of(logits, rows * k.v);
-    run_kernel(stream, products.logits, rest);
+    run_native(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
         k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], k.with_gradient,
@@ -104,12 +104,12 @@ void run_kernel(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     products.dx.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
     products.dx.b = k.weight_vc;
     products.dx.c = k.dx_nc.subspan(first * k.c, rows * k.c);
-    run_kernel(stream, products.dx, rest);
+    run_native(stream, products.dx, rest);
     if (k.dweight_vc.empty()) continue;
     products.dweight.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
     products.dweight.b = k.x_nc.subspan(first * k.c, rows * k.c);
     products.dweight.c = k.dweight_vc;
-    run_kernel(stream, products.dweight, rest);
+    run_native(stream, products.dweight, rest);
   }
 }
 

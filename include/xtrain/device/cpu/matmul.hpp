@@ -177,20 +177,20 @@ void sum_columns(const cpu_stream& stream, const kernel::column_sum<host_memory,
 }  // namespace cpu_kernels
 
 template <class T, class C>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const kernel::matmul<host_memory, T, C>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::matmul<host_memory, T, C>& k) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return 0;
   using A = accumulate_t<T>;
   return cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>);
 }
 
 template <class T, class C>
-void run_kernel(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) cpu_kernels::few_rows_product<simd::native>(stream, k);
   else cpu_kernels::product<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T, class G>
-void run_kernel(cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k, scratch_span<host_memory>) {
   cpu_kernels::sum_columns<simd::native>(stream, k);
 }
 

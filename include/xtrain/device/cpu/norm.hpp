@@ -166,30 +166,30 @@ void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm
 }  // namespace cpu_kernels
 
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::rms_norm_rows<simd::native>(stream, k);
 }
 
 template <class T, class G>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties&, const kernel::rms_norm_backward<host_memory, T, G>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties&, const kernel::rms_norm_backward<host_memory, T, G>& k) {
   return k.dweight_c.empty() ? 0 : cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
 }
 template <class T, class G>
-void run_kernel(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::rms_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T>
-void run_kernel(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::layer_norm_rows<simd::native>(stream, k);
 }
 
 template <class T, class G>
-[[nodiscard]] std::size_t scratch_bytes(const cpu_properties&, const kernel::layer_norm_backward<host_memory, T, G>& k) {
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties&, const kernel::layer_norm_backward<host_memory, T, G>& k) {
   return 2 * cpu_kernels::row_ranges * k.c * sizeof(accumulate_t<T>);
 }
 template <class T, class G>
-void run_kernel(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+void run_native(cpu_stream& stream, const kernel::layer_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::layer_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 

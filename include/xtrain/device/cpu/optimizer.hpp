@@ -109,12 +109,12 @@ void sgd_elements(const cpu_stream& stream, const kernel::sgd<host_memory, P, G,
 
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
-void run_kernel(cpu_stream& stream, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::adamw<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   cpu_kernels::adamw_elements<simd::native>(stream, k);
 }
 template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
-void run_kernel(cpu_stream& stream, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+void run_native(cpu_stream& stream, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   cpu_kernels::sgd_elements<simd::native>(stream, k);
 }
 

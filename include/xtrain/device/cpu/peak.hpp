@@ -1,11 +1,13 @@
-// What the processor could do at most: a loop of nothing but multiply-adds on every thread.
+// What the processor could do at most: loops of nothing but multiply-adds, and of nothing but copying, on every thread.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <vector>
 
+#include <xtrain/device/cpu/packing.hpp>
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
 
@@ -13,42 +15,75 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Enough independent chains to hide the latency of a multiply-add. The result keeps the loop alive.
-template <class Arch>
-[[nodiscard]] float multiply_add_chains(std::size_t rounds) {
+/// Enough independent chains to hide the latency of a multiply-add. Returns how many operations it did; `keep` keeps the
+/// loop alive.
+template <class Arch, class T>
+[[nodiscard]] double multiply_add_chains(std::size_t rounds, float& keep) {
+  using U = unit<Arch, T>;
   using batch = simd::batch<float, Arch>;
   constexpr std::size_t chains = 12;
   batch sum[chains];
   XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = batch(static_cast<float>(c));
-  const batch a(0.999f), b(0.001f);
+  // as bits of pairs of bf16 these are 1 and almost 0
+  const batch a(1.0f), b(0.001f);
   for (std::size_t i = 0; i < rounds; ++i) {
-    XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = simd::multiply_add(sum[c], a, b);
+    XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = simd::multiply_add_units<U>(a, b, sum[c]);
   }
-  float total = 0;
-  XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) total += simd::sum(sum[c]);
-  return total;
+  XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) keep += simd::sum(sum[c]);
+  return 2.0 * chains * static_cast<double>(rounds * simd::width<float, Arch> * depth_of_unit<U>);
+}
+
+/// The best of ever more repetitions until `seconds` are over: a thread may take its time to wake up.
+template <class Work>
+[[nodiscard]] double best_rate(double seconds, Work&& work) {
+  using clock = std::chrono::steady_clock;
+  const auto begin = clock::now();
+  double best = 0;
+  while (std::chrono::duration<double>(clock::now() - begin).count() < seconds) {
+    const auto start = clock::now();
+    const double amount = work();
+    best = std::max(best, amount / std::chrono::duration<double>(clock::now() - start).count());
+  }
+  return best;
 }
 
 }  // namespace cpu_kernels
 
-/// fp32 operations per second, all threads of the device together: the best of a few runs, some 20 ms.
-template <class Context>
+/// Operations per second in products of T (float, bf16), all threads of the device together; takes some 50 ms.
+template <class T = float, class Context>
 [[nodiscard]] double measure_peak(const Context& device) {
-  using clock = std::chrono::steady_clock;
   const cpu_stream stream(device);
-  constexpr std::size_t rounds = 200'000;
-  std::atomic<float> sink{0};
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto begin = clock::now();
+  return cpu_kernels::best_rate(0.05, [&] {
+    std::atomic<double> operations{0};
     stream.parallel(stream.threads(), [&](std::size_t, std::size_t) {
-      sink.store(cpu_kernels::multiply_add_chains<simd::native>(rounds), std::memory_order_relaxed);
+      float keep = 0;
+#ifdef XTRAIN_CPU_LEVELS
+      const double done = cpu_levels::multiply_add_chains(std::is_same_v<T, bf16>, 100'000, keep);
+#else
+      const double done = cpu_kernels::multiply_add_chains<simd::native, T>(100'000, keep);
+#endif
+      operations.fetch_add(keep < 0 ? 0.0 : done);
     });
-    const double seconds = std::chrono::duration<double>(clock::now() - begin).count();
-    const double operations = 2.0 * 12 * static_cast<double>(rounds * simd::width<float, simd::native> * stream.threads());
-    best = std::max(best, operations / seconds);
-  }
-  return best;
+    return operations.load();
+  });
+}
+
+/// Bytes per second of copying memory that no cache holds, read and written bytes together; takes half a second and 256 MiB.
+template <class Context>
+[[nodiscard]] double measure_bandwidth(const Context& device) {
+  const cpu_stream stream(device);
+  constexpr std::size_t bytes = std::size_t{128} << 20;
+  std::vector<char> from(bytes, 1), to(bytes, 0);
+  return cpu_kernels::best_rate(0.4, [&] {
+    stream.parallel_ranges(bytes, std::size_t{1} << 20, [&](std::size_t begin, std::size_t end) {
+      using batch = simd::batch<float, simd::native>;
+      const float* const x = reinterpret_cast<const float*>(from.data());
+      float* const y = reinterpret_cast<float*>(to.data());
+      for (std::size_t i = begin / sizeof(float); i < end / sizeof(float); i += batch::size)
+        batch::load_unaligned(x + i).store_unaligned(y + i);
+    });
+    return 2.0 * static_cast<double>(bytes);
+  });
 }
 
 }  // namespace xtrain

@@ -25,7 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <type_traits>
 
 #include <xtrain/core/number.hpp>
@@ -64,10 +64,6 @@ inline constexpr std::size_t registers = is_avx512<Arch> || is_neon64<Arch> ? 32
 template <class Arch>
 using quad_arch = std::conditional_t<is_neon64<Arch>, xsimd::neon64, xsimd::sse2>;
 
-template <class Arch>
-[[nodiscard]] inline std::string_view name_of() {
-  return Arch::name();
-}
 
 /// a·b + c, rounded once where the processor can.
 template <class A, class Arch>
@@ -92,6 +88,11 @@ inline constexpr bool multiplies_pairs = is_avx512<Arch>;
 template <class Arch>
 inline constexpr bool multiplies_pairs = false;
 #endif
+
+/// "avx2", "avx512bw with bf16 products"
+[[nodiscard]] inline std::string instructions() {
+  return std::string(native::name()) + (multiplies_pairs<native> ? " with bf16 products" : "");
+}
 
 /// sum + a₀·b₀ + a₁·b₁ in every lane, a and b being the bits of pairs. The processor takes subnormal bf16 for zeros.
 template <class Arch>

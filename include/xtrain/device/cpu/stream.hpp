@@ -9,6 +9,9 @@
 #include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#ifdef XTRAIN_CPU_LEVELS
+#include <xtrain/device/cpu/levels.hpp>
+#endif
 
 namespace xtrain {
 
@@ -51,5 +54,25 @@ class cpu_stream : public host_stream {
   std::shared_ptr<executor> executor_;
   std::size_t threads_;
 };
+
+/// The kernels of this device are overloads of run_native, compiled for the instructions that the compiler's flags allow. A
+/// program that carries kernels for several processors (levels.hpp) runs the ones of the level it chose at its start.
+template <class Kernel>
+requires requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); }
+void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) {
+#ifdef XTRAIN_CPU_LEVELS
+  if constexpr (cpu_levels::compiled<Kernel>) return cpu_levels::functions_of<Kernel>().run(stream, kernel, scratch);
+#endif
+  run_native(stream, kernel, scratch);
+}
+
+template <class Kernel>
+[[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
+#ifdef XTRAIN_CPU_LEVELS
+  if constexpr (cpu_levels::compiled<Kernel>) return cpu_levels::functions_of<Kernel>().scratch_bytes(cpu, kernel);
+#endif
+  if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);
+  else return 0;
+}
 
 }  // namespace xtrain

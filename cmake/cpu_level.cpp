@@ -1,0 +1,33 @@
+// The kernels of the cpu device, once, for the vector instructions of this compilation. Compiled by xtrain_add_cpu_levels with
+// XTRAIN_CPU_LEVEL set to a level's name; everything but the functions defined here is made local to the object afterwards,
+// so that no other part of the program ever runs these instructions.
+#undef XTRAIN_CPU_LEVELS
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/cpu/levels.hpp>
+#include <xtrain/device/cpu/peak.hpp>
+
+namespace xtrain::cpu_levels {
+
+template <level Level, class Kernel>
+void at_level<Level, Kernel>::run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) {
+  run_native(stream, kernel, scratch);
+}
+template <level Level, class Kernel>
+std::size_t at_level<Level, Kernel>::scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
+  return xtrain::scratch_bytes(cpu, kernel);
+}
+template <level Level>
+std::string facts<Level>::instructions() {
+  return simd::instructions();
+}
+template <level Level>
+double facts<Level>::multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
+  return of_bf16 ? cpu_kernels::multiply_add_chains<simd::native, bf16>(rounds, keep)
+                 : cpu_kernels::multiply_add_chains<simd::native, float>(rounds, keep);
+}
+
+#define XTRAIN_DEFINE(...) template struct at_level<level::XTRAIN_CPU_LEVEL, __VA_ARGS__>;
+XTRAIN_CPU_LEVEL_KERNELS(XTRAIN_DEFINE)
+template struct facts<level::XTRAIN_CPU_LEVEL>;
+
+}  // namespace xtrain::cpu_levels

@@ -1,0 +1,171 @@
+// One program for many processors: kernels are compiled several times, each time for another set of vector instructions, and
+// the program chooses when it starts. The CMake function xtrain_add_cpu_levels compiles them and defines
+// XTRAIN_CPU_LEVELS for whoever links its target; without it this header is not used.
+#pragma once
+
+#if !defined(__x86_64__)
+#error "xtrain levels: they are the instruction sets of x86-64 processors; elsewhere compile the program for its processor; see device/README.md"
+#endif
+
+#include <cpuid.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/host.hpp>
+#include <xtrain/device/kernel/activation.hpp>
+#include <xtrain/device/kernel/attention.hpp>
+#include <xtrain/device/kernel/elementwise.hpp>
+#include <xtrain/device/kernel/embedding.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/kernel/loss.hpp>
+#include <xtrain/device/kernel/matmul.hpp>
+#include <xtrain/device/kernel/norm.hpp>
+#include <xtrain/device/kernel/optimizer.hpp>
+
+namespace xtrain {
+
+struct cpu_properties;
+class cpu_stream;
+
+namespace cpu_levels {
+
+/// Sets of instructions, each holding the one before.
+enum class level : int { baseline, avx2, avx512, avx512_bf16 };
+inline constexpr std::array<std::string_view, 4> names{"baseline", "avx2", "avx512", "avx512_bf16"};
+
+/// What a kernel is at one level. Declared here for all levels; each level's own compilation defines its functions.
+template <class Kernel>
+struct functions {
+  void (*run)(cpu_stream&, const Kernel&, scratch_span<host_memory>);
+  std::size_t (*scratch_bytes)(const cpu_properties&, const Kernel&);
+};
+template <level Level, class Kernel>
+struct at_level {
+  static void run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch);
+  static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
+};
+/// What is not a kernel.
+template <level Level>
+struct facts {
+  static std::string instructions();
+  static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
+};
+
+/// The kernels that are compiled for every level. Others run as the program itself was compiled.
+template <class Kernel>
+inline constexpr bool compiled = false;
+
+// X(kernel type), for everything that a model of compute type T and gradient type T launches
+#define XTRAIN_CPU_LEVEL_KERNELS_OF(X, T)                  \
+  X(kernel::matmul<host_memory, T, T>)                     \
+  X(kernel::column_sum<host_memory, T, T>)                 \
+  X(kernel::rms_norm<host_memory, T>)                      \
+  X(kernel::rms_norm_backward<host_memory, T, T>)          \
+  X(kernel::layer_norm<host_memory, T>)                    \
+  X(kernel::layer_norm_backward<host_memory, T, T>)        \
+  X(kernel::gelu_tanh<host_memory, T>)                     \
+  X(kernel::gelu_tanh_backward<host_memory, T>)            \
+  X(kernel::swiglu<host_memory, T>)                        \
+  X(kernel::swiglu_backward<host_memory, T>)               \
+  X(kernel::attention<host_memory, T>)                     \
+  X(kernel::attention_backward<host_memory, T>)            \
+  X(kernel::cached_attention<host_memory, T>)              \
+  X(kernel::embedding<host_memory, T>)                     \
+  X(kernel::embedding_backward<host_memory, T, T>)         \
+  X(kernel::rotary<host_memory, T>)                        \
+  X(kernel::linear_cross_entropy<host_memory, T, T>)       \
+  X(kernel::add<host_memory, T>)                           \
+  X(kernel::dropout<host_memory, T>)                       \
+  X(kernel::sum_of_squares<host_memory, T>)
+// the same for 16-bit T: what meets fp32 beside it
+#define XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, T)          \
+  XTRAIN_CPU_LEVEL_KERNELS_OF(X, T)                        \
+  X(kernel::matmul<host_memory, T, float>)                 \
+  X(kernel::cast<host_memory, T, float>)                   \
+  X(kernel::cast<host_memory, float, T>)                   \
+  X(kernel::adamw<host_memory, T, T, float, float>)        \
+  X(kernel::sgd<host_memory, T, T, float, float>)
+#define XTRAIN_CPU_LEVEL_KERNELS(X)                        \
+  XTRAIN_CPU_LEVEL_KERNELS_OF(X, float)                    \
+  X(kernel::adamw<host_memory, float, float, float, float>) \
+  X(kernel::sgd<host_memory, float, float, float, float>)  \
+  XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, bf16)             \
+  X(kernel::adamw<host_memory, bf16, bf16, bf16, bf16>)    \
+  X(kernel::sgd<host_memory, bf16, bf16, bf16, bf16>)      \
+  XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, fp16)
+
+#define XTRAIN_DECLARE(...) \
+  template <>               \
+  inline constexpr bool compiled<__VA_ARGS__> = true;
+XTRAIN_CPU_LEVEL_KERNELS(XTRAIN_DECLARE)
+#undef XTRAIN_DECLARE
+
+namespace detail {
+
+/// The highest level of this processor, by CPUID: features, and whether the system keeps the registers.
+[[nodiscard]] inline level highest() {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return level::baseline;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & (1U << 29)) == 0) return level::baseline;  // F16C
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512cd"))
+    return level::avx2;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & (1U << 5)) == 0) return level::avx512;  // AVX512-BF16
+  return level::avx512_bf16;
+}
+
+[[nodiscard]] inline level choose() {
+  const level most = highest();
+  const char* const asked = std::getenv("XTRAIN_CPU_LEVEL");
+  if (asked == nullptr || *asked == '\0') return most;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] != asked) continue;
+    require<config_error>(i <= static_cast<std::size_t>(most), "XTRAIN_CPU_LEVEL: must be a level that this processor has, at most '",
+                          names[static_cast<std::size_t>(most)], "'; given '", asked, "'");
+    return static_cast<level>(i);
+  }
+  fail<config_error>("XTRAIN_CPU_LEVEL: must be baseline, avx2, avx512 or avx512_bf16; given '", asked, "'");
+}
+
+}  // namespace detail
+
+/// The level this process runs: the highest of its processor, or what the environment variable XTRAIN_CPU_LEVEL names.
+///   throws  config_error when that is no level, or one that the processor does not have
+[[nodiscard]] inline level chosen() {
+  static const level once = detail::choose();
+  return once;
+}
+
+template <class Kernel>
+[[nodiscard]] const functions<Kernel>& functions_of() {
+  static constexpr std::array<functions<Kernel>, 4> all{
+      {{&at_level<level::baseline, Kernel>::run, &at_level<level::baseline, Kernel>::scratch_bytes},
+       {&at_level<level::avx2, Kernel>::run, &at_level<level::avx2, Kernel>::scratch_bytes},
+       {&at_level<level::avx512, Kernel>::run, &at_level<level::avx512, Kernel>::scratch_bytes},
+       {&at_level<level::avx512_bf16, Kernel>::run, &at_level<level::avx512_bf16, Kernel>::scratch_bytes}}};
+  return all[static_cast<std::size_t>(chosen())];
+}
+
+/// "avx512bw with bf16 products"
+[[nodiscard]] inline std::string instructions() {
+  constexpr std::array<std::string (*)(), 4> all{&facts<level::baseline>::instructions, &facts<level::avx2>::instructions,
+                                                      &facts<level::avx512>::instructions, &facts<level::avx512_bf16>::instructions};
+  return all[static_cast<std::size_t>(chosen())]();
+}
+[[nodiscard]] inline double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep) {
+  constexpr std::array<double (*)(bool, std::size_t, float&), 4> all{
+      &facts<level::baseline>::multiply_add_chains, &facts<level::avx2>::multiply_add_chains, &facts<level::avx512>::multiply_add_chains,
+      &facts<level::avx512_bf16>::multiply_add_chains};
+  return all[static_cast<std::size_t>(chosen())](of_bf16, rounds, keep);
+}
+
+}  // namespace cpu_levels
+
+}  // namespace xtrain
