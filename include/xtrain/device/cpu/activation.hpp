@@ -17,12 +17,13 @@ template <class Arch, class T>
 void gelu_elements(const cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k) {
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
-  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), half(A(0.5)), one(A{1});
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), one(A{1}), minus_two(A{-2});
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch u = slope * (x + cubic * x * x * x);
-      simd::store(k.y_n.raw() + i, half * x * (one + xsimd::tanh(u)), count);
+      // (1 + tanh u) / 2 = 1 / (1 + exp(−2u))
+      simd::store(k.y_n.raw() + i, x / (one + simd::exp(minus_two * u)), count);
     });
   });
 }
@@ -31,15 +32,16 @@ template <class Arch, class T>
 void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k) {
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
-  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), half(A(0.5)), one(A{1}), three(A{3});
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), three_cubic(static_cast<A>(3.0 * gelu_cubic));
+  const batch one(A{1}), two(A{2}), minus_two(A{-2});
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
-      // forward: y = x/2 · (1 + tanh u)
-      const batch tanh_u = xsimd::tanh(slope * (x + cubic * x * x * x));
-      const batch du = slope * (one + three * cubic * x * x);
-      simd::store(k.dx_n.raw() + i, dy * (half * (one + tanh_u) + half * x * (one - tanh_u * tanh_u) * du), count);
+      // forward: y = x · s,  s = 1 / (1 + exp(−2u))
+      const batch s = one / (one + simd::exp(minus_two * slope * (x + cubic * x * x * x)));
+      const batch du = slope * (one + three_cubic * x * x);
+      simd::store(k.dx_n.raw() + i, dy * (s + two * x * s * (one - s) * du), count);
     });
   });
 }
@@ -55,7 +57,7 @@ void swiglu_rows(const cpu_stream& stream, const kernel::swiglu<host_memory, T>&
       T* y = k.y_nf.raw() + i * k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch g = simd::load<Arch>(gate + j, count);
-        simd::store(y + j, g / (batch(A{1}) + xsimd::exp(-g)) * simd::load<Arch>(up + j, count), count);
+        simd::store(y + j, g / (batch(A{1}) + simd::exp(-g)) * simd::load<Arch>(up + j, count), count);
       });
     }
   });
@@ -78,7 +80,7 @@ void swiglu_backward_rows(const cpu_stream& stream, const kernel::swiglu_backwar
         const batch dy_j = simd::load<Arch>(dy + j, count);
         const batch up_j = simd::load<Arch>(up + j, count);
         // forward: y = g · s · up,  s = 1 / (1 + exp(−g))
-        const batch s = one / (one + xsimd::exp(-g));
+        const batch s = one / (one + simd::exp(-g));
         simd::store(dgate + j, dy_j * up_j * s * (one + g * (one - s)), count);
         simd::store(dup + j, dy_j * g * s, count);
       });

@@ -232,11 +232,11 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
       most.store_unaligned(work.largest + v);
       // a query that has seen nothing yet has a largest score of −infinity, which must not meet itself
       const batch shift = xsimd::select(most == batch(nothing), batch(A{0}), most);
-      const batch shrink = xsimd::exp(before - shift);
+      const batch shrink = simd::exp(before - shift);
       batch total = batch::load_unaligned(work.total + v) * shrink;
       for (std::size_t j = 0; j < keys; ++j) {
         A* const line = work.scores + j * width + v;
-        const batch p = xsimd::exp(batch::load_unaligned(line) - shift);
+        const batch p = simd::exp(batch::load_unaligned(line) - shift);
         p.store_unaligned(line);
         total = total + p;
       }
@@ -343,7 +343,7 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
       for (std::size_t j = 0; j < keys; ++j) {
         A* const p_line = work.scores + j * width + v;
         A* const dp_line = work.dscores + j * width + v;
-        const batch p = xsimd::exp(batch::load_unaligned(p_line) - lse);
+        const batch p = simd::exp(batch::load_unaligned(p_line) - lse);
         batch dp = batch::load_unaligned(dp_line), kept_p = p;
         if (drops) {
           const batch kept = batch::load_unaligned(work.kept + j * width + v);

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
@@ -19,17 +22,31 @@ template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
 void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
                   const epilogue<accumulate_t<T>, T>& end) {
   using A = accumulate_t<T>;
+  using U = unit<Arch, T>;
   using batch = simd::batch<A, Arch>;
+  constexpr std::size_t step = simd::width<A, Arch> * depth_of_unit<U>;
   batch sum[Rows][Columns];
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = batch(A{0}); }
-  simd::for_each_vector<A, Arch>(0, k, [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
-    batch w_p[Columns];
-    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = simd::load<Arch>(w + j * ldw + p, count);
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      const batch x_p = simd::load<Arch>(x + i * ldx + p, count);
-      XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = simd::multiply_add(x_p, w_p[j], sum[i][j]);
+  const auto load = [](const T* from, auto count) XTRAIN_LAMBDA_INLINE {
+    if constexpr (std::is_same_v<U, simd::bf16_pair>) {
+      std::array<simd::bf16_pair, simd::width<A, Arch>> pairs{};
+      std::memcpy(pairs.data(), from, count * sizeof(T));
+      return simd::load_units<Arch>(pairs.data());
+    } else {
+      return simd::load<Arch>(from, count);
     }
-  });
+  };
+  const auto add = [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
+    batch w_p[Columns];
+    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = load(w + j * ldw + p, count);
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      const batch x_p = load(x + i * ldx + p, count);
+      XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = simd::multiply_add_units<U>(x_p, w_p[j], sum[i][j]);
+    }
+  };
+  std::size_t p = 0;
+  for (; p + step <= k; p += step) add(p, std::integral_constant<std::size_t, step>{});
+  if (p < k) add(p, k - p);
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
     XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
       A result = simd::sum(sum[i][j]) * end.alpha;

@@ -14,8 +14,13 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Rows of logits at once: enough that reading the head's weight is paid for, few enough that n rows cost no memory.
-inline constexpr std::size_t loss_chunk = 126;  // nine tiles of fourteen rows
+/// Rows of logits at once: enough that reading the head's weight is paid for, few enough that n rows cost no memory. The
+/// chunks of n rows are alike, because a last one of a few rows would read the whole weight for little.
+[[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n) {
+  constexpr std::size_t most = 140;  // ten tiles of fourteen rows
+  const std::size_t chunks = (n + most - 1) / most;
+  return chunks <= 1 ? n : std::min(most, (n + chunks - 1) / chunks);
+}
 
 template <class T, class G>
 struct loss_products {
@@ -45,7 +50,7 @@ template <class Arch, class T, class A>
   A largest = simd::largest(most);
   for (std::size_t j = whole; j < v; ++j) largest = std::max(largest, logits[j]);
   batch sums(A{0});
-  for (std::size_t j = 0; j < whole; j += w) sums = sums + xsimd::exp(simd::load<Arch>(logits + j) - batch(largest));
+  for (std::size_t j = 0; j < whole; j += w) sums = sums + simd::exp(simd::load<Arch>(logits + j) - batch(largest));
   A sum = simd::sum(sums);
   for (std::size_t j = whole; j < v; ++j) sum += std::exp(logits[j] - largest);
   // a NaN among the logits reaches the loss through the sum, whatever the maximum made of it
@@ -55,7 +60,7 @@ template <class Arch, class T, class A>
     const A at_target = logits[target];
     const batch scale(static_cast<A>(gradient_scale) / sum);
     simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::store(dlogits + j, xsimd::exp(simd::load<Arch>(logits + j, count) - batch(largest)) * scale, count);
+      simd::store(dlogits + j, simd::exp(simd::load<Arch>(logits + j, count) - batch(largest)) * scale, count);
     });
     dlogits[target] = static_cast<T>(static_cast<A>(gradient_scale) * (std::exp(at_target - largest) / sum - A{1}));
   }
@@ -66,7 +71,7 @@ template <class Arch, class T, class A>
 
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
-  const std::size_t rows = std::min(k.n, cpu_kernels::loss_chunk);
+  const std::size_t rows = cpu_kernels::loss_chunk(k.n);
   const cpu_kernels::loss_products<T, G> products(k, rows);
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});
@@ -80,7 +85,7 @@ template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   using A = accumulate_t<T>;
   constexpr bool in_place = std::is_same_v<T, A>;
-  const std::size_t chunk = std::min(k.n, cpu_kernels::loss_chunk);
+  const std::size_t chunk = cpu_kernels::loss_chunk(k.n);
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   A* logits = reinterpret_cast<A*>(scratch.raw());
   std::size_t used = aligned(chunk * k.v * sizeof(A));
