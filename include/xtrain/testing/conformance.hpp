@@ -529,7 +529,7 @@ class conformance {
     struct size {
       std::size_t n, c, v;
     };
-    const std::array<size, 4> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {130, 16, 67}, {9, 40, 130}}};
+    const std::array<size, 5> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {300, 16, 67}, {9, 40, 130}, {5, 3, 9000}}};
     for (const auto [n, c, v] : loss_sizes) {
       for (int mode = 0; mode < 3; ++mode) {  // loss alone, with a frozen weight, with everything
         memory mem;

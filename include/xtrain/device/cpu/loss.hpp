@@ -2,6 +2,7 @@
 // place, and are used up by two products before the next chunk.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include <xtrain/device/cpu/embedding.hpp>
@@ -14,25 +15,39 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Rows of logits at once: enough that reading the head's weight is paid for, few enough that n rows cost no memory. The
-/// chunks of n rows are alike, because a last one of a few rows would read the whole weight for little.
-[[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n) {
-  constexpr std::size_t most = 140;  // ten tiles of fourteen rows
+/// Rows of logits at once: enough that reading and packing the head's weight is paid for, few enough that n rows cost no
+/// memory. The chunks of n rows are alike, because a last one of a few rows would read the whole weight for little.
+[[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n, std::size_t v) {
+  constexpr std::size_t most_rows = 280, fewest_rows = 56;  // whole tiles of fourteen rows
+  constexpr std::size_t most_logits = most_rows * 50304;
+  const std::size_t most = std::clamp(most_logits / std::max<std::size_t>(1, v), fewest_rows, most_rows);
   const std::size_t chunks = (n + most - 1) / most;
-  return chunks <= 1 ? n : std::min(most, (n + chunks - 1) / chunks);
+  return chunks <= 1 ? n : (n + chunks - 1) / chunks;
 }
+/// dx is summed over slices of the vocabulary, so that a packed slice of dlogits stays small.
+inline constexpr std::size_t vocabulary_slice = 8192;
 
+/// The products of one chunk, and where its pieces of scratch memory begin.
 template <class T, class G>
 struct loss_products {
   using A = accumulate_t<T>;
+  static constexpr bool narrow = !std::is_same_v<T, A>;
+
   kernel::matmul<host_memory, T, A> logits;
-  kernel::matmul<host_memory, T, T> dx;
+  kernel::matmul<host_memory, T, A> dx;  // of one slice
   kernel::matmul<host_memory, T, G> dweight;
+  std::size_t dlogits_at, dx_at, rest_at;
 
   loss_products(const kernel::linear_cross_entropy<host_memory, T, G>& k, std::size_t rows)
       : logits{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = k.v, .transpose_b = true},
-        dx{.m = rows, .n = k.c, .k = k.v, .lda = k.v, .ldb = k.c, .ldc = k.c},
-        dweight{.m = k.v, .n = k.c, .k = rows, .lda = k.v, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true} {}
+        dx{.m = rows, .n = k.c, .k = std::min(k.v, vocabulary_slice), .lda = k.v, .ldb = k.c, .ldc = k.c},
+        dweight{.m = k.v, .n = k.c, .k = rows, .lda = k.v, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true} {
+    const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+    const bool apart = narrow && k.with_gradient;
+    dlogits_at = apart ? aligned(rows * k.v * sizeof(A)) : 0;
+    dx_at = (apart ? dlogits_at : aligned(rows * k.v * sizeof(A))) + (apart ? aligned(rows * k.v * sizeof(T)) : 0);
+    rest_at = dx_at + (apart ? aligned(rows * k.c * sizeof(A)) : 0);
+  }
 };
 
 /// Softmax, loss and gradient of one row of logits. Where T is the logits' type the gradient replaces them.
@@ -71,30 +86,24 @@ template <class Arch, class T, class A>
 
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
-  const std::size_t rows = cpu_kernels::loss_chunk(k.n);
-  const cpu_kernels::loss_products<T, G> products(k, rows);
+  const cpu_kernels::loss_products<T, G> products(k, cpu_kernels::loss_chunk(k.n, k.v));
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});
-  const std::size_t logits = rows * k.v * sizeof(accumulate_t<T>);
-  const std::size_t dlogits = k.with_gradient && sizeof(T) != sizeof(accumulate_t<T>) ? rows * k.v * sizeof(T) : 0;
-  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  return aligned(logits) + aligned(dlogits) + product;
+  return products.rest_at + product;
 }
 
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  using products_type = cpu_kernels::loss_products<T, G>;
   using A = accumulate_t<T>;
-  constexpr bool in_place = std::is_same_v<T, A>;
-  const std::size_t chunk = cpu_kernels::loss_chunk(k.n);
-  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  A* logits = reinterpret_cast<A*>(scratch.raw());
-  std::size_t used = aligned(chunk * k.v * sizeof(A));
-  T* dlogits = reinterpret_cast<T*>(in_place ? scratch.raw() : scratch.raw() + used);
-  if (!in_place && k.with_gradient) used += aligned(chunk * k.v * sizeof(T));
-  const auto rest = scratch.subspan(used, scratch.size() - used);
+  const std::size_t chunk = cpu_kernels::loss_chunk(k.n, k.v);
+  const products_type whole(k, chunk);
+  A* const logits = reinterpret_cast<A*>(scratch.raw());
+  T* const dlogits = reinterpret_cast<T*>(scratch.raw() + whole.dlogits_at);
+  const auto rest = scratch.subspan(whole.rest_at, scratch.size() - whole.rest_at);
   for (std::size_t first = 0; first < k.n; first += chunk) {
     const std::size_t rows = std::min(chunk, k.n - first);
-    cpu_kernels::loss_products<T, G> products(k, rows);
+    products_type products(k, rows);
     products.logits.a = k.x_nc.subspan(first * k.c, rows * k.c);
     products.logits.b = k.weight_vc;
     products.logits.c = span_of(logits, rows * k.v);
@@ -106,10 +115,25 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     });
     if (!k.with_gradient) continue;
     // forward: logits = x · weightᵀ
-    products.dx.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
-    products.dx.b = k.weight_vc;
-    products.dx.c = k.dx_nc.subspan(first * k.c, rows * k.c);
-    run_native(stream, products.dx, rest);
+    T* const dx = k.dx_nc.raw() + first * k.c;
+    A* dx_sums = nullptr;
+    if constexpr (products_type::narrow) dx_sums = reinterpret_cast<A*>(scratch.raw() + whole.dx_at);
+    else dx_sums = dx;
+    products.dx.c = span_of(dx_sums, rows * k.c);
+    for (std::size_t from = 0; from < k.v; from += cpu_kernels::vocabulary_slice) {
+      products.dx.k = std::min(cpu_kernels::vocabulary_slice, k.v - from);
+      products.dx.a = span_of(static_cast<const T*>(dlogits) + from, (rows - 1) * k.v + products.dx.k);
+      products.dx.b = k.weight_vc.subspan(from * k.c, products.dx.k * k.c);
+      products.dx.accumulate = from != 0;
+      run_native(stream, products.dx, rest);
+    }
+    if constexpr (products_type::narrow) {
+      stream.parallel_ranges(rows * k.c, 4096, [&](std::size_t begin, std::size_t end) {
+        simd::for_each_vector<A, simd::native>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+          simd::store(dx + i, simd::load<simd::native>(dx_sums + i, count), count);
+        });
+      });
+    }
     if (k.dweight_vc.empty()) continue;
     products.dweight.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
     products.dweight.b = k.x_nc.subspan(first * k.c, rows * k.c);
