@@ -139,6 +139,8 @@ BENCHMARK(adamw)->UseRealTime();
 
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("measured peak, fp32", xtrain::count_text(xtrain::measure_peak(device())) + " op/s");
+  benchmark::AddCustomContext("measured peak, bf16", xtrain::count_text(xtrain::measure_peak<xtrain::bf16>(device())) + " op/s");
+  benchmark::AddCustomContext("measured bandwidth", xtrain::count_text(xtrain::measure_bandwidth(device())) + " B/s");
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

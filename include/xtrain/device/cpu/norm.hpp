@@ -11,12 +11,19 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Σ_j term(j, count) over the channels of a row, as batches and then across lanes.
+/// Σ_j term(j, count) over the channels of a row: four sums side by side, because one would wait for itself at every
+/// addition, and then across lanes.
 template <class Arch, class A, class Term>
 [[nodiscard]] XTRAIN_INLINE A sum_of(std::size_t c, Term&& term) {
-  simd::batch<A, Arch> sum(A{0});
-  simd::for_each_vector<A, Arch>(0, c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { sum = sum + term(j, count); });
-  return simd::sum(sum);
+  constexpr std::size_t w = simd::width<A, Arch>, chains = 4;
+  simd::batch<A, Arch> sum[chains];
+  XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) sum[i] = simd::batch<A, Arch>(A{0});
+  std::size_t j = 0;
+  for (; j + chains * w <= c; j += chains * w) {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) sum[i] = sum[i] + term(j + i * w, std::integral_constant<std::size_t, w>{});
+  }
+  simd::for_each_vector<A, Arch>(j, c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE { sum[0] = sum[0] + term(at, count); });
+  return simd::sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /// Rows are cut into this many ranges at most when sums over rows are needed; each range sums by itself, and the ranges
