@@ -5,7 +5,7 @@
 #
 # Compiles the kernels of the cpu device four times: for any x86-64 processor, for AVX2 with FMA, for AVX-512, and for AVX-512
 # with bf16 products. A program that links the target runs those of the best level its processor has, or of the level that
-# the environment variable XTRAIN_CPU_LEVEL names. The program itself is compiled without -march=native.
+# the environment variable XTRAIN_CPU_LEVEL names. The program itself is compiled for any processor.
 #
 # Needs GNU ld and objcopy: functions that several levels have in common (the standard library's, say) must not be shared
 # between them, or the linker could keep the one that only new processors can run. They are made local to each level.
@@ -20,7 +20,7 @@ function(xtrain_add_cpu_levels)
     message(FATAL_ERROR "xtrain_add_cpu_levels: takes no arguments; given: ${ARGN}")
   endif()
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its processor instead (xtrain::native, or -march).")
+    message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its processor instead (xtrain::native).")
   endif()
   if(NOT CMAKE_OBJCOPY OR NOT CMAKE_LINKER)
     message(FATAL_ERROR "xtrain_add_cpu_levels: GNU ld and objcopy must be there (Debian and Ubuntu: binutils)")

@@ -9,5 +9,5 @@ foreach(target xtrain xtrain_io xtrain_text xtrain_openmp)
 endforeach()
 # CMake makes the targets when it generates, with the options of this directory, which has no other programs. Templates are not
 # instantiated, so optimising would be for nothing.
-get_target_property(warnings xtrain_own_programs INTERFACE_COMPILE_OPTIONS)
+get_target_property(warnings xtrain_portable_programs INTERFACE_COMPILE_OPTIONS)
 add_compile_options(${warnings} -O0)

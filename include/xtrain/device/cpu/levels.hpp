@@ -3,9 +3,7 @@
 // XTRAIN_CPU_LEVELS for whoever links its target; without it this header is not used.
 #pragma once
 
-#if !defined(__x86_64__)
-#error "xtrain levels: they are the instruction sets of x86-64 processors; elsewhere compile the program for its processor; see device/README.md"
-#endif
+#if defined(__x86_64__)
 
 #include <cpuid.h>
 
@@ -169,3 +167,7 @@ template <class Kernel>
 }  // namespace cpu_levels
 
 }  // namespace xtrain
+
+#elif defined(XTRAIN_CPU_LEVELS)
+#error "xtrain levels: they are the instruction sets of x86-64 processors; elsewhere compile the program for its processor; see device/README.md"
+#endif

@@ -112,9 +112,10 @@ XTRAIN_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, 
     for (; p + 4 * per_unit <= depth; p += 4 * per_unit)
       transpose_4x4<Arch, Rows>(from + p, row, static_cast<void*>(to + p / per_unit * step), step);
   }
-  for (; p < depth; p += per_unit)
-    for (std::size_t i = 0; i < Rows; ++i)
-      to[p / per_unit * step + i] = make_unit<U>(from + i * row + p, 1, std::min(per_unit, depth - p));
+  for (std::size_t unit = p / per_unit, end = units_of<U>(depth); unit < end; ++unit) {
+    const std::size_t at = unit * per_unit;
+    for (std::size_t i = 0; i < Rows; ++i) to[unit * step + i] = make_unit<U>(from + i * row + at, 1, std::min(per_unit, depth - at));
+  }
 }
 
 template <std::size_t Lanes, class U, class T>
@@ -165,8 +166,9 @@ void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to
   } else {
     // a cache line of every row at a time, so that lines of the panel are written while they are near
     constexpr std::size_t line = 64 / sizeof(T);
-    for (std::size_t p = 0; p < depth; p += line) {
-      const std::size_t some = std::min(line, depth - p);
+    for (std::size_t p = 0, left = depth; left > 0; p += line) {
+      const std::size_t some = std::min(line, left);
+      left -= some;
       U* at = to + p / per_unit * step;
       std::size_t i = 0;
       for (; i + 4 <= lanes; i += 4) pack_rows<Arch, 4>(x.at(i, p), x.row, some, at + i, step);
