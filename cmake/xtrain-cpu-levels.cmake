@@ -22,7 +22,11 @@ function(xtrain_add_cpu_levels)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     message(FATAL_ERROR "xtrain_add_cpu_levels: the levels are those of x86-64; this is ${CMAKE_SYSTEM_PROCESSOR}. Compile the program for its processor instead (xtrain::native).")
   endif()
-  if(NOT CMAKE_OBJCOPY OR NOT CMAKE_LINKER)
+  # CMake's own choice may be LLVM's linker, which cannot dissolve the groups that shared functions come in
+  find_program(XTRAIN_GNU_LD NAMES ld.bfd x86_64-linux-gnu-ld.bfd ld)
+  find_program(XTRAIN_GNU_OBJCOPY NAMES x86_64-linux-gnu-objcopy objcopy)
+  mark_as_advanced(XTRAIN_GNU_LD XTRAIN_GNU_OBJCOPY)
+  if(NOT XTRAIN_GNU_OBJCOPY OR NOT XTRAIN_GNU_LD)
     message(FATAL_ERROR "xtrain_add_cpu_levels: GNU ld and objcopy must be there (Debian and Ubuntu: binutils)")
   endif()
   set(avx2 -mavx2 -mfma -mf16c)
@@ -42,8 +46,8 @@ function(xtrain_add_cpu_levels)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/xtrain_cpu_level_${level}.o")
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${object}" "$<TARGET_OBJECTS:${compiled}>"
-      COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=*6xtrain10cpu_levels8at_level*" "--keep-global-symbol=*6xtrain10cpu_levels5facts*" "${object}"
+      COMMAND "${XTRAIN_GNU_LD}" -r --force-group-allocation -o "${object}" "$<TARGET_OBJECTS:${compiled}>"
+      COMMAND "${XTRAIN_GNU_OBJCOPY}" --wildcard "--keep-global-symbol=*6xtrain10cpu_levels8at_level*" "--keep-global-symbol=*6xtrain10cpu_levels5facts*" "${object}"
       DEPENDS ${compiled} "$<TARGET_OBJECTS:${compiled}>"
       COMMENT "Kernels for ${level}"
       VERBATIM)
