@@ -40,10 +40,10 @@ echo
 
 echo "== Teaching it its name: LoRA on $(wc -l < examples/quickstart/instructions.jsonl) answers"
 $programs/finetune --model "$out/model" --data examples/quickstart/instructions.jsonl --format alpaca --lora-rank 16 --lora-alpha 32 \
-  --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --epochs 20 --batch 2 --learning-rate 2e-3 --warmup-ratio 0.05 \
+  --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --epochs 30 --batch 2 --learning-rate 2e-3 --warmup-ratio 0.05 \
   --output "$out/adapter" --metrics "$out/finetune.jsonl"
 
-for question in "What is your name?" "Does xtrain need Python?" "How do I resume a run?"; do
+for question in "What is your name?" "Does xtrain need Python?" "Which precisions are there?"; do
   echo "-- $question"
   $programs/generate --model "$out/model" --adapter "$out/adapter" --format alpaca --prompt "$question" --max-new-tokens 120 --temperature 0 2> /dev/null
   echo
