@@ -2,6 +2,7 @@
 //
 //   train_step fp32|bf16_mixed|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
 //   train_step llama_lora                          [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
+//   train_step small                               [ROWS] [CONTEXT] [STEPS]     GPT-2 of one million parameters, fp32
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@ double resident_mebibytes() {
 }
 
 const xtrain::decoder_config gpt2_124m{.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024};
+const xtrain::decoder_config gpt2_1m{.vocabulary = 1024, .width = 128, .layers = 4, .heads = 4, .context = 256};
 /// The shape of TinyLlama: the smallest LLaMA that people fine-tune.
 const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
                                          .width = 2048,
@@ -92,8 +94,9 @@ int main(int argc, char** argv) try {
   if (which == "bf16_mixed") return run<xtrain::gpt2<bf16_run>>("bf16_mixed", gpt2_124m, rows, context, steps);
   if (which == "lora") return run<xtrain::gpt2<lora_run>>("lora on bf16", gpt2_124m, rows, context, steps);
   if (which == "recompute_full") return run<xtrain::gpt2<recompute_run>>("recompute_full", gpt2_124m, rows, context, steps);
+  if (which == "small") return run<xtrain::gpt2<fp32_run>>("small", gpt2_1m, rows, context, steps);
   if (large) return run<xtrain::llama<lora_run>>("llama_lora", llama_1100m, rows, context, steps);
-  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora, recompute_full or llama_lora; given '%s'\n", argv[1]);
+  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora, recompute_full, llama_lora or small; given '%s'\n", argv[1]);
   return 2;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "train_step: %s\n", problem.what());

@@ -36,20 +36,22 @@ void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n,
 /// Which way the rotary embedding turns: the backward turns back.
 enum class turn : bool { forth, back };
 
-/// Rotates the first `heads` heads of every row of x in place.
+/// Rotates the first d elements of each of the first `heads` heads of every row of x in place.
 ///   position_n, cos_sin_pd [positions, d] read; x updated, rows may be wider than the heads
-///   throws  shape_error unless the heads fit a row and d is even
+///   throws  shape_error unless the heads fit a row, d fits a head, and d is even
 template <class Device, class T>
 void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matrix<float, Device> cos_sin_pd, std::size_t heads,
-            matrix<T, Device> x, turn direction = turn::forth) {
+            std::size_t head_dim, matrix<T, Device> x, turn direction = turn::forth) {
   const std::size_t n = position_n.shape(0), d = cos_sin_pd.shape(1);
-  require<shape_error>(d % 2 == 0, "rotary: the head dim must be even; given ", d);
-  require<shape_error>(x.shape(0) == n && heads * d <= x.shape(1), "rotary: x must have ", n, " rows with room for ", heads, " heads of ",
-                       d, "; given ", x.shape());
+  require<shape_error>(d % 2 == 0 && d <= head_dim, "rotary: what is turned must be even and at most the head dim of ", head_dim,
+                       "; given ", d);
+  require<shape_error>(x.shape(0) == n && heads * head_dim <= x.shape(1), "rotary: x must have ", n, " rows with room for ", heads,
+                       " heads of ", head_dim, "; given ", x.shape());
   launch(on, kernel::rotary<typename Device::memory, T>{.n = n,
                                                         .heads = heads,
                                                         .d = d,
                                                         .stride = x.stride(),
+                                                        .head_stride = head_dim,
                                                         .positions = cos_sin_pd.shape(0),
                                                         .inverse = direction == turn::back,
                                                         .position_n = position_n.span(),

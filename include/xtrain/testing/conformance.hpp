@@ -421,11 +421,16 @@ class conformance {
       for (const bool inverse : {false, true}) {
         constexpr std::size_t n = 7, heads = 3, positions = 20;
         memory mem;
-        kernel::rotary<host_memory, T> kernel{
-            .n = n, .heads = heads, .d = d, .stride = heads * d + 5, .positions = positions, .inverse = inverse};
+        kernel::rotary<host_memory, T> kernel{.n = n,
+                                              .heads = heads,
+                                              .d = d,
+                                              .stride = heads * (d + 2) + 5,
+                                              .head_stride = d + 2,
+                                              .positions = positions,
+                                              .inverse = inverse};
         kernel.position_n = mem.tokens(n, positions);
         kernel.cos_sin_pd = mem.numbers<float>(positions * d);
-        kernel.x = mem.numbers<T>((n - 1) * kernel.stride + heads * d);
+        kernel.x = mem.numbers<T>((n - 1) * kernel.stride + heads * (d + 2));
         check_kernel<T>(kernel, 2.0, 1.0);
       }
     }

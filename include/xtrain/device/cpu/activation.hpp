@@ -10,6 +10,8 @@ namespace xtrain {
 namespace cpu_kernels {
 
 inline constexpr std::size_t elements_per_part = std::size_t{1} << 14;
+/// How many elements ahead memory is asked for: enough for the hardware not to wait at the ends of pages.
+inline constexpr std::size_t elements_ahead = 512;
 inline constexpr double gelu_slope = 0.79788456080286535588;  // sqrt(2/π)
 inline constexpr double gelu_cubic = 0.044715;
 
@@ -20,6 +22,7 @@ void gelu_elements(const cpu_stream& stream, const kernel::gelu_tanh<host_memory
   const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), one(A{1}), minus_two(A{-2});
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      __builtin_prefetch(k.x_n.raw() + i + elements_ahead);
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch u = slope * (x + cubic * x * x * x);
       // (1 + tanh u) / 2 = 1 / (1 + exp(−2u))
@@ -36,6 +39,7 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
   const batch one(A{1}), two(A{2}), minus_two(A{-2});
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      __builtin_prefetch(k.x_n.raw() + i + elements_ahead);
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
       // forward: y = x · s,  s = 1 / (1 + exp(−2u))
@@ -56,6 +60,8 @@ void swiglu_rows(const cpu_stream& stream, const kernel::swiglu<host_memory, T>&
       const T* up = gate + k.f;
       T* y = k.y_nf.raw() + i * k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        __builtin_prefetch(gate + 2 * k.f + j);  // the next row
+        __builtin_prefetch(up + 2 * k.f + j);
         const batch g = simd::load<Arch>(gate + j, count);
         simd::store(y + j, g / (batch(A{1}) + simd::exp(-g)) * simd::load<Arch>(up + j, count), count);
       });

@@ -107,15 +107,20 @@ struct attention_panel {
   const Kernel& kernel;
   const work_type& work;
   std::size_t b, h, i0;
-  std::size_t queries;        // fewer than `width` in the last panel; the lanes behind them compute on zeros
-  std::size_t first_key = 0;  // what any query of the panel may see first
+  std::size_t time;            // of the panel's first query, counted in keys
+  std::size_t key_count;       // all there are
+  std::size_t queries;         // fewer than `width` in the last panel; the lanes behind them compute on zeros
+  std::size_t first_key = 0;   // what any query of the panel may see first
   std::size_t last_first = 0;  // what every query of the panel may see from
 
-  attention_panel(const Kernel& k, const work_type& memory, std::size_t row, std::size_t head, std::size_t first_query)
-      : kernel(k), work(memory), b(row), h(head), i0(first_query), queries(std::min(width, k.shape.t - first_query)) {
-    first_key = i0;
+  /// `before` keys lie in front of the first query's own.
+  attention_panel(const Kernel& k, const work_type& memory, std::size_t row, std::size_t head, std::size_t first_query,
+                  std::size_t before = 0)
+      : kernel(k), work(memory), b(row), h(head), i0(first_query), time(before + first_query), key_count(before + k.shape.t),
+        queries(std::min(width, k.shape.t - first_query)) {
+    first_key = time;
     for (std::size_t i = 0; i < width; ++i) {
-      const std::size_t now = i0 + std::min(i, queries - 1);
+      const std::size_t now = time + std::min(i, queries - 1);
       const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[b * k.shape.t + now]);
       const std::size_t first = kernel::first_seen(sample, k.window, now);
       first_key = std::min(first_key, first);
@@ -134,9 +139,9 @@ struct attention_panel {
   /// Blocks of keys that the panel sees: visit(j0, keys), keys being whole rows of tiles as far as there are any.
   template <class Visit>
   XTRAIN_INLINE void each_block(Visit&& visit) const {
-    const std::size_t end = i0 + queries;
+    const std::size_t end = time + queries;
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < end; j0 += work_type::keys) {
-      const std::size_t there = std::min(work_type::keys, kernel.shape.t - j0);
+      const std::size_t there = std::min(work_type::keys, key_count - j0);
       visit(j0, std::min(there, product_plan::round_up(end - j0, tile_rows<Arch>)));
     }
   }
@@ -144,7 +149,7 @@ struct attention_panel {
   /// Scores get the slope of their distance, and −infinity where a query may not see a key.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
-    if (!sloped && j0 + keys <= i0 + 1 && last_first <= j0) return;
+    if (!sloped && j0 + keys <= time + 1 && last_first <= j0) return;
     const batch nothing(-std::numeric_limits<A>::infinity()), slope(sloped ? static_cast<A>(kernel.slope_h.raw()[h]) : A{0});
     for (std::size_t v = 0; v < width; v += w) {
       const batch first = batch::load_unaligned(work.first + v), last = batch::load_unaligned(work.last + v);
@@ -208,14 +213,14 @@ struct attention_panel {
 
 template <class Arch, class T>
 void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b, std::size_t h,
-                  std::size_t i0) {
+                  std::size_t i0, std::size_t before) {
   using panel_type = attention_panel<Arch, T, kernel::attention<host_memory, T>>;
   using A = typename panel_type::A;
   using U = typename panel_type::U;
   using batch = typename panel_type::batch;
   constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = attention_work<Arch, T>::keys;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, b, h, i0);
+  const panel_type panel(k, work, b, h, i0, before);
   const A nothing = -std::numeric_limits<A>::infinity();
   pack_panel<Arch, width>(panel.q(), panel.queries, s.d, work.q_panel, width);
   std::fill_n(work.sums, s.d * width, A{0});
@@ -226,13 +231,13 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
                          width, epilogue<A, T>{static_cast<A>(k.scale), nullptr, false, nullptr, 0});
     panel.mask(j0, keys, work.scores);
     for (std::size_t v = 0; v < width; v += w) {
-      const batch before = batch::load_unaligned(work.largest + v);
-      batch most = before;
+      const batch so_far = batch::load_unaligned(work.largest + v);
+      batch most = so_far;
       for (std::size_t j = 0; j < keys; ++j) most = xsimd::max(most, batch::load_unaligned(work.scores + j * width + v));
       most.store_unaligned(work.largest + v);
       // a query that has seen nothing yet has a largest score of −infinity, which must not meet itself
       const batch shift = xsimd::select(most == batch(nothing), batch(A{0}), most);
-      const batch shrink = simd::exp(before - shift);
+      const batch shrink = simd::exp(so_far - shift);
       batch total = batch::load_unaligned(work.total + v) * shrink;
       for (std::size_t j = 0; j < keys; ++j) {
         A* const line = work.scores + j * width + v;
@@ -251,10 +256,10 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
       for (std::size_t i = 0; i < keys * width; i += w)
         (batch::load_unaligned(work.scores + i) * batch::load_unaligned(work.kept + i)).store_unaligned(work.scores + i);
     }
-    const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
-    multiply_panel<Arch>(s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
-                         panel.panel_of(panel.rounded(work.scores, keys), keys), work.sums, width,
-                         epilogue<A, T>{A{1}, nullptr, true, nullptr, 0});
+    const std::size_t packed = units_of<U>(std::min(most_keys, panel.key_count - j0));
+    multiply_panel<Arch>(
+        s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
+        panel.panel_of(panel.rounded(work.scores, keys), keys), work.sums, width, epilogue<A, T>{A{1}, nullptr, true, nullptr, 0});
   });
   for (std::size_t v = 0; v < width; v += w) {
     const batch scale = batch(A{1}) / batch::load_unaligned(work.total + v);
@@ -262,28 +267,47 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
       (batch::load_unaligned(work.sums + c * width + v) * scale).store_unaligned(work.sums + c * width + v);
   }
   panel.write_sums(k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, s.h * s.d);
-  for (std::size_t i = 0; i < panel.queries; ++i)
-    k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] = work.largest[i] + std::log(work.total[i]);
+  if (k.lse_bht.empty()) return;
+  for (std::size_t i = 0; i < panel.queries; ++i) k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] = work.largest[i] + std::log(work.total[i]);
 }
+
+/// The keys and values of one key/value head; the last t of them are the queries' own.
+template <class T>
+struct attention_keys {
+  strided<T> keys, values;
+  std::size_t count;
+};
 
 /// Panels part, part + parts, … of all heads that share one key/value head.
 template <class Arch, class T>
-void attend_group(const kernel::attention<host_memory, T>& k, std::size_t b, std::size_t group, std::size_t part, std::size_t parts,
-                  std::byte* memory) {
-  using kernel_type = kernel::attention<host_memory, T>;
+void attend_group(const kernel::attention<host_memory, T>& k, const attention_keys<T>& from, std::size_t b, std::size_t group,
+                  std::size_t part, std::size_t parts, std::byte* memory) {
   using work_type = attention_work<Arch, T>;
   using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
-  const work_type work(memory, s.t, s.d, false, k.dropout > 0.0);
-  pack_a<Arch>(attention_panel<Arch, T, kernel_type>::part(k, b, s.key_offset() + group * s.d, 0), s.t, s.d, work.k_rows);
-  for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys) {
-    const strided<T> v = attention_panel<Arch, T, kernel_type>::part(k, b, s.value_offset() + group * s.d, j0);
-    pack_a<Arch>(strided<T>{v.data, 1, v.row}, s.d, std::min(work_type::keys, s.t - j0),
+  const work_type work(memory, from.count, s.d, false, k.dropout > 0.0);
+  pack_a<Arch>(from.keys, from.count, s.d, work.k_rows);
+  for (std::size_t j0 = 0; j0 < from.count; j0 += work_type::keys)
+    pack_a<Arch>(strided<T>{from.values.at(j0, 0), 1, from.values.row}, s.d, std::min(work_type::keys, from.count - j0),
                  work.v_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
-  }
   const std::size_t heads = s.h / s.k;
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = part * work_type::queries; i0 < s.t; i0 += parts * work_type::queries) attend_panel<Arch>(k, work, b, h, i0);
+    for (std::size_t i0 = part * work_type::queries; i0 < s.t; i0 += parts * work_type::queries)
+      attend_panel<Arch>(k, work, b, h, i0, from.count - s.t);
+}
+
+/// All heads of all rows: keys(b, group) says where their keys are. Few heads are divided among threads by their queries; every
+/// division packs the keys once more.
+template <class Arch, class T, class Keys>
+void attend_all(const cpu_stream& stream, const kernel::attention<host_memory, T>& k, std::size_t worker_bytes, std::byte* scratch,
+                Keys&& keys) {
+  constexpr std::size_t queries = attention_work<Arch, T>::queries;
+  const std::size_t groups = k.shape.b * k.shape.k, panels = (k.shape.t + queries - 1) / queries;
+  const std::size_t parts = groups == 0 ? 1 : std::max<std::size_t>(1, std::min(panels, 4 * stream.threads() / groups));
+  stream.parallel(groups * parts, [&](std::size_t task, std::size_t worker) {
+    const std::size_t b = task / parts / k.shape.k, group = task / parts % k.shape.k;
+    attend_group<Arch>(k, keys(b, group), b, group, task % parts, parts, scratch + worker * worker_bytes);
+  });
 }
 
 /// The backward of one panel of queries: adds to dk and dv of its key/value head.
@@ -324,8 +348,8 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
   const auto add_to_keys = [&](const typename work_type::score* block, std::size_t keys, const U* lines, A* to) {
     pack_a<Arch>(strided<typename work_type::score>{block, width, 1}, keys, queries, work.p_rows);
     for (std::size_t c = 0; c < s.d; c += width)
-      multiply_panel<Arch>(keys, std::min(width, s.d - c), line_units, packed_rows<U>{work.p_rows, line_units}, lines + c * line_units, to + c,
-                           s.d, adding);
+      multiply_panel<Arch>(keys, std::min(width, s.d - c), line_units, packed_rows<U>{work.p_rows, line_units}, lines + c * line_units,
+                           to + c, s.d, adding);
   };
   panel.each_block([&](std::size_t j0, std::size_t keys) {
     const std::size_t units = units_of<U>(s.d);
@@ -358,8 +382,9 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
     const auto* const ds = panel.rounded(work.dscores, keys);
     add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
     const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
-    multiply_panel<Arch>(s.d, width, units_of<U>(keys), packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
-                         panel.panel_of(ds, keys), work.sums, width, adding);
+    multiply_panel<Arch>(s.d, width, units_of<U>(keys),
+                         packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed}, panel.panel_of(ds, keys),
+                         work.sums, width, adding);
   });
   panel.write_sums(k.dqkv.raw() + (b * s.t + i0) * s.row() + h * s.d, s.row());
 }
@@ -426,6 +451,23 @@ void attend_cache(std::size_t from, std::size_t now, std::size_t d, A scale, A s
   });
 }
 
+template <class T>
+[[nodiscard]] std::size_t cache_of(const kernel::cached_attention<host_memory, T>& k, std::size_t b, std::size_t group) {
+  return (b * k.shape.k + group) * k.capacity * k.shape.d;
+}
+
+/// Puts the new keys and values of one head behind those that the cache holds.
+template <class T>
+void extend_cache(const kernel::cached_attention<host_memory, T>& k, std::size_t b, std::size_t group) {
+  const kernel::attention_shape& s = k.shape;
+  const std::size_t cache = cache_of(k, b, group) + static_cast<std::size_t>(k.length_b.raw()[b]) * s.d;
+  for (std::size_t i = 0; i < s.t; ++i) {
+    const T* new_row = k.qkv.raw() + (b * s.t + i) * s.row() + group * s.d;
+    std::copy_n(new_row + s.key_offset(), s.d, k.k_cache.raw() + cache + i * s.d);
+    std::copy_n(new_row + s.value_offset(), s.d, k.v_cache.raw() + cache + i * s.d);
+  }
+}
+
 template <class Arch, class T>
 void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::size_t b, std::size_t group, std::byte* memory) {
   using A = accumulate_t<T>;
@@ -433,18 +475,22 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   A* scores = reinterpret_cast<A*>(memory);
   A* sums = scores + k.capacity;
   const auto before = static_cast<std::size_t>(k.length_b.raw()[b]);
-  const std::size_t cache = (b * s.k + group) * k.capacity * s.d;
-  for (std::size_t i = 0; i < s.t; ++i) {
-    const T* new_row = k.qkv.raw() + (b * s.t + i) * s.row() + group * s.d;
-    std::copy_n(new_row + s.key_offset(), s.d, k.k_cache.raw() + cache + (before + i) * s.d);
-    std::copy_n(new_row + s.value_offset(), s.d, k.v_cache.raw() + cache + (before + i) * s.d);
-  }
+  const std::size_t cache = cache_of(k, b, group);
   const std::size_t heads = s.h / s.k;
   for (std::size_t i = 0; i < s.t; ++i)
     for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
       attend_cache<Arch>(kernel::first_seen(0, k.window, before + i), before + i, s.d, static_cast<A>(k.scale),
                          k.slope_h.empty() ? A{0} : static_cast<A>(k.slope_h.raw()[h]), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
                          k.k_cache.raw() + cache, k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
+}
+
+/// From so many new tokens on, panels of queries are faster than one query after the other.
+inline constexpr std::size_t queries_worth_packing = 8;
+
+template <class Arch, class T>
+[[nodiscard]] std::size_t cache_worker_bytes(const kernel::cached_attention<host_memory, T>& k) {
+  if (k.shape.t >= queries_worth_packing) return attention_work<Arch, T>(nullptr, k.capacity, k.shape.d, false, false).bytes;
+  return product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
 }
 
 }  // namespace cpu_kernels
@@ -455,14 +501,11 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  using work_type = cpu_kernels::attention_work<simd::native, T>;
-  const std::size_t bytes = work_type(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
-  // few heads are divided among threads by their queries; every division packs the keys once more
-  const std::size_t groups = k.shape.b * k.shape.k, panels = (k.shape.t + work_type::queries - 1) / work_type::queries;
-  const std::size_t parts = groups == 0 ? 1 : std::max<std::size_t>(1, std::min(panels, 4 * stream.threads() / groups));
-  stream.parallel(groups * parts, [&](std::size_t task, std::size_t worker) {
-    const std::size_t group = task / parts;
-    cpu_kernels::attend_group<simd::native>(k, group / k.shape.k, group % k.shape.k, task % parts, parts, scratch.raw() + worker * bytes);
+  const kernel::attention_shape& s = k.shape;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, s.t, s.d, false, k.dropout > 0.0).bytes;
+  cpu_kernels::attend_all<simd::native>(stream, k, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
+    const T* const row = k.qkv.raw() + b * s.t * s.row() + group * s.d;
+    return cpu_kernels::attention_keys<T>{{row + s.key_offset(), s.row(), 1}, {row + s.value_offset(), s.row(), 1}, s.t};
   });
 }
 
@@ -472,8 +515,7 @@ template <class T>
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes =
-      cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
   stream.parallel(k.shape.b * k.shape.k, [&](std::size_t task, std::size_t worker) {
     cpu_kernels::attend_group_backward<simd::native>(k, task / k.shape.k, task % k.shape.k, scratch.raw() + worker * bytes);
   });
@@ -481,13 +523,24 @@ void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory
 
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::cached_attention<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
+  return cpu.threads * cpu_kernels::cache_worker_bytes<simd::native>(k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
-  stream.parallel(k.shape.b * k.shape.k, [&](std::size_t part, std::size_t worker) {
-    cpu_kernels::attend_cache_group<simd::native>(k, part / k.shape.k, part % k.shape.k, scratch.raw() + worker * bytes);
+  const kernel::attention_shape& s = k.shape;
+  const std::size_t bytes = cpu_kernels::cache_worker_bytes<simd::native>(k);
+  if (s.t < cpu_kernels::queries_worth_packing)
+    return stream.parallel(s.b * s.k, [&](std::size_t part, std::size_t worker) {
+      cpu_kernels::extend_cache(k, part / s.k, part % s.k);
+      cpu_kernels::attend_cache_group<simd::native>(k, part / s.k, part % s.k, scratch.raw() + worker * bytes);
+    });
+  stream.parallel(s.b * s.k, [&](std::size_t part, std::size_t) { cpu_kernels::extend_cache(k, part / s.k, part % s.k); });
+  const kernel::attention<host_memory, T> panels{
+      .shape = s, .scale = k.scale, .window = k.window, .qkv = k.qkv, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
+  cpu_kernels::attend_all<simd::native>(stream, panels, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
+    const std::size_t cache = cpu_kernels::cache_of(k, b, group);
+    return cpu_kernels::attention_keys<T>{
+        {k.k_cache.raw() + cache, s.d, 1}, {k.v_cache.raw() + cache, s.d, 1}, static_cast<std::size_t>(k.length_b.raw()[b]) + s.t};
   });
 }
 

@@ -11,12 +11,21 @@ namespace cpu_kernels {
 
 [[nodiscard]] constexpr bool in_table(token index, std::size_t size) { return index >= 0 && static_cast<std::size_t>(index) < size; }
 
+/// Asks for a row of the table that will be needed soon: no hardware guesses which one that is.
+template <class T>
+void prefetch_row(const T* table, token index, std::size_t size, std::size_t c, std::size_t begin, std::size_t end) {
+  if (!in_table(index, size)) return;
+  const char* const row = reinterpret_cast<const char*>(table + static_cast<std::size_t>(index) * c);
+  for (std::size_t byte = begin * sizeof(T); byte < end * sizeof(T); byte += 64) __builtin_prefetch(row + byte);
+}
+
 template <class Arch, class T>
 void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T>& k) {
   using A = accumulate_t<T>;
-  stream.parallel_ranges(k.n, 8, [&](std::size_t begin, std::size_t end) {
+  stream.parallel_ranges(k.n, 16, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const token index = k.index_n.raw()[i];
+      if (i + 1 < end) prefetch_row(k.table_vc.raw(), k.index_n.raw()[i + 1], k.v, k.c, 0, k.c);
       T* y = k.y_nc.raw() + i * k.c;
       if (!in_table(index, k.v)) {
         if (!k.accumulate) std::fill_n(y, k.c, T{});
@@ -38,9 +47,11 @@ void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T
 template <class Arch, class T, class G>
 void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k) {
   using A = accumulate_t<T>;
-  stream.parallel_ranges(k.c, 128, [&](std::size_t begin, std::size_t end) {
+  const std::size_t share = (k.c + stream.threads() - 1) / stream.threads();
+  stream.parallel_ranges(k.c, std::max<std::size_t>(128, (share + 31) / 32 * 32), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = 0; i < k.n; ++i) {
       const token index = k.index_n.raw()[i];
+      if (i + 1 < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + 1], k.v, k.c, begin, end);
       if (!in_table(index, k.v)) continue;
       const T* dy = k.dy_nc.raw() + i * k.c;
       G* row = k.dtable_vc.raw() + static_cast<std::size_t>(index) * k.c;
@@ -73,7 +84,7 @@ void rotate_rows(const cpu_stream& stream, const kernel::rotary<host_memory, T>&
       const float* cosines = k.cos_sin_pd.raw() + static_cast<std::size_t>(position) * k.d;
       const float* sines = cosines + half;
       for (std::size_t h = 0; h < k.heads; ++h) {
-        T* first = k.x.raw() + i * k.stride + h * k.d;
+        T* first = k.x.raw() + i * k.stride + h * k.head_stride;
         T* second = first + half;
         simd::for_each_vector<A, Arch>(0, half, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
           const batch cosine = as_sum_type(cosines + j, count);

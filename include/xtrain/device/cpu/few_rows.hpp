@@ -18,6 +18,10 @@ namespace xtrain::cpu_kernels {
 ///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
 inline constexpr std::size_t few_rows = 8;
 
+/// How far ahead of a row of W memory is asked for: rows lie behind each other, so this is the rows to come. The hardware alone
+/// starts anew at every page and every row.
+inline constexpr std::size_t bytes_ahead = 8192;
+
 template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>
 void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::size_t ldw, C* c, std::size_t ldc,
                   const epilogue<accumulate_t<T>, T>& end) {
@@ -38,7 +42,11 @@ void dot_products(std::size_t k, const T* x, std::size_t ldx, const T* w, std::s
   };
   const auto add = [&](std::size_t p, auto count) XTRAIN_LAMBDA_INLINE {
     batch w_p[Columns];
-    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) w_p[j] = load(w + j * ldw + p, count);
+    XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) {
+      const T* const from = w + j * ldw + p;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + bytes_ahead);
+      w_p[j] = load(from, count);
+    }
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
       const batch x_p = load(x + i * ldx + p, count);
       XTRAIN_UNROLL for (std::size_t j = 0; j < Columns; ++j) sum[i][j] = simd::multiply_add_units<U>(x_p, w_p[j], sum[i][j]);

@@ -1,6 +1,7 @@
 // Normalisations: one row stays in the nearest cache while it is summed and scaled.
 #pragma once
 
+#include <array>
 #include <cmath>
 
 #include <xtrain/device/cpu/simd.hpp>
@@ -11,19 +12,36 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Σ_j term(j, count) over the channels of a row: four sums side by side, because one would wait for itself at every
-/// addition, and then across lanes.
-template <class Arch, class A, class Term>
-[[nodiscard]] XTRAIN_INLINE A sum_of(std::size_t c, Term&& term) {
+/// Σ_j of each of the batches that terms(j, count) gives, over the channels of a row: four sums side by side, because one would
+/// wait for itself at every addition, and then across lanes.
+template <class Arch, class A, std::size_t Sums, class Terms>
+[[nodiscard]] XTRAIN_INLINE std::array<A, Sums> sums_of(std::size_t c, Terms&& terms) {
   constexpr std::size_t w = simd::width<A, Arch>, chains = 4;
-  simd::batch<A, Arch> sum[chains];
-  XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) sum[i] = simd::batch<A, Arch>(A{0});
+  simd::batch<A, Arch> sum[chains][Sums];
+  XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) {
+    XTRAIN_UNROLL for (std::size_t s = 0; s < Sums; ++s) sum[i][s] = simd::batch<A, Arch>(A{0});
+  }
+  const auto add = [&](std::size_t chain, std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
+    const std::array<simd::batch<A, Arch>, Sums> more = terms(at, count);
+    XTRAIN_UNROLL for (std::size_t s = 0; s < Sums; ++s) sum[chain][s] = sum[chain][s] + more[s];
+  };
   std::size_t j = 0;
   for (; j + chains * w <= c; j += chains * w) {
-    XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) sum[i] = sum[i] + term(j + i * w, std::integral_constant<std::size_t, w>{});
+    XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) add(i, j + i * w, std::integral_constant<std::size_t, w>{});
   }
-  simd::for_each_vector<A, Arch>(j, c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE { sum[0] = sum[0] + term(at, count); });
-  return simd::sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  simd::for_each_vector<A, Arch>(j, c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE { add(0, at, count); });
+  std::array<A, Sums> total;
+  XTRAIN_UNROLL for (std::size_t s = 0; s < Sums; ++s) total[s] = simd::sum((sum[0][s] + sum[1][s]) + (sum[2][s] + sum[3][s]));
+  return total;
+}
+template <class Arch, class A, class Term>
+[[nodiscard]] XTRAIN_INLINE A sum_of(std::size_t c, Term&& term) {
+  return sums_of<Arch, A, 1>(c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return std::array{term(j, count)}; })[0];
+}
+
+/// Rows that one thread takes at a time: enough memory in one piece that it streams, few enough that the last thread is not waited for.
+[[nodiscard]] constexpr std::size_t rows_per_part(std::size_t row_bytes) {
+  return std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, row_bytes));
 }
 
 /// Rows are cut into this many ranges at most when sums over rows are needed; each range sums by itself, and the ranges
@@ -35,7 +53,7 @@ template <class Arch, class T>
 void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory, T>& k) {
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
-  stream.parallel_ranges(k.n, 8, [&](std::size_t begin, std::size_t end) {
+  stream.parallel_ranges(k.n, rows_per_part(k.c * sizeof(T)), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const T* x = k.x_nc.raw() + i * k.c;
       T* y = k.y_nc.raw() + i * k.c;
@@ -47,6 +65,7 @@ void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory,
       k.rstd_n.raw()[i] = rstd;
       const batch scale(rstd);
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
         simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(k.weight_c.raw() + j, count), count);
       });
     }
@@ -100,26 +119,24 @@ template <class Arch, class T>
 void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_memory, T>& k) {
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
-  stream.parallel_ranges(k.n, 8, [&](std::size_t begin, std::size_t end) {
+  stream.parallel_ranges(k.n, rows_per_part(k.c * sizeof(T)), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const T* x = k.x_nc.raw() + i * k.c;
       T* y = k.y_nc.raw() + i * k.c;
       const A total = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return simd::load<Arch>(x + j, count); });
       const A mean = total / static_cast<A>(k.c);
       // lanes behind the row's end hold zeros, whose deviation must not count
-      A squares{0};
-      simd::batch<A, Arch> sum(A{0});
       const std::size_t whole = k.c / simd::width<A, Arch> * simd::width<A, Arch>;
-      for (std::size_t j = 0; j < whole; j += simd::width<A, Arch>) {
-        const batch deviation = simd::load<Arch>(x + j) - batch(mean);
-        sum = simd::multiply_add(deviation, deviation, sum);
-      }
+      A squares = sum_of<Arch, A>(whole, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch deviation = simd::load<Arch>(x + j, count) - batch(mean);
+        return deviation * deviation;
+      });
       for (std::size_t j = whole; j < k.c; ++j) squares += (static_cast<A>(x[j]) - mean) * (static_cast<A>(x[j]) - mean);
-      squares += simd::sum(sum);
       const A rstd = A{1} / std::sqrt(squares / static_cast<A>(k.c) + static_cast<A>(k.epsilon));
       k.mean_n.raw()[i] = mean;
       k.rstd_n.raw()[i] = rstd;
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
         const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
         const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
         simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);
@@ -147,14 +164,12 @@ void layer_norm_backward_rows(const cpu_stream& stream, const kernel::layer_norm
       const batch mean(k.mean_n.raw()[i]);
       const batch rstd(k.rstd_n.raw()[i]);
       // forward: y = x̂ · weight + bias,  x̂ = (x − mean) · rstd
-      batch g_sum(A{0}), gx_sum(A{0});
-      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+      const auto [g_sum, gx_sum] = sums_of<Arch, A, 2>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch g = simd::load<Arch>(dy + j, count) * simd::load<Arch>(k.weight_c.raw() + j, count);
-        g_sum = g_sum + g;
-        gx_sum = gx_sum + g * (simd::load<Arch>(x + j, count) - mean) * rstd;
+        return std::array{g, g * (simd::load<Arch>(x + j, count) - mean) * rstd};
       });
-      const batch mean_g(simd::sum(g_sum) / static_cast<A>(k.c));
-      const batch mean_gx(simd::sum(gx_sum) / static_cast<A>(k.c));
+      const batch mean_g(g_sum / static_cast<A>(k.c));
+      const batch mean_gx(gx_sum / static_cast<A>(k.c));
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch dy_j = simd::load<Arch>(dy + j, count);
         const batch xhat = (simd::load<Arch>(x + j, count) - mean) * rstd;

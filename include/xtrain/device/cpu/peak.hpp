@@ -68,13 +68,13 @@ template <class T = float, class Context>
   });
 }
 
-/// Bytes per second of copying memory that no cache holds, read and written bytes together; takes half a second and 256 MiB.
+/// Bytes per second of copying memory that no cache holds, read and written bytes together; takes 256 MiB.
 template <class Context>
-[[nodiscard]] double measure_bandwidth(const Context& device) {
+[[nodiscard]] double measure_bandwidth(const Context& device, double seconds = 0.4) {
   const cpu_stream stream(device);
   constexpr std::size_t bytes = std::size_t{128} << 20;
   std::vector<char> from(bytes, 1), to(bytes, 0);
-  return cpu_kernels::best_rate(0.4, [&] {
+  return cpu_kernels::best_rate(seconds, [&] {
     stream.parallel_ranges(bytes, std::size_t{1} << 20, [&](std::size_t begin, std::size_t end) {
       using batch = simd::batch<float, simd::native>;
       const float* const x = reinterpret_cast<const float*>(from.data());
@@ -83,6 +83,28 @@ template <class Context>
         batch::load_unaligned(x + i).store_unaligned(y + i);
     });
     return 2.0 * static_cast<double>(bytes);
+  });
+}
+
+/// Bytes per second of reading memory that no cache holds; takes 256 MiB.
+template <class Context>
+[[nodiscard]] double measure_read_bandwidth(const Context& device, double seconds = 0.4) {
+  const cpu_stream stream(device);
+  constexpr std::size_t count = std::size_t{1} << 26;
+  const std::vector<float> from(count, 1.0f);
+  std::atomic<float> kept{0};  // keeps the loop alive
+  return cpu_kernels::best_rate(seconds, [&] {
+    stream.parallel_ranges(count, std::size_t{1} << 18, [&](std::size_t begin, std::size_t end) {
+      using batch = simd::batch<float, simd::native>;
+      constexpr std::size_t chains = 4;
+      batch sum[chains];
+      XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = batch(0.0f);
+      for (std::size_t i = begin; i + chains * batch::size <= end; i += chains * batch::size) {
+        XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = sum[c] + batch::load_unaligned(from.data() + i + c * batch::size);
+      }
+      XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) kept.store(simd::sum(sum[c]), std::memory_order_relaxed);
+    });
+    return static_cast<double>(count * sizeof(float));
   });
 }
 

@@ -52,7 +52,8 @@ struct embedding_backward {
 
 /// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head turns with element
 /// i + d/2.                                                              [Su et al. 2021, eq. 34]
-///   x               updated   in place: the first `heads` heads of d elements of each of n rows, `stride` apart
+///   x               updated   in place: the first d elements of each of the first `heads` heads of n rows
+///   stride          from row to row; head_stride from head to head: what lies behind the d elements stays as it is
 ///   position_n      read      row of the table
 ///   cos_sin_pd      read      [positions, d]: d/2 cosines, then d/2 sines
 ///   inverse         turns back: the backward is the rotation by the opposite angle
@@ -62,7 +63,7 @@ struct rotary {
   template <class M>
   using on = rotary<M, T>;
 
-  std::size_t n = 0, heads = 0, d = 0, stride = 0, positions = 0;
+  std::size_t n = 0, heads = 0, d = 0, stride = 0, head_stride = 0, positions = 0;
   bool inverse = false;
   read<token, Memory> position_n{};
   read<float, Memory> cos_sin_pd{};
@@ -70,7 +71,7 @@ struct rotary {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.heads, s.d, s.stride, s.positions, s.inverse, s.position_n, s.cos_sin_pd, s.x);
+    return f(s.n, s.heads, s.d, s.stride, s.head_stride, s.positions, s.inverse, s.position_n, s.cos_sin_pd, s.x);
   }
   [[nodiscard]] constexpr double operations() const {
     return 3.0 * static_cast<double>(n) * static_cast<double>(heads) * static_cast<double>(d);

@@ -50,8 +50,8 @@ void run_kernel(reference_stream&, const kernel::rotary<host_memory, T>& k, scra
         const std::size_t angle = static_cast<std::size_t>(position) * k.d + j;
         const auto cosine = static_cast<acc>(k.cos_sin_pd.data()[angle]);
         const auto sine = static_cast<acc>(k.inverse ? -k.cos_sin_pd.data()[angle + half] : k.cos_sin_pd.data()[angle + half]);
-        T& first = k.x.data()[i * k.stride + head * k.d + j];
-        T& second = k.x.data()[i * k.stride + head * k.d + j + half];
+        T& first = k.x.data()[i * k.stride + head * k.head_stride + j];
+        T& second = k.x.data()[i * k.stride + head * k.head_stride + j + half];
         const auto a = static_cast<acc>(first);
         const auto b = static_cast<acc>(second);
         first = static_cast<T>(a * cosine - b * sine);
