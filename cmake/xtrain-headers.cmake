@@ -76,12 +76,21 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/pass.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
+    xtrain/layers/rope.hpp
+    xtrain/models/aquila.hpp
+    xtrain/models/baichuan.hpp
+    xtrain/models/bloom.hpp
+    xtrain/models/chatglm.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
+    xtrain/models/internlm.hpp
     xtrain/models/llama.hpp
+    xtrain/models/mistral.hpp
     xtrain/models/pass_memory.hpp
+    xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/elementwise.hpp

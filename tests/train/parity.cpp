@@ -1,135 +1,9 @@
-// Parity with PyTorch and transformers: logits, loss, every gradient, and fifty AdamW steps, on models and rows they made.
+// Parity of GPT-2 and LLaMA with PyTorch and transformers, on models and rows they made.
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <string>
-#include <vector>
+#include "parity.hpp"
 
-#include <xtrain/io.hpp>
-#include <xtrain/testing/compare.hpp>
-#include "golden.hpp"
-
-using namespace xtrain;
-
-namespace {
-
-struct fp32_recipe : defaults {};
-struct bf16_recipe : defaults {
-  using precision = bf16_mixed;
-};
-struct lora_recipe : defaults {
-  using adapter = lora;
-};
-
-template <class T>
-std::vector<double> doubles(std::span<T> values) {
-  return {values.begin(), values.end()};
-}
-
-/// Both sides sum the same products in another order: each sum of k products of magnitude m is off by eps · sqrt(k) · m, and
-/// a few tens of such sums follow one another. Values here are below 10 and sums have at most 100 terms.
-constexpr testing::tolerance fp32_logits{.absolute = 40 * 10.0 * 6e-8 * 10.0, .relative = 1e-5};
-/// Gradients are such sums over all rows (66 places) as well.
-constexpr testing::tolerance fp32_gradients{.absolute = 2e-5, .relative = 1e-4};
-
-void require_close(const std::vector<double>& got, const std::vector<double>& expected, testing::tolerance allowed,
-                   const std::string& what) {
-  const auto found = testing::compare<double, double>(got, expected, allowed);
-  CHECK_MESSAGE(bool(found), what, ": ", found.problem);
-}
-
-template <class Model>
-std::vector<double> logits_of(Model& model, const host_batch& rows) {
-  array<token, 2> tokens(shape_of_rank<2>{rows.b, rows.t});
-  std::copy(rows.tokens.begin(), rows.tokens.end(), tokens.data());
-  const auto logits_btv = logits(model, tokens);
-  return {logits_btv.begin(), logits_btv.end()};
-}
-
-template <template <class> class Family>
-void check_family(const std::string& name, std::initializer_list<std::size_t> lengths) {
-  const safetensors_file expected(golden::folder(name) + "/expected.safetensors");
-  for (const std::size_t t : lengths) {
-    const std::string at = concat("t", t, ".");
-    auto model = Family<fp32_recipe>::from_pretrained(golden::folder(name));
-    const host_batch rows = golden::batch(golden::numbers(expected, at + "inputs"), golden::numbers(expected, at + "targets"), 0, 2, t);
-    require_close(logits_of(model, rows), golden::numbers(expected, at + "logits"), fp32_logits, at + "logits");
-
-    trainer trainer(model, {.steps = 1, .batch = 2, .context = t, .max_gradient_norm = 0.0});
-    const step_done done = trainer.step(std::span<const host_batch>(&rows, 1), 0.0);
-    CHECK(done.loss == doctest::Approx(golden::numbers(expected, at + "loss")[0]).epsilon(1e-5));
-    if (expected.find(at + "grad." + model.parameters().entries()[0].spec.name) == nullptr) continue;
-    for (const auto& entry : model.parameters().entries()) {
-      std::vector<double> gradient = doubles(model.parameters().gradient(entry).host());
-      std::vector<double> reference = golden::numbers(expected, at + "grad." + entry.spec.name);
-      if (entry.spec.transposed_in_files) {  // PyTorch's gradient lies as its weight does
-        std::vector<double> turned(reference.size());
-        const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1];
-        for (std::size_t i = 0; i < in; ++i)
-          for (std::size_t o = 0; o < out; ++o) turned[o * in + i] = reference[i * out + o];
-        reference = turned;
-      }
-      require_close(gradient, reference, fp32_gradients, at + entry.spec.name);
-    }
-  }
-}
-
-/// Losses of fifty steps, each on rows of its own, with the settings of make_fixtures.py.
-template <template <class> class Family, class Recipe>
-std::vector<double> fifty_losses(const std::string& name, const safetensors_file& expected) {
-  auto model = Family<Recipe>::from_pretrained(golden::folder(name));
-  trainer trainer(model, {.steps = 50,
-                          .batch = 4,
-                          .context = 16,
-                          .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-                          .max_gradient_norm = 1.0});
-  const auto inputs = golden::numbers(expected, "steps.inputs"), targets = golden::numbers(expected, "steps.targets");
-  std::vector<double> losses;
-  for (std::size_t step = 0; step < 50; ++step) {
-    const host_batch rows = golden::batch(inputs, targets, step * 64, 4, 16);
-    losses.push_back(trainer.step(std::span<const host_batch>(&rows, 1), 2e-3).loss);
-  }
-  return losses;
-}
-
-template <template <class> class Family>
-void check_fifty_steps(const std::string& name) {
-  const safetensors_file expected(golden::folder(name) + "/expected.safetensors");
-  const auto reference = golden::numbers(expected, "steps.losses");
-  const auto fp32_losses = fifty_losses<Family, fp32_recipe>(name, expected);
-  const auto bf16_losses = fifty_losses<Family, bf16_recipe>(name, expected);
-  double fp32_error = 0, bf16_error = 0;
-  for (std::size_t step = 0; step < 50; ++step) {
-    fp32_error = std::max(fp32_error, std::abs(fp32_losses[step] - reference[step]));
-    bf16_error = std::max(bf16_error, std::abs(bf16_losses[step] - reference[step]));
-  }
-  MESSAGE(name, ": largest difference of a step's loss from PyTorch's fp32: ", fp32_error, " in fp32, ", bf16_error, " in bf16_mixed");
-  CHECK(fp32_error < 1e-4);
-  // Each of the 2 · layers branches and the head rounds its activations to bf16 (unit roundoff 2^-8, at random), so a logit of
-  // magnitude m is off by about m · 2^-8 · sqrt(roundings on its way), here 10 · 2^-8 · sqrt(20) = 0.17; the loss averages 51
-  // such errors of random sign: 0.17 / sqrt(51) · 3 (three deviations) = 0.07
-  CHECK(bf16_error < 0.07);
-}
-
-template <template <class> class Family>
-void check_adapter(const std::string& base, const std::string& adapter) {
-  const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
-  const auto inputs = golden::numbers(expected, "inputs");
-  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
-  const auto logits = golden::numbers(expected, "logits");
-
-  auto beside = Family<lora_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
-  load_adapter(beside, golden::folder(adapter));
-  require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " beside the weights");
-  merge_adapter(beside);
-  require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " merged");
-
-  auto plain = Family<fp32_recipe>::from_pretrained(golden::folder(base));
-  merge_adapter(plain, golden::folder(adapter));
-  require_close(logits_of(plain, rows), logits, fp32_logits, adapter + " merged from its folder");
-}
-
-}  // namespace
+using namespace parity;
 
 TEST_CASE("logits, loss and every gradient of gpt2 are PyTorch's") { check_family<gpt2>("gpt2", {1, 7, 33}); }
 TEST_CASE("logits, loss and every gradient of llama are PyTorch's, grouped and untied") {
@@ -138,9 +12,18 @@ TEST_CASE("logits, loss and every gradient of llama are PyTorch's, grouped and u
 TEST_CASE("logits, loss and every gradient of llama are PyTorch's, tied") { check_family<llama>("llama_tied", {1, 7, 33}); }
 
 TEST_CASE("fifty AdamW steps have PyTorch's losses") {
+  for (const char* name : {"llama_grouped_untied", "llama_tied"}) {
+    check_fifty_steps<llama>(name);
+    check_fifty_steps_in_bf16<llama>(name);
+  }
   check_fifty_steps<gpt2>("gpt2");
-  check_fifty_steps<llama>("llama_grouped_untied");
-  check_fifty_steps<llama>("llama_tied");
+  check_fifty_steps_in_bf16<gpt2>("gpt2");
+}
+
+TEST_CASE("what is loaded and saved again is the same") {
+  check_saved_again<gpt2>("gpt2");
+  check_saved_again<llama>("llama_grouped_untied");
+  check_saved_again<llama>("llama_tied");
 }
 
 TEST_CASE("adapters made by peft give peft's logits") {

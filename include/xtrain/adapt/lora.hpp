@@ -96,7 +96,8 @@ struct lora {
           const auto a = build.parameters().declare({.name = concat(part.name, a_suffix),
                                                      .shape = {c.rank, inputs},
                                                      .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs)))});
-          const auto b = build.parameters().declare({.name = concat(part.name, b_suffix), .shape = {part.outputs, c.rank}});
+          const auto b = build.parameters().declare(
+              {.name = concat(part.name, b_suffix), .shape = {part.outputs, c.rank}, .rows_in_files = part.order});
           parts_.push_back({a, b, column, part.outputs, site_of_name(part.name)});
         }
         column += part.outputs;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -70,7 +71,20 @@ void require_place(const Entry& entry, const file_tensor& tensor, const std::str
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
 
-/// Copies a tensor into a parameter: checked, converted, transposed where the files hold it so.
+/// A parameter's numbers from a file whose rows lie in another order, or back into one.
+template <class T>
+[[nodiscard]] std::vector<T> reordered(std::span<const T> from, const std::vector<std::uint32_t>& order, bool into_file) {
+  std::vector<T> to(from.size());
+  const std::size_t columns = from.size() / order.size();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t source = into_file ? i : order[i], target = into_file ? order[i] : i;
+    std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(source * columns), columns,
+                to.begin() + static_cast<std::ptrdiff_t>(target * columns));
+  }
+  return to;
+}
+
+/// Copies a tensor into a parameter: checked, converted, transposed or its rows put in order where the files hold it otherwise.
 template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
   using number = typename Model::compute;
@@ -85,6 +99,13 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
     copy_to_device(model.work(), to, host);
+    model.work().synchronize();
+    return;
+  }
+  if (entry.spec.rows_in_files) {
+    host.resize(entry.size());
+    read_numbers<number>(tensor, 0, host);
+    copy_to_device(model.work(), to, reordered<number>(host, *entry.spec.rows_in_files, false));
     model.work().synchronize();
     return;
   }
@@ -107,7 +128,8 @@ template <class Model, class Entry>
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto from = model.parameters().value(entry);
-    std::vector<number> host(entry.spec.transposed_in_files ? entry.size() : std::min(entry.size(), numbers_at_once));
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files;
+    std::vector<number> host(whole ? entry.size() : std::min(entry.size(), numbers_at_once));
     for (std::size_t first = 0; first < entry.size(); first += host.size()) {
       const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
       copy_to_host(model.work(), piece, from.subspan(first, piece.size()));
@@ -118,6 +140,9 @@ template <class Model, class Entry>
         for (std::size_t i = 0; i < rows; ++i)
           for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = piece[i * columns + j];
         sink(turned.data(), turned.size() * sizeof(number));
+      } else if (entry.spec.rows_in_files) {
+        const std::vector<number> sorted = reordered<number>(piece, *entry.spec.rows_in_files, true);
+        sink(sorted.data(), sorted.size() * sizeof(number));
       } else {
         sink(piece.data(), piece.size_bytes());
       }

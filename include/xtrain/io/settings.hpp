@@ -87,6 +87,9 @@ class json_settings {
     object_[key] = value;
   }
   void set_null(const char* key) { object_[key] = nullptr; }
+  void erase(names keys) {
+    for (const char* key : keys) object_.erase(key);
+  }
 
   [[nodiscard]] const std::string& who() const { return who_; }
   [[nodiscard]] const json& object() const { return object_; }

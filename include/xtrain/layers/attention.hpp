@@ -26,14 +26,17 @@ struct attention_options {
   double dropout = 0.0;                  // of attention weights
   std::uint32_t site = 0;                // of that dropout
   std::size_t layer = 0;                 // which part of a key/value cache is this layer's
+  std::size_t window = 0;                // how many tokens a query sees, itself included; 0: all
   std::vector<std::string> qkv_names{};  // one module, or three
+  file_order qkv_order{};                // of the rows of one module, where files have another
   std::string output_name{};
   initial_values initial{};
   initial_values output_initial{};
   bool transposed_in_files = false;
 };
 
-/// Positions is what turns queries and keys: `rotary_positions` or `no_positions`.     [Vaswani et al. 2017; Ainslie et al. 2023]
+/// Positions is what turns queries and keys, or lets scores fall with distance; see positions.hpp.
+///                                                                         [Vaswani et al. 2017; Ainslie et al. 2023]
 template <class Recipe, class Positions>
 class causal_attention {
  public:
@@ -42,7 +45,7 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), dropout_(o.dropout), site_(o.site),
+      : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
         qkv_(build, qkv_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         output_(build, {{o.output_name, o.width}}, o.heads * o.head_dim,
                 {.bias = o.output_bias,
@@ -60,15 +63,15 @@ class causal_attention {
     const auto qkv = p.keep(n, s.row());
     qkv_.forward(p, x, qkv);
     positions.turn(p, heads_ + kv_heads_, qkv, ops::turn::forth);
-    if (p.cache != nullptr) return attend_cached(p, s, qkv, y, how);
+    if (p.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto scope = p.scope();
       const auto o = p.temporary(n, heads_ * d_);
-      attend(p, s, qkv, o, temporary_sums(p, s));
+      attend(p, positions, s, qkv, o, temporary_sums(p, s));
       output_.forward(p, o, y, how);
     } else {
       const auto o = p.keep(n, heads_ * d_);
-      attend(p, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
+      attend(p, positions, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
       output_.forward(p, o, y, how);
     }
   }
@@ -83,7 +86,7 @@ class causal_attention {
       const auto qkv = p.pop(n, s.row());
       const auto o = p.temporary(n, heads_ * d_);
       const auto lse = temporary_sums(p, s);
-      attend(p, s, qkv, o, lse);
+      attend(p, positions, s, qkv, o, lse);
       attend_backward(p, positions, s, qkv, o, lse, x, dy, dx, how);
     } else {
       const auto lse = p.pop_sums(s.b * s.h * s.t);
@@ -98,26 +101,26 @@ class causal_attention {
 
   static std::vector<module_part> qkv_parts(const attention_options& o) {
     const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
-    if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv}};
+    if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
   }
 
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const { return {p.batch.b, p.batch.t, heads_, kv_heads_, d_}; }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
-  [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p) const {
+  [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions) const {
     // the kernel counts elements itself, from the index of the batch's first row
     random_site random = p.random;
     random.site = site_;
     random.first = p.batch.first_row;
-    return {.scale = scale(), .dropout = p.trains() ? dropout_ : 0.0, .random = random};
+    return {.scale = scale(), .dropout = p.trains() ? dropout_ : 0.0, .window = window_, .slope_h = positions.slopes(), .random = random};
   }
   [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  void attend(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> o,
-              sums lse) const {
-    ops::attention(p, s, settings(p), qkv, p.batch.starts_n, o, lse);
+  void attend(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
+              matrix_view<compute, memory> o, sums lse) const {
+    ops::attention(p, s, settings(p, positions), qkv, p.batch.starts_n, o, lse);
   }
 
   void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
@@ -128,24 +131,24 @@ class causal_attention {
     output_.backward(p, o, dy, d_o);
     // forward: o = attention(qkv)
     const auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
-    ops::attention_backward(p, s, settings(p), qkv, p.batch.starts_n, o, lse, d_o, dqkv);
+    ops::attention_backward(p, s, settings(p, positions), qkv, p.batch.starts_n, o, lse, d_o, dqkv);
     // forward: queries and keys turned by their positions
     positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
   }
 
-  void attend_cached(pass<Recipe>& p, const ops::attention_shape& s, matrix_view<const compute, memory> qkv, matrix_view<compute, memory> y,
-                     ops::result how) const {
+  void attend_cached(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
+                     matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), heads_ * d_);
     const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, {.scale = scale()}, qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
+    ops::cached_attention(p, s, settings(p, positions), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
                           p.cache->values.rows(layer_ * rows, rows), o);
     output_.forward(p, o, y, how);
   }
 
-  std::size_t heads_, kv_heads_, d_, layer_;
+  std::size_t heads_, kv_heads_, d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;
   linear<Recipe> qkv_;

@@ -14,6 +14,7 @@ namespace xtrain {
 struct module_part {
   std::string name{};
   std::size_t outputs = 0;
+  file_order order{};
 };
 
 /// Declares parameters in a store. The adapter says which modules are trained.
@@ -36,7 +37,8 @@ class builder {
                        .shape = {part.outputs, inputs},
                        .initial = initial,
                        .trainable = trains(part.name),
-                       .transposed_in_files = transposed_in_files});
+                       .transposed_in_files = transposed_in_files,
+                       .rows_in_files = part.order});
     return parameters_->declare(std::move(specs));
   }
   /// One vector over all parts, stored as "<name>.<kind>" per part.
@@ -46,7 +48,8 @@ class builder {
       specs.push_back({.name = concat(part.name, ".", kind),
                        .shape = {part.outputs},
                        .initial = initial_values::constant(value),
-                       .trainable = trains(part.name)});
+                       .trainable = trains(part.name),
+                       .rows_in_files = part.order});
     return parameters_->declare(std::move(specs));
   }
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }

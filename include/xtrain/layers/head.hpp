@@ -1,9 +1,12 @@
 // Both ends of a language model: tokens to vectors, vectors to losses or logits.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -11,6 +14,8 @@
 #include <xtrain/ops/embedding.hpp>
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
+#include <xtrain/ops/norm.hpp>
+#include <xtrain/tensor/tensor.hpp>
 
 namespace xtrain {
 
@@ -65,22 +70,35 @@ class token_embedding {
 };
 
 /// logits = x · weightᵀ, and their cross-entropy. While training, the forward computes the gradients too: logits exist once,
-/// in chunks, and are never kept.
+/// in chunks, and are never kept. Where `normalized`, every row of the weight is divided by its length first, in every pass; the
+/// weight itself is not changed.                                              [Yang et al. 2023, section 3.4, NormHead]
 template <class Recipe>
 class language_head {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
+  using device = typename Recipe::device;
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  explicit language_head(parameter weight) : weight_(weight) {}
+  struct options {
+    bool normalized = false;
+  };
+  language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
+                const options& o)
+      : normalized_(o.normalized), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+    if (!normalized_) return;
+    copy_to_device(stream, scale_c_.span(), std::vector<compute>(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width)))));
+    stream.synchronize();
+  }
 
   /// loss_n written, natural logarithm, 0 where there is no target. While training: keeps dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
-    if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), p.batch.targets_n, loss_n);
+    const auto scope = p.scope();
+    if (!p.trains()) return ops::linear_cross_entropy(p, x, used_weight(p), p.batch.targets_n, loss_n);
     const auto dx = p.keep(x.shape(0), x.shape(1));
-    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), p.batch.targets_n, p.gradient_scale, loss_n, dx,
-                                            p.matrix_gradient(weight_));
+    const auto dweight = p.matrix_gradient(weight_);
+    if (normalized_ && dweight.exists()) return forward_normalized(p, x, dx, dweight, loss_n);
+    ops::linear_cross_entropy_with_gradient(p, x, used_weight(p), p.batch.targets_n, p.gradient_scale, loss_n, dx, dweight);
   }
 
   /// dx, as the forward computed it
@@ -90,11 +108,47 @@ class language_head {
 
   /// logits [n, vocabulary] written, in the accumulate type
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_t<compute>, memory> logits_nv) const {
-    ops::linear(p, x, p.matrix(weight_), {}, logits_nv);
+    const auto scope = p.scope();
+    ops::linear(p, x, used_weight(p), {}, logits_nv);
   }
 
  private:
+  using gradient_type = typename pass<Recipe>::gradient_type;
+
+  /// The weight, or its rows at length 1: w / |w| is w / rms(w) · 1/√c.
+  struct unit_rows {
+    matrix_view<compute, memory> weight;
+    vector_view<accumulate_t<compute>, memory> rstd_v;
+  };
+  [[nodiscard]] vector_view<const compute, memory> scale() const { return scale_c_.view(); }
+  static constexpr double epsilon = 1e-24;  // of the mean square: rows of zeros stay zeros
+  [[nodiscard]] unit_rows normalize(pass<Recipe>& p) const {
+    const auto weight = p.matrix(weight_);
+    const std::size_t v = weight.shape(0), c = weight.shape(1);
+    const unit_rows rows{p.temporary(v, c), {p.workspace.template take<accumulate_t<compute>>(v), {v}}};
+    ops::rms_norm(p, weight, scale(), epsilon, rows.weight, rows.rstd_v);
+    return rows;
+  }
+  [[nodiscard]] matrix_view<const compute, memory> used_weight(pass<Recipe>& p) const {
+    if (!normalized_) return p.matrix(weight_);
+    return normalize(p).weight;
+  }
+  void forward_normalized(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx,
+                          matrix_view<gradient_type, memory> dweight, sums loss_n) const {
+    if constexpr (std::is_same_v<gradient_type, compute>) {
+      const unit_rows rows = normalize(p);
+      const auto drows = p.temporary(dweight.shape(0), dweight.shape(1));
+      fill_zero(p.stream, drows.span());
+      ops::linear_cross_entropy_with_gradient(p, x, matrix_view<const compute, memory>(rows.weight), p.batch.targets_n, p.gradient_scale,
+                                              loss_n, dx, drows);
+      ops::rms_norm_backward(p, p.matrix(weight_), scale(), vector_view<const accumulate_t<compute>, memory>(rows.rstd_v),
+                             matrix_view<const compute, memory>(drows), dweight, vector_view<compute, memory>{});
+    }
+  }
+
+  bool normalized_;
   parameter weight_;
+  tensor<compute, 1, device> scale_c_;
 };
 
 }  // namespace xtrain

@@ -44,6 +44,12 @@ class rms_norm {
   parameter weight_;
 };
 
+/// Where a family has a norm and this one does not.
+struct no_norm {
+  template <class Builder>
+  no_norm(Builder&, const std::string&, std::size_t, double) {}
+};
+
 /// Layer normalisation, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016]
 /// Keeps two numbers per row.
 template <class Recipe>

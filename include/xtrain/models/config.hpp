@@ -7,6 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
+#include <xtrain/layers/rope.hpp>
 
 namespace xtrain {
 
@@ -22,7 +23,16 @@ struct decoder_config {
   std::size_t context = 0;       ///< longest row, in tokens
   double norm_epsilon = 1e-5;
   double rope_base = 10000.0;
-  bool tied_head = true;  ///< the head's weight is the embedding's
+  rope_scaling rope = {};
+  std::size_t rotated = 0;               ///< elements of a head that rotary positions turn; 0: all
+  bool linear_biases = false;            ///< scores fall with distance instead, where a family has both
+  std::size_t window = 0;                ///< how many tokens a query sees, itself included; 0: all
+  std::size_t first_windowed_layer = 0;  ///< layers before this one see everything
+  bool attention_bias = false;           ///< queries, keys and values have a bias
+  bool output_bias = false;              ///< attention's output has one
+  bool feed_forward_bias = false;
+  bool tied_head = true;         ///< the head's weight is the embedding's
+  bool normalized_head = false;  ///< rows of the head's weight have length 1 when it is used   [Yang et al. 2023, section 3.4]
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
@@ -62,6 +72,14 @@ inline void complete_decoder(decoder_config& c, const char* family) {
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
   require<config_error>(c.rope_base > 0.0, family, ": rope_base must be positive; given ", c.rope_base);
+  require<config_error>(c.rotated % 2 == 0 && c.rotated <= c.head_dim, family, ": rotated must be even and at most the head dim of ",
+                        c.head_dim, "; given ", c.rotated);
+  require<config_error>(!(c.tied_head && c.normalized_head), family, ": a normalised head cannot be tied to the embedding");
+  const rope_scaling& rope = c.rope;
+  if (rope.kind != rope_scaling::rule::none)
+    require<config_error>(rope.factor > 0.0 && rope.low_frequency_factor > 0.0 && rope.high_frequency_factor > rope.low_frequency_factor,
+                          family, ": the factors of rope scaling must be positive, the high one above the low one; given ", rope.factor,
+                          ", ", rope.low_frequency_factor, ", ", rope.high_frequency_factor);
 }
 
 }  // namespace detail

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/config.hpp>
+#include <xtrain/models/file_order.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
@@ -28,7 +30,8 @@ namespace xtrain {
 /// How files name a decoder's modules. Block names follow "<blocks><index>.".
 struct decoder_names {
   std::string embedding{};
-  std::string positions{};  // empty: none
+  std::string positions{};       // empty: none
+  std::string embedding_norm{};  // likewise
   std::string blocks{};
   std::string attention_norm{};
   std::vector<std::string> qkv{};  // one module that makes all three, or one for each
@@ -38,6 +41,22 @@ struct decoder_names {
   std::string down{};
   std::string final_norm{};
   std::string head{};
+};
+
+/// What most families have in common; a family derives from it and says what is different.
+struct decoder_family {
+  static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
+  static constexpr bool embedding_norm = false;       ///< embeddings are normalised before the first block
+
+  static void complete(decoder_config&) {}
+  /// Initial values of the matrices that end in the residual stream.
+  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
+  /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
+  static file_order qkv_order(const decoder_config&) { return {}; }
+  /// Names the same parameter has in other files.
+  static std::vector<std::string> other_names(const std::string&) { return {}; }
+  /// Tensors of a file that have no place in the model and need none: a tied head may be there a second time.
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
 };
 
 /// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
@@ -122,12 +141,14 @@ class decoder_block {
             .heads = c.heads,
             .kv_heads = c.kv_heads,
             .head_dim = c.head_dim,
-            .bias = Family::attention_bias,
-            .output_bias = Family::output_bias,
+            .bias = c.attention_bias,
+            .output_bias = c.output_bias,
             .dropout = c.attention_dropout,
             .site = site(index, 0),
             .layer = index,
+            .window = index >= c.first_windowed_layer ? c.window : 0,
             .qkv_names = full(names, index, names.qkv),
+            .qkv_order = Family::qkv_order(c),
             .output_name = full(names, index, names.attention_output),
             .initial = initial_values::normal(c.initial_deviation),
             .output_initial = Family::residual_initial(c),
@@ -136,7 +157,7 @@ class decoder_block {
   static feed_forward_options feed_forward_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
     return {.width = c.width,
             .inner = c.feed_forward,
-            .bias = Family::feed_forward_bias,
+            .bias = c.feed_forward_bias,
             .up_names = full(names, index, names.up),
             .down_name = full(names, index, names.down),
             .initial = initial_values::normal(c.initial_deviation),
@@ -276,7 +297,7 @@ class decoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, [&] { embedding_.backward(p, d); });
+    around_block(p, 0, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
     done(0);
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
@@ -321,11 +342,22 @@ class decoder {
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
-        positions_(std::make_unique<positions>(context_, *stream_, config_.context, config_.head_dim, config_.rope_base)),
-        embedding_(*build_, embedding_settings(config_, names)), blocks_(make_blocks(names)), final_norm_(make_final_norm(names)),
-        head_(config_.tied_head
+        positions_(std::make_unique<positions>(context_, *stream_,
+                                               position_options{.context = config_.context,
+                                                                .heads = config_.heads,
+                                                                .head_dim = config_.head_dim,
+                                                                .rotated = config_.rotated,
+                                                                .rope_base = config_.rope_base,
+                                                                .scaling = config_.rope,
+                                                                .linear_biases = config_.linear_biases})),
+        embedding_(*build_, embedding_settings(config_, names)),
+        embedding_norm_(*build_, names.embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks(names)),
+        final_norm_(make_final_norm(names)),
+        head_(context_, *stream_,
+              config_.tied_head
                   ? embedding_.table()
-                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation))) {
+                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
+              config_.width, {.normalized = config_.normalized_head}) {
     options_.adapter.finish(*parameters_);
     parameters_->allocate();
     build_.reset();
@@ -377,7 +409,7 @@ class decoder {
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, [&] { embedding_.forward(p, x); });
+    around_block(p, 0, [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
@@ -390,6 +422,32 @@ class decoder {
     if (p.trains()) boundaries.push_reference(x.span());
     return x;
   }
+  /// x [n, width] written
+  void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
+    if constexpr (Family::embedding_norm) {
+      const auto raw = p.keep(x.shape(0), x.shape(1));
+      embedding_.forward(p, raw);
+      embedding_norm_.forward(p, raw, x);
+      p.remember(raw);
+    } else {
+      embedding_.forward(p, x);
+    }
+  }
+  /// d [n, width] is used up
+  void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
+    if constexpr (Family::embedding_norm) {
+      const auto scope = p.scope();
+      const auto raw = p.recall(d.shape(0), d.shape(1));
+      const auto draw = p.temporary(d.shape(0), d.shape(1));
+      fill_zero(p.stream, draw.span());
+      embedding_norm_.backward(p, raw, d, draw);
+      p.pop(d.shape(0), d.shape(1));
+      embedding_.backward(p, draw);
+    } else {
+      embedding_.backward(p, d);
+    }
+  }
+
   static void forget(pass<Recipe>& p, stash<device>& boundaries) {
     p.kept.drop(0);
     boundaries.drop(0);
@@ -412,6 +470,7 @@ class decoder {
   std::unique_ptr<builder<Recipe>> build_;
   std::unique_ptr<positions> positions_;
   token_embedding<Recipe> embedding_;
+  [[no_unique_address]] std::conditional_t<Family::embedding_norm, typename Family::template norm<Recipe>, no_norm> embedding_norm_;
   std::vector<decoder_block<Recipe, Family>> blocks_;
   typename Family::template norm<Recipe> final_norm_;
   language_head<Recipe> head_;

@@ -11,7 +11,7 @@
 namespace xtrain {
 
 /// Learned positions, LayerNorm before each branch, GELU (tanh), biases everywhere, the head tied to the embedding.
-struct gpt2_family {
+struct gpt2_family : decoder_family {
   static constexpr const char* name = "gpt2";
   static constexpr const char* architecture = "GPT2LMHeadModel";
 
@@ -20,13 +20,11 @@ struct gpt2_family {
   template <class Recipe>
   using positions = no_positions<Recipe>;
   using activation = gelu_activation;
-  static constexpr bool attention_bias = true;
-  static constexpr bool output_bias = true;
-  static constexpr bool feed_forward_bias = true;
   static constexpr bool transposed_in_files = true;  // its files hold [in, out] (Conv1D)
 
   static void complete(decoder_config& c) {
     if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+    c.attention_bias = c.output_bias = c.feed_forward_bias = true;
     require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ",
                           c.kv_heads);
   }

@@ -9,8 +9,9 @@
 
 namespace xtrain {
 
-/// RMSNorm before each branch, rotary positions, SwiGLU, no biases; key/value heads may be shared, the head may be tied.
-struct llama_family {
+/// RMSNorm before each branch, rotary positions (plain, or stretched as LLaMA 3's), SwiGLU; key/value heads may be shared, the head may be
+/// tied, and there are no biases unless the sizes say so. Families that differ from it in a few members derive from it.
+struct llama_family : decoder_family {
   static constexpr const char* name = "llama";
   static constexpr const char* architecture = "LlamaForCausalLM";
 
@@ -19,10 +20,6 @@ struct llama_family {
   template <class Recipe>
   using positions = rotary_positions<Recipe>;
   using activation = swiglu_activation;
-  static constexpr bool attention_bias = false;
-  static constexpr bool output_bias = false;
-  static constexpr bool feed_forward_bias = false;
-  static constexpr bool transposed_in_files = false;
 
   /// The inner size is 2/3 · 4 · width, rounded up to a multiple of 64 (the paper's 256 is for its own, larger widths).
   static void complete(decoder_config& c) {
@@ -30,7 +27,6 @@ struct llama_family {
     const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
     require<config_error>(d % 2 == 0, name, ": the head dim must be even to be rotated; it is ", d);
   }
-  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
   static decoder_names names() {
     return {.embedding = "model.embed_tokens",
             .positions = {},
@@ -52,12 +48,7 @@ struct llama_family {
   static decoder_config read(const Settings& s) {
     const std::string activation = s.text_or("silu", {"hidden_act"});
     require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
-    require<config_error>(!s.flag_or(false, {"attention_bias"}) && !s.flag_or(false, {"mlp_bias"}), s.who(),
-                          ": this family has no biases; attention_bias or mlp_bias is true");
     const auto rope = s.inner({"rope_parameters", "rope_scaling"});
-    const std::string scaling = rope.text_or("default", {"rope_type", "type"});
-    require<config_error>(scaling == "default", s.who(), ": rotary positions must not be scaled; rope scaling '", scaling,
-                          "' is asked for");
     const auto bos = s.tokens({"bos_token_id"});
     const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
     return {.vocabulary = s.size({"vocab_size"}),
@@ -70,11 +61,45 @@ struct llama_family {
             .context = s.size_or(2048, {"max_position_embeddings"}),
             .norm_epsilon = s.number_or(1e-6, {"rms_norm_eps"}),
             .rope_base = rope.number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
+            .rope = read_rope_scaling(s),
+            .attention_bias = s.flag_or(false, {"attention_bias"}),
+            .output_bias = s.flag_or(false, {"attention_bias"}),
+            .feed_forward_bias = s.flag_or(false, {"mlp_bias"}),
             .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
             .attention_dropout = attention_dropout,
             .initial_deviation = s.number_or(0.02, {"initializer_range"}),
             .bos = bos.empty() ? -1 : bos.front(),
             .eos = s.tokens({"eos_token_id"})};
+  }
+  /// "dynamic" changes nothing within the context that the model was trained on, and rows are never longer.
+  template <class Settings>
+  static rope_scaling read_rope_scaling(const Settings& s) {
+    using rule = rope_scaling::rule;
+    const auto rope = s.inner({"rope_parameters", "rope_scaling"});
+    const std::string kind = rope.text_or("default", {"rope_type", "type"});
+    if (kind == "default" || kind == "dynamic") return {};
+    require<config_error>(kind == "linear" || kind == "llama3", s.who(),
+                          ": rope scaling must be default, dynamic, linear or llama3; given '", kind, "'");
+    return {.kind = kind == "linear" ? rule::linear : rule::llama3,
+            .factor = rope.number_or(1.0, {"factor"}),
+            .low_frequency_factor = rope.number_or(1.0, {"low_freq_factor"}),
+            .high_frequency_factor = rope.number_or(4.0, {"high_freq_factor"}),
+            .original_context = kind == "linear" ? 0 : rope.size({"original_max_position_embeddings"})};
+  }
+  template <class Settings>
+  static void write_rope_scaling(const decoder_config& c, Settings& s) {
+    using rule = rope_scaling::rule;
+    if (c.rope.kind == rule::none) return;
+    Settings rope;
+    rope.set("rope_type", c.rope.kind == rule::linear ? "linear" : "llama3");
+    rope.set("rope_theta", c.rope_base);
+    rope.set("factor", c.rope.factor);
+    if (c.rope.kind == rule::llama3) {
+      rope.set("low_freq_factor", c.rope.low_frequency_factor);
+      rope.set("high_freq_factor", c.rope.high_frequency_factor);
+      rope.set("original_max_position_embeddings", c.rope.original_context);
+    }
+    s.set("rope_scaling", rope.object());
   }
   template <class Settings>
   static void write(const decoder_config& c, Settings& s) {
@@ -89,8 +114,9 @@ struct llama_family {
     s.set("rms_norm_eps", c.norm_epsilon);
     s.set("rope_theta", c.rope_base);
     s.set("hidden_act", "silu");
-    s.set("attention_bias", false);
-    s.set("mlp_bias", false);
+    write_rope_scaling(c, s);
+    s.set("attention_bias", c.attention_bias);
+    s.set("mlp_bias", c.feed_forward_bias);
     s.set("attention_dropout", c.attention_dropout);
     s.set("initializer_range", c.initial_deviation);
     s.set("tie_word_embeddings", c.tied_head);
@@ -98,10 +124,9 @@ struct llama_family {
     if (c.eos.size() == 1) s.set("eos_token_id", c.eos.front());
     else if (!c.eos.empty()) s.set("eos_token_id", c.eos);
   }
-  static std::vector<std::string> other_names(const std::string&) { return {}; }
-  /// Early files hold the rotary frequencies; a tied head may be there a second time.
+  /// Early files hold the rotary frequencies.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
-    return tensor.ends_with(".rotary_emb.inv_freq") || (c.tied_head && tensor == "lm_head.weight");
+    return tensor.ends_with(".rotary_emb.inv_freq") || decoder_family::may_be_ignored(tensor, c);
   }
 };
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,9 @@ struct initial_values {
   }
 };
 
+/// The order in which files hold a parameter's rows: our row i is the file's row (*order)[i]. None: as they are.
+using file_order = std::shared_ptr<const std::vector<std::uint32_t>>;
+
 /// One named parameter.
 struct parameter_spec {
   std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
@@ -55,6 +59,7 @@ struct parameter_spec {
   initial_values initial{};
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
+  file_order rows_in_files{};
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).

@@ -40,10 +40,11 @@ struct selective_gradient_recipe : gradient_recipe {
 
 template <class Recipe, class Positions>
 gradient_report check_attention(const gradient_check& what, std::size_t heads, std::size_t kv_heads, std::size_t d, double dropout,
-                                bool bias, const typename Recipe::adapter::config& adapter = {}) {
+                                bool bias, const typename Recipe::adapter::config& adapter = {}, std::size_t rotated = 0,
+                                std::size_t window = 0) {
   reference::context on;
   reference::stream stream(on);
-  const Positions positions(on, stream, 16, d, 10000.0);
+  const Positions positions(on, stream, position_options{.context = 16, .heads = heads, .head_dim = d, .rotated = rotated});
   return check_gradient<Recipe>(
       what,
       [&](auto& build) {
@@ -55,6 +56,7 @@ gradient_report check_attention(const gradient_check& what, std::size_t heads, s
                                                            .output_bias = bias,
                                                            .dropout = dropout,
                                                            .site = 5,
+                                                           .window = window,
                                                            .qkv_names = {"q", "k", "v"},
                                                            .output_name = "o"});
       },
@@ -96,6 +98,18 @@ TEST_CASE("the gradients of attention are their difference quotients: heads shar
                                                                                    0.0, false));
   require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>(
       {.b = 1, .t = 6, .inputs = 7, .outputs = 7, .positions = {0, 1, 2, 0, 1, 2}, .starts = {0, 0, 0, 3, 3, 3}}, 4, 1, 2, 0.3, false));
+}
+
+TEST_CASE("the gradients of attention are their difference quotients where positions turn a part of a head, or scores fall with distance") {
+  require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 4, 2, 6,
+                                                                                   0.0, false, {}, 4));
+  require_good(check_attention<gradient_recipe, alibi_positions<gradient_recipe>>({.b = 2, .t = 6, .inputs = 7, .outputs = 7}, 3, 3, 4,
+                                                                                  0.0, true, {}, 0, 3));
+}
+
+TEST_CASE("slopes halve from head to head, and lie between where heads are no power of two") {
+  CHECK(alibi_slopes(8) == std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f, 0.03125f, 0.015625f, 0.0078125f, 0.00390625f});
+  CHECK(alibi_slopes(3) == std::vector<float>{0.0625f, 0.00390625f, 0.25f});
 }
 
 TEST_CASE("the gradients of feed-forward layers are their difference quotients") {

@@ -1,0 +1,17 @@
+// Aquila.                                                                        [Beijing Academy of Artificial Intelligence 2023]
+#pragma once
+
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+/// LLaMA under another name.
+struct aquila_family : llama_family {
+  static constexpr const char* name = "aquila";
+  static constexpr const char* architecture = "AquilaForCausalLM";
+};
+
+template <class Recipe>
+using aquila = decoder<Recipe, aquila_family>;
+
+}  // namespace xtrain

@@ -1,0 +1,48 @@
+// Baichuan 7B and 13B, Baichuan 2.                             [Yang et al. 2023, "Baichuan 2: Open large-scale language models"]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+/// LLaMA whose files hold queries, keys and values in one matrix. 7B has rotary positions; 13B lets scores fall with distance, and
+/// is told by a config.json without max_position_embeddings. The rows of Baichuan 2's head are normalised in every pass.
+struct baichuan_family : llama_family {
+  static constexpr const char* name = "baichuan";
+  static constexpr const char* architecture = "BaichuanForCausalLM";
+
+  template <class Recipe>
+  using positions = rotary_or_alibi_positions<Recipe>;
+
+  static decoder_names names() {
+    decoder_names names = llama_family::names();
+    names.qkv = {"self_attn.W_pack"};
+    return names;
+  }
+  static std::vector<std::string> adapter_targets() { return {"W_pack"}; }
+
+  template <class Settings>
+  static decoder_config read(const Settings& s) {
+    decoder_config c = llama_family::read(s);
+    c.linear_biases = !s.has({"max_position_embeddings"});
+    if (c.linear_biases) c.context = s.size_or(4096, {"model_max_length"});
+    c.normalized_head = s.has({"z_loss_weight"});
+    return c;
+  }
+  template <class Settings>
+  static void write(const decoder_config& c, Settings& s) {
+    llama_family::write(c, s);
+    s.erase({"attention_bias", "mlp_bias", "head_dim", "num_key_value_heads", "attention_dropout", "rope_theta"});
+    s.set("model_max_length", c.context);
+    if (c.linear_biases) s.erase({"max_position_embeddings"});
+    if (c.normalized_head) s.set("z_loss_weight", 0.0);
+  }
+};
+
+template <class Recipe>
+using baichuan = decoder<Recipe, baichuan_family>;
+
+}  // namespace xtrain

@@ -1,0 +1,30 @@
+// Mistral.                                                                       [Jiang et al. 2023, "Mistral 7B"]
+#pragma once
+
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+/// LLaMA whose queries see a window of the last tokens only.
+struct mistral_family : llama_family {
+  static constexpr const char* name = "mistral";
+  static constexpr const char* architecture = "MistralForCausalLM";
+
+  template <class Settings>
+  static decoder_config read(const Settings& s) {
+    decoder_config c = llama_family::read(s);
+    c.window = s.size_or(0, {"sliding_window"});
+    return c;
+  }
+  template <class Settings>
+  static void write(const decoder_config& c, Settings& s) {
+    llama_family::write(c, s);
+    if (c.window != 0) s.set("sliding_window", c.window);
+    else s.set_null("sliding_window");
+  }
+};
+
+template <class Recipe>
+using mistral = decoder<Recipe, mistral_family>;
+
+}  // namespace xtrain

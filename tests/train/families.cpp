@@ -1,0 +1,19 @@
+// Parity of the other families with transformers, on models and rows that it made.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/aquila.hpp>
+#include <xtrain/models/bloom.hpp>
+#include <xtrain/models/internlm.hpp>
+#include <xtrain/models/mistral.hpp>
+#include <xtrain/models/qwen2.hpp>
+#include "parity.hpp"
+
+using namespace parity;
+
+TEST_CASE("llama with scaled rotary positions, and with biases, is transformers'") {
+  check_all<llama>("llama3_scaled");
+  check_all<llama>("llama_linear_scaled");
+}
+TEST_CASE("mistral is transformers'") { check_all<mistral>("mistral"); }
+TEST_CASE("qwen2 is transformers'") { check_all<qwen2>("qwen2"); }
+TEST_CASE("bloom is transformers'") { check_all<bloom>("bloom"); }
