@@ -82,23 +82,25 @@ class language_head {
 
   struct options {
     bool normalized = false;
+    double z_loss = 0.0;
   };
   language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
                 const options& o)
-      : normalized_(o.normalized), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+      : normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     if (!normalized_) return;
     copy_to_device(stream, scale_c_.span(), std::vector<compute>(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width)))));
     stream.synchronize();
   }
 
-  /// loss_n written, natural logarithm, 0 where there is no target. While training: keeps dx, adds to the weight's gradient.
+  /// loss_n written, natural logarithm, 0 where there is no target; z_loss is part of what is trained, not of what is evaluated.
+  /// While training: keeps dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     const auto scope = p.scope();
     if (!p.trains()) return ops::linear_cross_entropy(p, x, used_weight(p), p.batch.targets_n, loss_n);
     const auto dx = p.keep(x.shape(0), x.shape(1));
     const auto dweight = p.matrix_gradient(weight_);
     if (normalized_ && dweight.exists()) return forward_normalized(p, x, dx, dweight, loss_n);
-    ops::linear_cross_entropy_with_gradient(p, x, used_weight(p), p.batch.targets_n, p.gradient_scale, loss_n, dx, dweight);
+    ops::linear_cross_entropy_with_gradient(p, x, used_weight(p), p.batch.targets_n, p.gradient_scale, loss_n, dx, dweight, z_loss_);
   }
 
   /// dx, as the forward computed it
@@ -140,13 +142,14 @@ class language_head {
       const auto drows = p.temporary(dweight.shape(0), dweight.shape(1));
       fill_zero(p.stream, drows.span());
       ops::linear_cross_entropy_with_gradient(p, x, matrix_view<const compute, memory>(rows.weight), p.batch.targets_n, p.gradient_scale,
-                                              loss_n, dx, drows);
+                                              loss_n, dx, drows, z_loss_);
       ops::rms_norm_backward(p, p.matrix(weight_), scale(), vector_view<const accumulate_t<compute>, memory>(rows.rstd_v),
                              matrix_view<const compute, memory>(drows), dweight, vector_view<compute, memory>{});
     }
   }
 
   bool normalized_;
+  double z_loss_;
   parameter weight_;
   tensor<compute, 1, device> scale_c_;
 };

@@ -9,7 +9,8 @@
 namespace xtrain {
 
 /// LLaMA whose files hold queries, keys and values in one matrix. 7B has rotary positions; 13B lets scores fall with distance, and
-/// is told by a config.json without max_position_embeddings. The rows of Baichuan 2's head are normalised in every pass.
+/// is told by a config.json without max_position_embeddings. The rows of Baichuan 2's head are normalised in every pass, and large
+/// logits cost something: the mean of their squares is over the places that have a target, where the published code takes all.
 struct baichuan_family : llama_family {
   static constexpr const char* name = "baichuan";
   static constexpr const char* architecture = "BaichuanForCausalLM";
@@ -30,6 +31,7 @@ struct baichuan_family : llama_family {
     c.linear_biases = !s.has({"max_position_embeddings"});
     if (c.linear_biases) c.context = s.size_or(4096, {"model_max_length"});
     c.normalized_head = s.has({"z_loss_weight"});
+    c.z_loss = s.number_or(0.0, {"z_loss_weight"});
     return c;
   }
   template <class Settings>
@@ -38,7 +40,7 @@ struct baichuan_family : llama_family {
     s.erase({"attention_bias", "mlp_bias", "head_dim", "num_key_value_heads", "attention_dropout", "rope_theta"});
     s.set("model_max_length", c.context);
     if (c.linear_biases) s.erase({"max_position_embeddings"});
-    if (c.normalized_head) s.set("z_loss_weight", 0.0);
+    if (c.normalized_head) s.set("z_loss_weight", c.z_loss);
   }
 };
 

@@ -32,6 +32,7 @@ struct decoder_config {
   bool output_bias = false;              ///< attention's output has one
   bool feed_forward_bias = false;
   bool tied_head = true;         ///< the head's weight is the embedding's
+  double z_loss = 0.0;           ///< weight of the largest logit's square in the loss              [Yang et al. 2023, section 3.5]
   bool normalized_head = false;  ///< rows of the head's weight have length 1 when it is used   [Yang et al. 2023, section 3.4]
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
@@ -70,6 +71,7 @@ inline void complete_decoder(decoder_config& c, const char* family) {
   require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
+  require<config_error>(c.z_loss >= 0.0, family, ": z_loss must not be negative; given ", c.z_loss);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
   require<config_error>(c.rope_base > 0.0, family, ": rope_base must be positive; given ", c.rope_base);
   require<config_error>(c.rotated % 2 == 0 && c.rotated <= c.head_dim, family, ": rotated must be even and at most the head dim of ",

@@ -357,7 +357,7 @@ class decoder {
               config_.tied_head
                   ? embedding_.table()
                   : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
-              config_.width, {.normalized = config_.normalized_head}) {
+              config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
     options_.adapter.finish(*parameters_);
     parameters_->allocate();
     build_.reset();

@@ -26,11 +26,12 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
 
 /// The same with gradients, in one pass: logits are there only once.
 ///   gradient_scale  what the gradient of each row's loss is multiplied with: 1 / targets of the whole step, times the loss scale
+///   z_loss          kernel::linear_cross_entropy says what it adds
 ///   dx_nc written; dweight_vc added to, or none
 template <class Device, class T, class G>
 void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,
                                         in_vector<token, Device> target_n, double gradient_scale, vector<accumulate_t<T>, Device> loss_n,
-                                        matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc) {
+                                        matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc, double z_loss = 0.0) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
@@ -42,6 +43,7 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
                                                                          .v = v,
                                                                          .with_gradient = true,
                                                                          .gradient_scale = gradient_scale,
+                                                                         .z_loss = z_loss,
                                                                          .x_nc = x_nc.span(),
                                                                          .weight_vc = weight_vc.span(),
                                                                          .target_n = target_n.span(),

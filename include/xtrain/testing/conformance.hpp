@@ -523,7 +523,7 @@ class conformance {
         cached.k_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.v_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.o_bthd = mem.numbers<T>(rows * s.h * s.d);
-        check_kernel<T>(cached, terms, 4.0);
+        check_kernel<T>(cached, terms, 4.0 * rounding);
       }
     }
   }
@@ -538,7 +538,8 @@ class conformance {
     for (const auto [n, c, v] : loss_sizes) {
       for (int mode = 0; mode < 3; ++mode) {  // loss alone, with a frozen weight, with everything
         memory mem;
-        kernel::linear_cross_entropy<host_memory, T> kernel{.n = n, .c = c, .v = v, .with_gradient = mode > 0, .gradient_scale = 0.125};
+        kernel::linear_cross_entropy<host_memory, T> kernel{
+            .n = n, .c = c, .v = v, .with_gradient = mode > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_vc = mem.numbers<T>(v * c);
         kernel.target_n = mem.tokens(n, v);

@@ -52,7 +52,8 @@ struct loss_products {
 
 /// Softmax, loss and gradient of one row of logits. Where T is the logits' type the gradient replaces them.
 template <class Arch, class T, class A>
-[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, const A* logits, T* dlogits) {
+[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, const A* logits,
+                                  T* dlogits) {
   using batch = simd::batch<A, Arch>;
   if (!in_table(target, v)) {
     if (with_gradient) std::fill_n(dlogits, v, T{});
@@ -69,15 +70,20 @@ template <class Arch, class T, class A>
   A sum = simd::sum(sums);
   for (std::size_t j = whole; j < v; ++j) sum += std::exp(logits[j] - largest);
   // a NaN among the logits reaches the loss through the sum, whatever the maximum made of it
-  const A loss = std::log(sum) - (logits[target] - largest);
+  const A z = static_cast<A>(z_loss);
+  const A loss = std::log(sum) - (logits[target] - largest) + z * largest * largest;
   if (with_gradient) {
-    // forward: loss = logsumexp(logits) − logits[target]
+    // forward: loss = logsumexp(logits) − logits[target] + z · largest²
     const A at_target = logits[target];
+    const std::size_t peak = z_loss == 0.0 ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
     const batch scale(static_cast<A>(gradient_scale) / sum);
     simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
       simd::store(dlogits + j, simd::exp(simd::load<Arch>(logits + j, count) - batch(largest)) * scale, count);
     });
-    dlogits[target] = static_cast<T>(static_cast<A>(gradient_scale) * (std::exp(at_target - largest) / sum - A{1}));
+    const A pull = A{2} * z * largest, gradient = static_cast<A>(gradient_scale);
+    const bool same = z_loss != 0.0 && peak == static_cast<std::size_t>(target);
+    dlogits[target] = static_cast<T>(gradient * (std::exp(at_target - largest) / sum - A{1} + (same ? pull : A{0})));
+    if (z_loss != 0.0 && !same && peak < v) dlogits[peak] = static_cast<T>(gradient * (A{1} / sum + pull));
   }
   return loss;
 }
@@ -110,8 +116,8 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     run_native(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
-        k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], k.with_gradient,
-                                                                                    k.gradient_scale, logits + i * k.v, dlogits + i * k.v);
+        k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(
+            k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale, k.z_loss, logits + i * k.v, dlogits + i * k.v);
     });
     if (!k.with_gradient) continue;
     // forward: logits = x · weightᵀ

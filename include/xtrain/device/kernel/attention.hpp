@@ -100,6 +100,7 @@ struct attention_backward {
 ///   length_b       read      tokens that each row's cache held before
 ///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are put at length … length + t − 1
 ///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i, or the last `window` of them
+///   rounding       scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
 ///   throws nothing; length + t must not pass capacity
 template <class Memory, class T>
 struct cached_attention {

@@ -6,9 +6,10 @@
 
 namespace xtrain::kernel {
 
-/// loss_i = logsumexp_v(x_i · weight_v) − x_i · weight_target, for rows with a target.
+/// loss_i = logsumexp_v(x_i · weight_v) − x_i · weight_target + z_loss · (max_v x_i · weight_v)², for rows with a target.
+///                                                                         [z_loss: Yang et al. 2023, section 3.5]
 /// Where with_gradient, in the same pass, with p = softmax(logits):
-///   dlogits = gradient_scale · (p − onehot(target)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x
+///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(the first largest)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x
 ///   x_nc        read      final hidden states
 ///   weight_vc   read
 ///   target_n    read      token to be predicted; outside [0, v): no target, no loss, no gradient
@@ -26,6 +27,7 @@ struct linear_cross_entropy {
   std::size_t n = 0, c = 0, v = 0;
   bool with_gradient = false;
   double gradient_scale = 1.0;
+  double z_loss = 0.0;
   read<T, Memory> x_nc{}, weight_vc{};
   read<token, Memory> target_n{};
   written<accumulate_t<T>, Memory> loss_n{};
@@ -34,7 +36,7 @@ struct linear_cross_entropy {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.x_nc, s.weight_vc, s.target_n, s.loss_n, s.dx_nc, s.dweight_vc);
+    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.z_loss, s.x_nc, s.weight_vc, s.target_n, s.loss_n, s.dx_nc, s.dweight_vc);
   }
   [[nodiscard]] constexpr double operations() const {
     const double product = 2.0 * static_cast<double>(n) * static_cast<double>(c) * static_cast<double>(v);

@@ -20,13 +20,17 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
   for (std::size_t i = 0; i < k.n; ++i) {
     const token target = k.target_n.data()[i];
     const bool counted = detail::inside(target, k.v);
-    k.loss_n.data()[i] = counted ? log_sum_n(i) - shifted_nv(i, static_cast<std::size_t>(target)) : acc{0};
+    const acc z = static_cast<acc>(k.z_loss), largest = largest_n(i);
+    k.loss_n.data()[i] = counted ? log_sum_n(i) - shifted_nv(i, static_cast<std::size_t>(target)) + z * largest * largest : acc{0};
     if (!counted) continue;
-    // forward: loss = logsumexp(logits) − logits[target]
+    // forward: loss = logsumexp(logits) − logits[target] + z · largest²
+    std::size_t peak = 0;
+    while (peak + 1 < k.v && shifted_nv(i, peak) != acc{0}) ++peak;
     for (std::size_t j = 0; j < k.v; ++j) {
       const acc p = std::exp(shifted_nv(i, j) - log_sum_n(i));
       const acc hit = j == static_cast<std::size_t>(target) ? acc{1} : acc{0};
-      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(k.gradient_scale) * (p - hit)));
+      const acc pull = j == peak ? acc{2} * z * largest : acc{0};
+      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(k.gradient_scale) * (p - hit + pull)));
     }
   }
   if (!k.with_gradient) return;

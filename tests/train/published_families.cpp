@@ -1,0 +1,26 @@
+// Parity of the families that transformers has no classes for with their published formulas, on models and rows that
+// tests/golden made.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/aquila.hpp>
+#include <xtrain/models/baichuan.hpp>
+#include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/internlm.hpp>
+#include "parity.hpp"
+
+using namespace parity;
+
+TEST_CASE("aquila is as published") { check_all<aquila>("aquila"); }
+TEST_CASE("internlm and internlm2 are as published") {
+  check_all<internlm>("internlm");
+  check_all<internlm2>("internlm2");
+}
+TEST_CASE("baichuan with rotary positions and with linear biases is as published") {
+  check_all<baichuan>("baichuan_rotary");
+  check_all<baichuan>("baichuan_alibi");
+}
+TEST_CASE("baichuan2, whose head is normalised, is as published") { check_all<baichuan>("baichuan2"); }
+TEST_CASE("chatglm2 and chatglm3 are as published") {
+  check_all<chatglm>("chatglm2");
+  check_all<chatglm>("chatglm3");
+}
