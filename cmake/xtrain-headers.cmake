@@ -140,6 +140,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/nameless.hpp
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
+    xtrain/io/rewrite.hpp
     xtrain/io/safetensors.hpp
     xtrain/io/settings.hpp
     xtrain/io/tensor_source.hpp

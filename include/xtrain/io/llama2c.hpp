@@ -244,8 +244,9 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
     for (const bool sines : {false, true}) {
       for (std::size_t t = 0; t < sizes.context; ++t) {
         for (std::size_t i = 0; i < row.size(); ++i) {
-          const double angle = static_cast<double>(t) * std::pow(base, -static_cast<double>(2 * i) / static_cast<double>(d));
-          row[i] = static_cast<float>(sines ? std::sin(angle) : std::cos(angle));
+          const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // in fp32 throughout, as the program has it
+          const float angle = static_cast<float>(t) * (1.0f / std::pow(static_cast<float>(base), power));
+          row[i] = sines ? std::sin(angle) : std::cos(angle);
         }
         file.write(row.data(), row.size() * sizeof(float));
       }
