@@ -7,6 +7,7 @@
 // A tensor is a view of a storage: offset, shape, strides. Nothing that a pickle names is called: see pickle.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -302,15 +303,17 @@ class torch_file {
           deepest, " dims; it has ", given.size(), " dims and ", steps.size(), " strides");
     const std::size_t width = bits_of(tensor.number) / 8, room = storage_bytes.size() / width;
     std::size_t count = 1, last = 0;  // numbers in it, and the place of its last one
-    bool in_order = true, overflow = false;
+    bool in_order = true, overflow = false, empty = false;
     for (std::size_t d = given.size(); d-- > 0;) {
       in_order = in_order && (given[d] == 1 || steps[d] == count);
+      empty = empty || given[d] == 0;
+      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // an empty tensor's other dims count all the same
       std::size_t reach = 0;
-      overflow = overflow || __builtin_mul_overflow(given[d] == 0 ? 0 : given[d] - 1, steps[d], &reach) ||
-                 __builtin_add_overflow(last, reach, &last) || __builtin_mul_overflow(count, given[d], &count);
+      overflow = overflow || __builtin_mul_overflow(dim - 1, steps[d], &reach) || __builtin_add_overflow(last, reach, &last) ||
+                 __builtin_mul_overflow(count, dim, &count);
     }
     check(!overflow, "'", tensor.name, "': shape ", given, " is larger than any file");
-    if (count == 0) return;
+    if (empty) return;
     check(offset < room && last < room - offset, "'", tensor.name, "': must lie inside its storage of ", room, " numbers; shape ", given,
           " with strides ", steps, " from number ", offset, " on ends beyond it");
     check(count <= room, "'", tensor.name, "': must not hold numbers more than once; shape ", given, " is expanded from ", room,
