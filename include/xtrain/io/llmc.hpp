@@ -233,7 +233,7 @@ class llmc_file {
                                        {"factor", 8.0},
                                        {"low_freq_factor", 1.0},
                                        {"high_freq_factor", 4.0},
-                                       {"original_max_position_embeddings", 8192}});
+                                       {"original_max_position_embeddings", 8192U}});
     config_.set("tie_word_embeddings", false);
     if (s.vocabulary == 128256) {
       config_.set("bos_token_id", 128000);
