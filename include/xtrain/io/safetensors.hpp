@@ -143,10 +143,17 @@ inline void write_safetensors(const std::string& path, std::vector<tensor_to_wri
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::size_t next = 0;
   for (const tensor_to_write& tensor : tensors) {
+    require<file_error>(tensor.name != "__metadata__", path,
+                        ": tensors must not be called '__metadata__', which is the format's own; one is");
     header[tensor.name] = {{"dtype", tensor.number}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
     next += tensor.bytes;
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const json::exception&) {
+    fail<file_error>(path, ": names of tensors must be UTF-8; one is not");
+  }
   while (text.size() % 8 != 0) text.push_back(' ');
   atomic_file file(path);
   const std::uint64_t length = text.size();
