@@ -70,6 +70,10 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
 /// Writes a Hugging Face folder, the weights last.
 void write_folder(const convert_flags& flags, const model_source& source, const std::string& number) {
   xtrain::require<xtrain::config_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  const std::size_t shard_bytes =
+      flags.shard_size.empty()
+          ? xtrain::save_options{}.shard_bytes
+          : command_line::for_flag("--shard-size", flags.shard_size, [&] { return command_line::bytes_of(flags.shard_size); });
   xtrain::make_folder(flags.to);
   xtrain::copy_tokenizer(!flags.tokenizer.empty() ? flags.tokenizer : xtrain::is_directory(flags.from) ? flags.from : "", flags.to);
   xtrain::json config = source.config->object(), generation = xtrain::json::object();
@@ -84,10 +88,6 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   std::vector<xtrain::tensor_to_write> tensors;
   for (const auto& [name, tensor] : source.weights->tensors())
     tensors.push_back(rewritten(*tensor, number.empty() ? std::string_view(tensor->number) : std::string_view(number)));
-  const std::size_t shard_bytes =
-      flags.shard_size.empty()
-          ? xtrain::save_options{}.shard_bytes
-          : command_line::for_flag("--shard-size", flags.shard_size, [&] { return command_line::bytes_of(flags.shard_size); });
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
 
