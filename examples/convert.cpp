@@ -113,12 +113,13 @@ void convert(const convert_flags& flags) {
   std::map<std::string, std::size_t> converted;
   xtrain::rounding_error error;
   std::size_t numbers = 0, bytes = 0;
-  for (const auto& [name, tensor] : source.weights->tensors()) {
-    numbers += tensor->size();
-    bytes += tensor->size() * xtrain::bits_of(tensor->number) / 8;
-    if (number.empty() || tensor->number == number || !xtrain::is_floating(tensor->number)) continue;
-    command_line::for_flag("--from", flags.from, [&] { measure_rounding(*tensor, number, error); });
-    ++converted[tensor->number];
+  for (const auto& entry : source.weights->tensors()) {
+    const xtrain::file_tensor& tensor = *entry.second;
+    numbers += tensor.size();
+    bytes += tensor.size() * xtrain::bits_of(tensor.number) / 8;
+    if (number.empty() || tensor.number == number || !xtrain::is_floating(tensor.number)) continue;
+    command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, number, error); });
+    ++converted[tensor.number];
   }
   const auto left_out = command_line::for_flag("--from", flags.from, [&] { return write(flags, source, number); });
 

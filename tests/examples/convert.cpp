@@ -26,7 +26,8 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 void check_same(const tensor_source& a, const tensor_source& b) {
   REQUIRE(a.tensors().size() == b.tensors().size());
   for (const auto& [name, tensor] : a.tensors()) {
-    CAPTURE(name);
+    const std::string& which = name;
+    CAPTURE(which);
     const file_tensor* other = b.find(name);
     REQUIRE(other != nullptr);
     REQUIRE(other->shape == tensor->shape);

@@ -128,7 +128,8 @@ TEST_CASE("a model that is written for llama2.c and read again is the same, in b
       const weight_file file(path);
       REQUIRE(file.tensors().size() == original.tensors().size());
       for (const auto& [name, tensor] : original.tensors()) {
-        CAPTURE(name);
+        const std::string& which = name;
+        CAPTURE(which);
         CHECK(file.find(name)->shape == tensor->shape);
         CHECK(numbers<float>(file, name) == numbers<float>(original, name));
       }
@@ -179,7 +180,8 @@ TEST_CASE("a real model's files of both versions hold what its Hugging Face fold
     const weight_file file(path);
     REQUIRE(file.tensors().size() == twin.tensors().size());
     for (const auto& [tensor_name, tensor] : twin.tensors()) {
-      CAPTURE(tensor_name);
+      const std::string& which = tensor_name;
+      CAPTURE(which);
       CHECK(file.find(tensor_name)->shape == tensor->shape);
       CHECK(numbers<float>(file, tensor_name) == numbers<float>(twin, tensor_name));
     }

@@ -123,7 +123,7 @@ TEST_CASE("a header that does not fit its file is refused") {
   w.refuses(changed(gpt2_header, 5, 3) + gpt2_numbers, "width (4) must be divisible by heads (3)");
   w.refuses(changed(gpt2_header, 7, 4) + gpt2_numbers, "the embedding must have a row per token; it has 4 for 5");
   w.refuses(changed(gpt2_header, 4, 5000) + gpt2_numbers, "layers must be at most 4096");
-  for (const std::size_t i : {2, 3, 4, 5, 6, 7}) {
+  for (const std::size_t i : {2U, 3U, 4U, 5U, 6U, 7U}) {
     w.refuses(changed(gpt2_header, i, 0) + gpt2_numbers, "sizes in its header must be positive");
     w.refuses(changed(gpt2_header, i, -1) + gpt2_numbers, "sizes in its header must be positive");
     CHECK_THROWS_AS((put_file(w.path, changed(gpt2_header, i, 0x7fffffff) + gpt2_numbers), llmc_file(w.path)), error);
@@ -153,7 +153,8 @@ TEST_CASE("a GPT-2 that is written for llm.c and read again is the same, in fp32
     const weight_file file(path);
     REQUIRE(file.tensors().size() == original.tensors().size());
     for (const auto& [name, tensor] : original.tensors()) {
-      CAPTURE(name);
+      const std::string& which = name;
+      CAPTURE(which);
       CHECK(file.find(name)->shape == tensor->shape);
       auto expected = numbers(original, name);
       if (narrow) std::transform(expected.begin(), expected.end(), expected.begin(), [](float x) { return static_cast<float>(bf16(x)); });

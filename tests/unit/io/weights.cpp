@@ -128,13 +128,13 @@ TEST_CASE("numbers of any layout are the same in pieces of any size") {
   std::vector<double> whole(tensor.size());
   read_numbers<double>(tensor, 0, whole);
   std::vector<double> expected;
-  for (const std::size_t head : {0, 1, 2, 3})
-    for (const std::size_t half : {0, 1})
-      for (const std::size_t pair : {0, 1, 2})
+  for (const std::size_t head : {0U, 1U, 2U, 3U})
+    for (const std::size_t half : {0U, 1U})
+      for (const std::size_t pair : {0U, 1U, 2U})
         for (std::size_t column = 0; column < 5; ++column)
           expected.push_back(static_cast<double>(head * 30 + (pair * 2 + half) * 5 + column));
   CHECK(whole == expected);
-  for (const std::size_t size : {1, 2, 3, 7, 29, 31, 64}) {
+  for (const std::size_t size : {1U, 2U, 3U, 7U, 29U, 31U, 64U}) {
     std::vector<double> pieces(tensor.size());
     for (std::size_t first = 0; first < pieces.size(); first += size)
       read_numbers<double>(tensor, first, std::span(pieces).subspan(first, std::min(size, pieces.size() - first)));
