@@ -142,10 +142,20 @@ set(XTRAIN_IO_HEADERS
     xtrain/core/json.hpp
     xtrain/data/json_dataset.hpp
     xtrain/io.hpp
+    xtrain/io/file_tensor.hpp
     xtrain/io/folder.hpp
+    xtrain/io/llama2c.hpp
+    xtrain/io/llmc.hpp
+    xtrain/io/nameless.hpp
+    xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
+    xtrain/io/rewrite.hpp
     xtrain/io/safetensors.hpp
     xtrain/io/settings.hpp
+    xtrain/io/tensor_source.hpp
+    xtrain/io/torch_file.hpp
+    xtrain/io/weight_file.hpp
+    xtrain/io/zip.hpp
     xtrain/train/checkpoint.hpp
 )
 

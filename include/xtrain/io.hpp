@@ -5,5 +5,6 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/io/pretrained.hpp>
+#include <xtrain/io/rewrite.hpp>
 #include <xtrain/train/checkpoint.hpp>
 #include <xtrain/xtrain.hpp>

@@ -347,5 +347,163 @@ def adapter_config():
         put("adapter_config", "refused-json-" + name, text)
 
 
-for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config):
+# Pickles, as operations that push values
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def whole(value):
+    return b"J" + struct.pack("<i", value)
+
+
+def tuple_of(*items):
+    return b"(" + b"".join(items) + b"t"
+
+
+def dictionary(**members):
+    return b"}(" + b"".join(text(key) + value for key, value in members.items()) + b"u"
+
+
+def storage(kind="FloatStorage", key="0", count=6, *view):
+    return tuple_of(text("storage"), b"ctorch\n" + kind.encode() + b"\n", text(key), text("cpu"), whole(count), *view) + b"Q"
+
+
+def tensor(of, offset=0, shape=(2, 3), strides=(3, 1)):
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n" + tuple_of(of, whole(offset), tuple_of(*map(whole, shape)), tuple_of(*map(whole, strides)),
+            b"\x89", b"ccollections\nOrderedDict\n)R") + b"R")
+
+
+def program(operations):
+    return b"\x80\x02" + operations + b"."
+
+
+VALUES = {
+    "valid-plain": dictionary(w=tensor(storage())),
+    "valid-turned": dictionary(w=tensor(storage(), 0, (3, 2), (1, 3)), v=tensor(storage("LongStorage", "1", 8), 1, (2,), (3,))),
+    "valid-tied": dictionary(a=tensor(storage()) + b"q\0", b=b"h\0"),
+    "valid-model": dictionary(model=dictionary(w=tensor(storage())), step=whole(3)),
+    "valid-list": b"](" + tensor(storage()) + tensor(storage(), 5, (), ()) + b"e",
+    "valid-attributes": b"ccollections\nOrderedDict\n)R(" + text("w") + tensor(storage()) + b"u}(" + text("_metadata") + b"}ub",
+    "valid-parameter": b"ctorch._utils\n_rebuild_parameter\n" + tuple_of(tensor(storage()), b"\x88", b"N") + b"R",
+    "valid-typed-apart": b"ctorch._utils\n_rebuild_tensor_v3\n" + tuple_of(
+        tuple_of(text("storage"), b"ctorch.storage\nUntypedStorage\n", text("0"), text("cpu"), whole(24)) + b"Q", whole(0), tuple_of(whole(3)),
+        tuple_of(whole(1)), b"\x89", b"}", b"ctorch\nfloat8_e4m3fn\n") + b"R",
+    "valid-nothing": b"}",
+    "refused-system": b"cos\nsystem\n" + text("true") + b"\x85R",
+    "refused-instance": b"(ios\nsystem\n",
+    "refused-new-object": b"ccollections\nOrderedDict\n)\x81",
+    "refused-beyond-storage": dictionary(w=tensor(storage(), 1)),
+    "refused-stride-beyond": dictionary(w=tensor(storage(), 0, (2, 2), (1 << 30, 1))),
+    "refused-shape-wraps": dictionary(w=tensor(storage(), 0, (1 << 30, 1 << 30, 1 << 30), (0, 0, 0))),
+    "refused-expanded": dictionary(w=tensor(storage(), 0, (1 << 20, 6), (0, 1))),
+    "refused-negative": dictionary(w=tensor(storage(), -1)),
+    "refused-storage-short": dictionary(w=tensor(storage("DoubleStorage", "0", 6))),
+    "refused-storage-missing": dictionary(w=tensor(storage("FloatStorage", "7", 6))),
+    "refused-storage-type": dictionary(w=tensor(storage("float32", "0", 6))),
+    "refused-itself": b"]q\0h\0a",
+    "refused-laughs": b"}(" + text("w") + tensor(storage()) + b"uq\0" + b"".join(
+        b"}(" + text("a") + b"h" + bytes([i]) + text("b") + b"h" + bytes([i]) + b"uq" + bytes([i + 1]) for i in range(40)),
+    "refused-name-twice": dictionary(**{"a.b": tensor(storage()), "a": dictionary(b=tensor(storage()))}),
+    "refused-two-values": b"NN",
+    "refused-memo": b"j\xff\xff\xff\xff",
+    "refused-memo-far": b"Nr\xff\xff\xff\x7f",
+    "refused-text-long": b"X\xff\xff\xff\xff",
+    "refused-mark": b"(N\x85",
+}
+
+
+def archive(entries, method=0):
+    file, directory = b"", b""
+    for name, contents in entries.items():
+        sizes = struct.pack("<HHHIIIIHH", 45, 0, method, 0, 0, len(contents), len(contents), len(name), 0)
+        directory += b"PK\1\2" + struct.pack("<H", 45) + sizes + b"\0" * 10 + struct.pack("<I", len(file)) + name.encode()
+        file += b"PK\3\4" + sizes + name.encode() + contents
+    end = struct.pack("<HHHHIIH", 0, 0, len(entries), len(entries), len(directory), len(file), 0)
+    return file + directory + b"PK\5\6" + end
+
+
+def pickles():
+    for name, value in VALUES.items():
+        put("pickle", name, program(value))
+    put("pickle", "refused-empty", b"")
+    put("pickle", "refused-protocol", b"\x80\x04N.")
+    put("pickle", "refused-no-protocol", b"N.")
+    put("pickle", "refused-no-end", b"\x80\x02N")
+
+
+def torch_file():
+    value, six = dictionary(w=tensor(storage())), struct.pack("<6f", 1, 2, 3, 4, 5, 6)
+    entries = {"x/data.pkl": program(value), "x/byteorder": b"little", "x/data/0": six}
+    good = archive(entries)
+    put("torch_file", "valid-archive", good)
+    put("torch_file", "valid-archive-comment", good[:-2] + b"\3\0abc")
+    put("torch_file", "refused-cut", good[:-1])
+    put("torch_file", "refused-compressed", archive(entries, 8))
+    put("torch_file", "refused-big-endian", archive({**entries, "x/byteorder": b"big"}))
+    put("torch_file", "refused-no-pickle", archive({"x/data/0": six}))
+    put("torch_file", "refused-storage-missing", archive({"x/data.pkl": program(value)}))
+    put("torch_file", "refused-program", archive({**entries, "x/constants.pkl": b""}))
+    put("torch_file", "refused-directory-far", good[:-6] + b"\xff\xff\xff\x7f\0\0")
+    put("torch_file", "refused-many-entries", good[:-12] + b"\xff\xff" + good[-10:])
+    magic = program(b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
+    machine = program(b"}(" + text("little_endian") + b"\x88u")
+
+    def legacy(name, of=value, keys=b"](" + text("0") + b"e", contents=struct.pack("<Q", 6) + six, protocol=b"M\xe9\x03"):
+        put("torch_file", name, magic + program(protocol) + machine + program(of) + program(keys) + contents)
+
+    legacy("valid-legacy")
+    legacy("valid-legacy-view", tensor(storage("FloatStorage", "1", 6, tuple_of(text("0"), whole(2), whole(3))), 1, (2,), (1,)))
+    legacy("refused-legacy-cut", contents=struct.pack("<Q", 6) + six[:-1])
+    legacy("refused-legacy-count", contents=struct.pack("<Q", (1 << 62) + 6) + six)
+    legacy("refused-legacy-left-over", contents=struct.pack("<Q", 6) + six + b"x")
+    legacy("refused-legacy-unknown-key", keys=b"](" + text("1") + b"e")
+    legacy("refused-legacy-no-storages", keys=b"]", contents=b"")
+    legacy("refused-legacy-view-beyond", tensor(storage("FloatStorage", "1", 6, tuple_of(text("0"), whole(5), whole(3))), 1, (2,), (1,)))
+    legacy("refused-legacy-protocol", protocol=b"K\1")
+
+
+def model_file():
+    def ints(*values):
+        return struct.pack("<%di" % len(values), *values)
+
+    def numbers(count):
+        return struct.pack("<%df" % count, *range(count))
+
+    llama = (4, 3, 1, 2, 1, 3, 2)
+    count = 3 * 4 + (4 + 16 + 8 + 8 + 16 + 4 + 3 * 12) + 4
+    put("model_file", "valid-llama2c", ints(*llama) + numbers(count + 4))
+    put("model_file", "valid-llama2c-untied", ints(4, 3, 1, 2, 1, -3, 2) + numbers(count + 4 + 12))
+    put("model_file", "valid-llama2c-v1", (b"24ka" + ints(1, *llama) + b"\1").ljust(256, b"\0") + numbers(count))
+    put("model_file", "refused-llama2c-v2", (b"24ka" + ints(2, *llama) + b"\1").ljust(256, b"\0") + numbers(count))
+    put("model_file", "refused-llama2c-cut", ints(*llama) + numbers(count + 3))
+    put("model_file", "refused-llama2c-heads", ints(4, 3, 1, 4, 1, 3, 2) + numbers(count + 4))
+    put("model_file", "refused-llama2c-layers", ints(4, 3, 1 << 20, 2, 1, 3, 2) + numbers(count + 4))
+    put("model_file", "refused-llama2c-huge", ints(*[1 << 24] * 7) + numbers(8))
+    put("model_file", "refused-text", "a text that is no model, and longer than a header")
+    put("model_file", "refused-empty", b"")
+
+    def llmc(name, first, contents, behind=b""):
+        put("model_file", name, ints(*first).ljust(1024, b"\0") + behind + contents)
+
+    gpt2 = (20240326, 3, 2, 3, 1, 1, 1, 128)
+    count = 128 + 2 + (1 + 1 + 3 + 3 + 1 + 1 + 1 + 1 + 4 + 4 + 4 + 1) + 2
+    llmc("valid-llmc", gpt2, numbers(count))
+    llmc("valid-llmc-bf16", (20240326, 5, *gpt2[2:]), numbers(count)[: 2 * count])
+    llmc("refused-llmc-version", (20240326, 4, *gpt2[2:]), numbers(count))
+    llmc("refused-llmc-cut", gpt2, numbers(count - 1))
+    llmc("refused-llmc-negative", (*gpt2[:4], -1, *gpt2[5:]), numbers(count))
+    llmc("refused-llmc-rows", (*gpt2[:7], 2), numbers(count))
+    llmc("refused-llmc-huge", (20240326, 3, *[0x7FFFFFFF] * 6), numbers(4))
+    count = 2 * 6 + 2 + (2 + 4 + 4 + 4 + 2 + 4 + 3 * 2 * 3)
+    older, newer = (20240803, 3, 2, 3, 1, 1, 1, 2, 1, 1024, 0, 500000, 1, 4, 3, 1), (20240803, 3, 2, 3, 1, 1, 1, 2, 1024, 1, 3, 1)
+    fractions = struct.pack("<3f", 1.3, 1e-5, 5e5).ljust(1024, b"\0")
+    llmc("valid-llama3-older", older, numbers(count))
+    llmc("valid-llama3-newer", newer, numbers(count), fractions)
+    llmc("refused-llama3-fraction-of-a-channel", older, numbers(count - 1))
+    llmc("refused-llama3-epsilon", newer, numbers(count), struct.pack("<3f", 1.3, float("nan"), 5e5).ljust(1024, b"\0"))
+
+
+for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file):
     write()

@@ -1,4 +1,4 @@
-// A folder of weights: one safetensors file, or several with an index.
+// A folder of weights: one file, or several with an index.
 #pragma once
 
 #include <algorithm>
@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -17,60 +15,77 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/tensor_source.hpp>
+#include <xtrain/io/torch_file.hpp>
+#include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
 
-/// All tensors of a folder, whichever files they are in.
-class weight_folder {
+/// All tensors of a folder, whichever files they are in. Looked for are, in this order:
+///
+///   <stem>.safetensors        or <stem>.safetensors.index.json and the files it names
+///   pytorch_<stem>.bin        or pytorch_<stem>.bin.index.json and the files it names
+///   *.bin, *.pt, *.pth        if there is one such file: PyTorch's, llm.c's or llama2.c's
+class weight_folder : public tensor_source {
  public:
-  /// Reads "<stem>.safetensors", or "<stem>.safetensors.index.json" and the files it names.
-  ///   throws  file_error when there is neither, when a file is missing or damaged, or when index and files disagree
+  /// throws file_error when there is none of these, when a file is missing or damaged, or when index and files disagree
   explicit weight_folder(const std::string& folder, const std::string& stem = "model") {
     require<file_error>(is_directory(folder), folder, ": must be a folder; there is none of that name");
-    const std::string single = folder + "/" + stem + ".safetensors";
-    const std::string index = single + ".index.json";
-    if (file_exists(single)) {
-      files_.push_back(std::make_unique<safetensors_file>(single));
-      for (const file_tensor& tensor : files_.front()->tensors()) tensors_.emplace(tensor.name, &tensor);
-      return;
-    }
-    require<file_error>(file_exists(index), folder, ": must hold ", stem, ".safetensors or ", stem,
-                        ".safetensors.index.json; it holds neither");
-    read_index(folder, index);
+    const std::string ours = stem + ".safetensors", theirs = "pytorch_" + stem + ".bin";
+    if (read<safetensors_file>(folder, ours) || read<torch_file>(folder, theirs)) return;
+    const std::vector<std::string> others = other_files(folder);
+    require<file_error>(others.size() == 1, folder, ": must hold ", ours, " or ", theirs,
+                        ", whole or with an index, or one .bin, .pt or .pth file; it holds ",
+                        others.empty() ? "neither" : "several of the last");
+    const weight_file& file = keep<weight_file>(folder + "/" + others.front());
+    for (const auto& [name, tensor] : file.tensors()) add(*tensor);
   }
-
-  /// Null when there is none of that name.
-  [[nodiscard]] const file_tensor* find(std::string_view name) const {
-    const auto at = tensors_.find(name);
-    return at == tensors_.end() ? nullptr : at->second;
-  }
-  [[nodiscard]] const std::map<std::string, const file_tensor*, std::less<>>& tensors() const { return tensors_; }
 
  private:
+  /// Whether there is a file of that name, or an index.
+  template <class File>
+  bool read(const std::string& folder, const std::string& name) {
+    const std::string single = folder + "/" + name, index = single + ".index.json";
+    if (file_exists(single)) {
+      add_all(keep<File>(single));
+      return true;
+    }
+    if (file_exists(index)) read_index<File>(folder, index);
+    return file_exists(index);
+  }
+
+  template <class File>
   void read_index(const std::string& folder, const std::string& path) {
     const json index = read_json(path);
     require<file_error>(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(), path,
                         ": must have an object 'weight_map'");
-    std::map<std::string, const safetensors_file*> opened;
+    std::map<std::string, const File*> opened;
     for (const auto& [name, value] : index["weight_map"].items()) {
       require<file_error>(value.is_string(), path, ": 'weight_map' must name a file for '", name, "'; given ", value.dump());
-      const auto file = value.get<std::string>();
+      const auto file = value.template get<std::string>();
       require<file_error>(!file.empty() && file.find('/') == std::string::npos && file != ".." && file.find('\0') == std::string::npos,
                           path, ": files must lie in the folder itself; '", name, "' is said to be in '", file, "'");
       if (!opened.contains(file)) {
         require<file_error>(file_exists(folder + "/" + file), folder, "/", file,
                             ": must be there, because the index names it; it is missing");
-        files_.push_back(std::make_unique<safetensors_file>(folder + "/" + file));
-        opened[file] = files_.back().get();
+        opened[file] = &keep<File>(folder + "/" + file);
       }
       const file_tensor* tensor = opened[file]->find(name);
       require<file_error>(tensor != nullptr, path, ": '", name, "' must be in ", file, "; that file does not hold it");
-      tensors_.emplace(name, tensor);
+      add(*tensor);
     }
   }
 
-  std::vector<std::unique_ptr<safetensors_file>> files_;
-  std::map<std::string, const file_tensor*, std::less<>> tensors_;
+  /// Names of the files that could be weights under names of their own.
+  [[nodiscard]] static std::vector<std::string> other_files(const std::string& folder) {
+    std::vector<std::string> names;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) names.push_back(name);
+    }
+    return names;
+  }
 };
 
 /// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an

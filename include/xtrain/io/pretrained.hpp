@@ -22,6 +22,8 @@
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
+#include <xtrain/io/tensor_source.hpp>
+#include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
 
@@ -37,14 +39,18 @@ struct pretrained_tag;
   return {read_json(path), path};
 }
 
-/// The sizes that a folder's config.json gives a family.
-///   throws  config_error when the folder holds another family or contradicts itself
+/// The sizes that a model's settings give a family.
+///   throws  config_error when they describe another family or contradict themselves
 template <class Family>
-[[nodiscard]] auto read_sizes(const std::string& folder) {
-  const json_settings config = read_config(folder);
+[[nodiscard]] auto sizes_of(const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
   return Family::read(config);
+}
+/// The same of a folder's config.json.
+template <class Family>
+[[nodiscard]] auto read_sizes(const std::string& folder) {
+  return sizes_of<Family>(read_config(folder));
 }
 
 namespace detail {
@@ -153,31 +159,35 @@ template <class Model, class Entry>
 
 }  // namespace detail
 
-/// Loads every parameter of the model that is not an adapter's from a folder's weights.
+/// Loads every parameter of the model that is not an adapter's from whatever files the weights are in; `where` names them in errors.
 ///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
 template <class Model>
-void load_weights(Model& model, const std::string& folder) {
+void load_weights(Model& model, const tensor_source& weights, const std::string& where) {
   using family = typename Model::family;
-  const weight_folder weights(folder);
   const auto find = [&](const std::string& name) { return weights.find(name); };
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
-    require<config_error>(tensor != nullptr, folder, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
-    detail::load_parameter(model, entry, *tensor, folder);
+    require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
+    detail::load_parameter(model, entry, *tensor, where);
     used.push_back(tensor);
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
     if (std::binary_search(used.begin(), used.end(), tensor) || family::may_be_ignored(name, model.sizes())) continue;
-    fail<config_error>(folder, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
+    fail<config_error>(where, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
                        " layers, width ", model.sizes().width, ")");
   }
 }
+/// The same from a folder: see weight_folder for what it may hold.
+template <class Model>
+void load_weights(Model& model, const std::string& folder) {
+  load_weights(model, weight_folder(folder), folder);
+}
 
-/// A model from a Hugging Face folder: config.json and safetensors. Tensors are converted to the recipe's precision one
-/// after the other; the files are mapped, not read into memory.
+/// A model from a Hugging Face folder: config.json and weights. Tensors are converted to the recipe's precision one after the
+/// other; the files are mapped, not read into memory.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
@@ -189,10 +199,24 @@ template <class Model>
   return model;
 }
 
+/// A model from one file of llm.c or llama2.c: these hold the sizes as well.
+///   throws  file_error, config_error, memory_error
+template <class Model>
+[[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context& on = typename Model::context{},
+                                    const typename Model::options& options = {}) {
+  const weight_file file(path);
+  require<config_error>(file.config().has_value(), path, ": must be a file of llm.c or llama2.c, which hold a model's sizes; it is a ",
+                        name_of(file.format()), " file. Load the folder it is in");
+  Model model(typename Model::uninitialised_t{}, sizes_of<typename Model::family>(*file.config()), on, options);
+  model.initialise_adapter();
+  load_weights(model, file, path);
+  return model;
+}
+
 /// How a folder is written.
 struct save_options {
-  std::size_t shard_bytes = std::size_t{5} << 30;  ///< largest weight file
-  std::string tokenizer_from{};                    ///< folder or file whose tokenizer files are copied along
+  std::size_t shard_bytes = 5'000'000'000;  ///< largest weight file
+  std::string tokenizer_from{};             ///< folder or file whose tokenizer files are copied along
 };
 
 /// Files that make a tokenizer, as folders hold them.

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,69 +18,9 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/io/file_tensor.hpp>
 
 namespace xtrain {
-
-static_assert(std::endian::native == std::endian::little,
-              "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
-
-/// A number type as files name it.
-struct file_number {
-  std::string_view name;
-  std::size_t bits;
-};
-
-/// Every type the format knows. xtrain computes with F64, F32, F16 and BF16; the others are checked and left alone.
-inline constexpr std::array<file_number, 22> file_numbers{
-    {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
-     {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
-     {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
-
-template <number T>
-[[nodiscard]] constexpr std::string_view file_number_of() {
-  if constexpr (std::is_same_v<T, float>) return "F32";
-  else if constexpr (std::is_same_v<T, double>) return "F64";
-  else if constexpr (std::is_same_v<T, bf16>) return "BF16";
-  else return "F16";
-}
-
-/// A tensor in a file.
-struct file_tensor {
-  std::string name{};
-  std::string number{};  // as the file names it: "F32"
-  std::vector<std::size_t> shape{};
-  std::span<const std::byte> bytes{};
-
-  [[nodiscard]] std::size_t size() const {
-    std::size_t product = 1;
-    for (const std::size_t dim : shape) product *= dim;
-    return product;
-  }
-};
-
-/// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
-///   throws  file_error when the file's number type is not a floating-point type xtrain knows
-template <number T>
-void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
-  const auto convert = [&]<class F>(F) {
-    const std::byte* source = from.bytes.data() + first * sizeof(F);
-    if constexpr (std::is_same_v<F, T>) {
-      if (!to.empty()) std::memcpy(to.data(), source, to.size_bytes());
-    } else {
-      for (std::size_t i = 0; i < to.size(); ++i) {
-        F value;
-        std::memcpy(&value, source + i * sizeof(F), sizeof(F));
-        to[i] = static_cast<T>(static_cast<accumulate_t<F>>(value));
-      }
-    }
-  };
-  if (from.number == "F32") return convert(float{});
-  if (from.number == "BF16") return convert(bf16{});
-  if (from.number == "F16") return convert(fp16{});
-  if (from.number == "F64") return convert(double{});
-  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.number);
-}
 
 /// A safetensors file that has passed every check of the format.
 class safetensors_file {
@@ -154,12 +92,10 @@ class safetensors_file {
     const json& dtype = value["dtype"];
     check(dtype.is_string(), "tensor '", name, "': dtype must be a string");
     tensor.number = dtype.get<std::string>();
-    const auto known =
-        std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.number; });
-    check(known != file_numbers.end(), "tensor '", name, "': dtype '", tensor.number, "' is not one of the format's");
+    check(bits_of(tensor.number) != 0, "tensor '", name, "': dtype '", tensor.number, "' is not one of the format's");
     const json& shape = value["shape"];
     check(shape.is_array(), "tensor '", name, "': shape must be a list");
-    std::uint64_t bits = known->bits;
+    std::uint64_t bits = bits_of(tensor.number);
     for (const json& dim : shape) {
       check(dim.is_number_unsigned(), "tensor '", name, "': shape must hold whole numbers; given ", shape.dump());
       const auto size = dim.get<std::uint64_t>();
@@ -199,12 +135,7 @@ struct tensor_to_write {
 ///   throws  file_error; what had the name before is untouched then
 inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  const auto bits_of = [](const std::string& number) {
-    for (const file_number& known : file_numbers)
-      if (known.name == number) return known.bits;
-    return std::size_t{0};
-  };
-  std::sort(tensors.begin(), tensors.end(), [&](const tensor_to_write& a, const tensor_to_write& b) {
+  std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
     const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
     return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
   });
@@ -212,10 +143,17 @@ inline void write_safetensors(const std::string& path, std::vector<tensor_to_wri
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::size_t next = 0;
   for (const tensor_to_write& tensor : tensors) {
+    require<file_error>(tensor.name != "__metadata__", path,
+                        ": tensors must not be called '__metadata__', which is the format's own; one is");
     header[tensor.name] = {{"dtype", tensor.number}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
     next += tensor.bytes;
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const json::exception&) {
+    fail<file_error>(path, ": names of tensors must be UTF-8; one is not");
+  }
   while (text.size() % 8 != 0) text.push_back(' ');
   atomic_file file(path);
   const std::uint64_t length = text.size();

@@ -122,6 +122,14 @@ TEST_CASE("a writer whose tensors lie about their size leaves nothing behind") {
   CHECK(folder.files() == std::vector<std::string>{"x.safetensors"});
 }
 
+TEST_CASE("names that a file cannot hold are not written") {
+  const scratch_folder folder;
+  const auto write = [&](const std::string& name) { write_safetensors(folder / "x.safetensors", {numbers(name, {1})}); };
+  CHECK_THROWS_WITH_AS(write("a\xff"), doctest::Contains("names of tensors must be UTF-8"), file_error);
+  CHECK_THROWS_WITH_AS(write("__metadata__"), doctest::Contains("must not be called '__metadata__'"), file_error);
+  CHECK(folder.files().empty());
+}
+
 TEST_CASE("weights are split when they are large, and switch from one save to the next in one rename") {
   const scratch_folder folder;
   const auto save = [&](float value, std::size_t shard_bytes) {

@@ -1,0 +1,145 @@
+// Weights from one format into another: Hugging Face folders, PyTorch's files, llm.c, llama2.c.
+//
+//   convert --from stories260K.bin --to stories260K --format hf --number bf16
+//
+// Tensors are read from mapped files and written one after the other: memory holds at most one of them.
+#include <memory>
+#include <optional>
+
+#include "command_line.hpp"
+
+namespace {
+
+struct convert_flags {
+  std::string from{}, to{}, format = "hf", number{}, config{}, tokenizer{}, shard_size{};
+
+  void add(CLI::App& app) {
+    app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, llm.c or llama2.c")->required()->type_name("PATH");
+    app.add_option("--to", to, "folder for hf, file for the others")->required()->type_name("PATH");
+    app.add_option("--format", format, "hf: config.json and safetensors; llmc: GPT-2; llama2c, llama2c-v1: LLaMA")
+        ->check(command_line::one_of({"hf", "llmc", "llama2c", "llama2c-v1"}))
+        ->capture_default_str();
+    app.add_option("--number", number, "fp32, bf16 or fp16; default: as they are, or what the format has")
+        ->check(command_line::one_of({"fp32", "bf16", "fp16"}));
+    app.add_option("--config", config, "config.json of a file that holds no sizes")->type_name("FILE");
+    app.add_option("--tokenizer", tokenizer, "folder or file whose tokenizer goes along; default: the folder's")->type_name("PATH");
+    app.add_option("--shard-size", shard_size, "largest weight file of a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
+  }
+};
+
+/// What is to be converted: tensors, and the settings that say what they are the weights of.
+struct model_source {
+  std::shared_ptr<const xtrain::tensor_source> weights{};
+  std::optional<xtrain::json_settings> config{};
+  std::string kind = "folder";
+};
+
+model_source open(const convert_flags& flags) {
+  model_source source;
+  if (xtrain::is_directory(flags.from)) {
+    source.weights = std::make_shared<xtrain::weight_folder>(flags.from);
+    if (flags.config.empty()) source.config = xtrain::read_config(flags.from);
+  } else {
+    const auto file = std::make_shared<xtrain::weight_file>(flags.from);
+    source.weights = file;
+    source.config = file->config();
+    source.kind = xtrain::concat(name_of(file->format()), " file");
+  }
+  if (!flags.config.empty()) source.config = xtrain::json_settings(xtrain::read_json(flags.config), flags.config);
+  return source;
+}
+
+/// The number type that tensors get, as files name it; empty: each its own.
+std::string number_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
+  const std::string asked = flags.number == "fp32" ? "F32" : flags.number == "bf16" ? "BF16" : flags.number == "fp16" ? "F16" : "";
+  const auto only = [&](bool can, const char* types) {
+    xtrain::require<xtrain::config_error>(can, "--number ", flags.number, ": must be ", types, " for --format ", flags.format);
+  };
+  if (flags.format == "hf") return asked;
+  if (flags.format != "llmc") {
+    only(asked.empty() || asked == "F32", "fp32");
+    return "F32";
+  }
+  only(asked != "F16", "fp32 or bf16");
+  if (!asked.empty()) return asked;
+  for (const auto& [name, tensor] : weights.tensors())
+    if (tensor->number != "BF16") return "F32";
+  return "BF16";
+}
+
+/// Writes a Hugging Face folder, the weights last.
+void write_folder(const convert_flags& flags, const model_source& source, const std::string& number) {
+  xtrain::require<xtrain::config_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  const std::size_t shard_bytes =
+      flags.shard_size.empty()
+          ? xtrain::save_options{}.shard_bytes
+          : command_line::for_flag("--shard-size", flags.shard_size, [&] { return command_line::bytes_of(flags.shard_size); });
+  xtrain::make_folder(flags.to);
+  xtrain::copy_tokenizer(!flags.tokenizer.empty() ? flags.tokenizer : xtrain::is_directory(flags.from) ? flags.from : "", flags.to);
+  xtrain::json config = source.config->object(), generation = xtrain::json::object();
+  if (!number.empty())
+    config[config.contains("dtype") ? "dtype" : "torch_dtype"] = number == "F32" ? "float32" : number == "BF16" ? "bfloat16" : "float16";
+  const std::string generation_file = flags.from + "/generation_config.json";
+  if (xtrain::file_exists(generation_file)) generation = xtrain::read_json(generation_file);
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    if (!generation.contains(key) && config.contains(key)) generation[key] = config[key];
+  xtrain::write_file(flags.to + "/generation_config.json", generation.dump(2) + "\n");
+  xtrain::write_file(flags.to + "/config.json", config.dump(2) + "\n");
+  std::vector<xtrain::tensor_to_write> tensors;
+  for (const auto& [name, tensor] : source.weights->tensors())
+    tensors.push_back(rewritten(*tensor, number.empty() ? std::string_view(tensor->number) : std::string_view(number)));
+  write_weights(flags.to, std::move(tensors), shard_bytes);
+}
+
+/// Writes what is asked for; returns the names of tensors that were left out.
+std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& number) {
+  if (flags.format == "hf") {
+    write_folder(flags, source, number);
+    return {};
+  }
+  xtrain::require<xtrain::config_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  if (flags.format == "llmc")
+    return number == "BF16" ? xtrain::write_llmc<xtrain::bf16>(flags.to, *source.weights, *source.config)
+                            : xtrain::write_llmc<float>(flags.to, *source.weights, *source.config);
+  return xtrain::write_llama2c(flags.to, *source.weights, *source.config,
+                               flags.format == "llama2c" ? xtrain::llama2c_version::legacy : xtrain::llama2c_version::v1);
+}
+
+void convert(const convert_flags& flags) {
+  const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
+  const std::string number = number_for(flags, *source.weights);
+
+  // what it costs is known before anything is written
+  std::map<std::string, std::size_t> converted;
+  xtrain::rounding_error error;
+  std::size_t numbers = 0, bytes = 0;
+  for (const auto& entry : source.weights->tensors()) {
+    const xtrain::file_tensor& tensor = *entry.second;
+    numbers += tensor.size();
+    bytes += tensor.size() * xtrain::bits_of(tensor.number) / 8;
+    if (number.empty() || tensor.number == number || !xtrain::is_floating(tensor.number)) continue;
+    command_line::for_flag("--from", flags.from, [&] { measure_rounding(tensor, number, error); });
+    ++converted[tensor.number];
+  }
+  const auto left_out = command_line::for_flag("--from", flags.from, [&] { return write(flags, source, number); });
+
+  std::printf("read       %zu tensors, %s numbers, %s from a %s\n", source.weights->tensors().size(),
+              xtrain::count_text(static_cast<double>(numbers)).c_str(), xtrain::bytes_text(bytes).c_str(), source.kind.c_str());
+  if (source.kind == "llm.c file" || source.kind == "llama2.c file")
+    std::printf("renamed    all: such a file has no names, and its tensors get Hugging Face's\n");
+  for (const std::string& name : left_out) std::printf("left out   %s\n", name.c_str());
+  for (const auto& [from, count] : converted) std::printf("converted  %zu tensors from %s to %s\n", count, from.c_str(), number.c_str());
+  if (!converted.empty() && error.largest == 0) std::printf("rounding   none: every number is the same\n");
+  if (error.largest > 0)
+    std::printf("rounding   at most %.3g: %.9g became %.9g in %s\n", error.largest, error.before, error.after, error.tensor.c_str());
+  std::printf("wrote      %s, %zu tensors\n", flags.to.c_str(), source.weights->tensors().size() - left_out.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Weights from one format into another.", "convert");
+  convert_flags flags;
+  flags.add(app);
+  return command_line::run(app, argc, argv, [&] { convert(flags); });
+}

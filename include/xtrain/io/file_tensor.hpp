@@ -1,0 +1,155 @@
+// A tensor in a file: its name, its numbers' type, its shape, and where its numbers lie. Every format is read as these.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+static_assert(std::endian::native == std::endian::little,
+              "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
+
+/// A number type as files name it.
+struct file_number {
+  std::string_view name;
+  std::size_t bits;
+};
+
+/// Every type that safetensors knows. xtrain computes with F64, F32, F16 and BF16; the others are checked and left alone.
+inline constexpr std::array<file_number, 22> file_numbers{
+    {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+     {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
+     {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
+
+/// How many bits a number of that type has; 0 when there is none of that name.
+[[nodiscard]] constexpr std::size_t bits_of(std::string_view number) {
+  for (const file_number& known : file_numbers)
+    if (known.name == number) return known.bits;
+  return 0;
+}
+
+template <number T>
+[[nodiscard]] constexpr std::string_view file_number_of() {
+  if constexpr (std::is_same_v<T, float>) return "F32";
+  else if constexpr (std::is_same_v<T, double>) return "F64";
+  else if constexpr (std::is_same_v<T, bf16>) return "BF16";
+  else return "F16";
+}
+
+/// Whether numbers of that type can be loaded as weights.
+[[nodiscard]] constexpr bool is_floating(std::string_view number) {
+  return number == "F32" || number == "BF16" || number == "F16" || number == "F64";
+}
+
+/// A dim of a layout: how many steps there are, and how many numbers apart.
+struct file_dim {
+  std::size_t size, stride;
+  friend bool operator==(const file_dim&, const file_dim&) = default;
+};
+
+struct file_tensor {
+  std::string name{};
+  std::string number{};  // as safetensors files name it: "F32"
+  std::vector<std::size_t> shape{};
+  std::span<const std::byte> bytes{};
+  /// Where the numbers lie, unless they lie row by row one behind the other: dims, outermost first, that run through them in
+  /// the order of `shape`. A transposed [3, 2] is {3, 1}, {2, 3}. There may be more dims than `shape` has: a dim whose halves are
+  /// interleaved is two.
+  std::vector<file_dim> layout{};
+
+  [[nodiscard]] std::size_t size() const {
+    std::size_t product = 1;
+    for (const std::size_t dim : shape) product *= dim;
+    return product;
+  }
+};
+
+namespace detail {
+
+/// Calls use(where, count, stride) for every run of numbers `first` … `first` + `all` − 1: `where` counts numbers from the tensor's
+/// first byte.
+template <class Use>
+void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all, Use&& use) {
+  if (all == 0) return;
+  if (tensor.layout.empty()) return use(first, all, std::size_t{1});
+  const std::vector<file_dim>& dims = tensor.layout;
+  std::vector<std::size_t> at(dims.size());
+  std::size_t where = 0, rest = first;
+  for (std::size_t d = dims.size(); d-- > 0;) {
+    at[d] = rest % dims[d].size;
+    rest /= dims[d].size;
+    where += at[d] * dims[d].stride;
+  }
+  const file_dim inner = dims.back();
+  while (true) {
+    const std::size_t count = std::min(all, inner.size - at.back());
+    use(where, count, inner.stride);
+    all -= count;
+    if (all == 0) return;
+    where -= at.back() * inner.stride;
+    at.back() = 0;
+    for (std::size_t d = dims.size() - 1; d-- > 0;) {  // carry
+      where += dims[d].stride;
+      if (++at[d] < dims[d].size) break;
+      where -= dims[d].size * dims[d].stride;
+      at[d] = 0;
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
+///   throws  file_error when the file's number type is not a floating-point type xtrain knows
+template <number T>
+void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
+  const auto convert = [&]<class F>(F) {
+    T* next = to.data();
+    detail::for_each_run(from, first, to.size(), [&](std::size_t where, std::size_t count, std::size_t stride) {
+      const std::byte* source = from.bytes.data() + where * sizeof(F);
+      if (std::is_same_v<F, T> && stride == 1) {
+        std::memcpy(static_cast<void*>(next), source, count * sizeof(F));
+      } else {
+        for (std::size_t i = 0; i < count; ++i) {
+          F value;
+          std::memcpy(&value, source + i * stride * sizeof(F), sizeof(F));
+          if constexpr (std::is_same_v<F, T>) next[i] = value;
+          else next[i] = static_cast<T>(static_cast<accumulate_t<F>>(value));
+        }
+      }
+      next += count;
+    });
+  };
+  if (from.number == "F32") return convert(float{});
+  if (from.number == "BF16") return convert(bf16{});
+  if (from.number == "F16") return convert(fp16{});
+  if (from.number == "F64") return convert(double{});
+  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.number);
+}
+
+/// Copies elements from `first` on as they are, whatever their type; `to` holds whole elements.
+inline void read_elements(const file_tensor& from, std::size_t first, std::span<std::byte> to) {
+  const std::size_t bits = bits_of(from.number);
+  if (from.layout.empty()) {
+    if (!to.empty()) std::memcpy(to.data(), from.bytes.data() + first * bits / 8, to.size());
+    return;
+  }
+  const std::size_t width = bits / 8;  // elements narrower than a byte have no layout of their own
+  std::byte* next = to.data();
+  detail::for_each_run(from, first, to.size() / width, [&](std::size_t where, std::size_t count, std::size_t stride) {
+    for (std::size_t i = 0; i < count; ++i, next += width) std::memcpy(next, from.bytes.data() + (where + i * stride) * width, width);
+  });
+}
+
+}  // namespace xtrain

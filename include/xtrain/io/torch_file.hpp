@@ -1,0 +1,411 @@
+// PyTorch's files of tensors: .bin, .pt, .pth, as torch.save writes them now (a ZIP archive) and wrote them before 1.6.
+//
+//   archive   <top>/data.pkl describes the tensors; <top>/data/<key> is a storage; <top>/byteorder, if it is there, says "little"
+//   legacy    five pickles (a magic number, a protocol, a description of the machine, the tensors, the storages' keys), then, for each
+//             key in turn, a count of numbers in 8 bytes and the numbers
+//
+// A tensor is a view of a storage: offset, shape, strides. Nothing that a pickle names is called: see pickle.hpp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/io/file_tensor.hpp>
+#include <xtrain/io/pickle.hpp>
+#include <xtrain/io/zip.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// A number type under PyTorch's names.
+struct torch_number {
+  std::string_view torch, file;
+};
+inline constexpr std::array<torch_number, 13> torch_storages{{{"torch.FloatStorage", "F32"},
+                                                              {"torch.DoubleStorage", "F64"},
+                                                              {"torch.HalfStorage", "F16"},
+                                                              {"torch.BFloat16Storage", "BF16"},
+                                                              {"torch.LongStorage", "I64"},
+                                                              {"torch.IntStorage", "I32"},
+                                                              {"torch.ShortStorage", "I16"},
+                                                              {"torch.CharStorage", "I8"},
+                                                              {"torch.ByteStorage", "U8"},
+                                                              {"torch.BoolStorage", "BOOL"},
+                                                              {"torch.ComplexFloatStorage", "C64"},
+                                                              {"torch.UntypedStorage", "U8"},
+                                                              {"torch.storage.UntypedStorage", "U8"}}};
+/// Types of tensors in untyped storages, and of what else a file of tensors may mention.
+inline constexpr std::array<torch_number, 19> torch_types{{{"torch.float32", "F32"},
+                                                           {"torch.float64", "F64"},
+                                                           {"torch.float16", "F16"},
+                                                           {"torch.bfloat16", "BF16"},
+                                                           {"torch.int64", "I64"},
+                                                           {"torch.int32", "I32"},
+                                                           {"torch.int16", "I16"},
+                                                           {"torch.int8", "I8"},
+                                                           {"torch.uint8", "U8"},
+                                                           {"torch.uint16", "U16"},
+                                                           {"torch.uint32", "U32"},
+                                                           {"torch.uint64", "U64"},
+                                                           {"torch.bool", "BOOL"},
+                                                           {"torch.complex64", "C64"},
+                                                           {"torch.float8_e4m3fn", "F8_E4M3"},
+                                                           {"torch.float8_e5m2", "F8_E5M2"},
+                                                           {"torch.float8_e8m0fnu", "F8_E8M0"},
+                                                           {"torch.float8_e4m3fnuz", "F8_E4M3FNUZ"},
+                                                           {"torch.float8_e5m2fnuz", "F8_E5M2FNUZ"}}};
+inline constexpr std::array<std::string_view, 5> torch_functions{"collections.OrderedDict", "torch._utils._rebuild_tensor_v2",
+                                                                 "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter",
+                                                                 "torch.Size"};
+
+/// Every name that a file of tensors may mention.
+inline constexpr auto torch_names = [] {
+  std::array<std::string_view, torch_functions.size() + torch_storages.size() + torch_types.size()> names{};
+  std::size_t next = 0;
+  for (const std::string_view name : torch_functions) names[next++] = name;
+  for (const torch_number& known : torch_storages) names[next++] = known.torch;
+  for (const torch_number& known : torch_types) names[next++] = known.torch;
+  return names;
+}();
+
+}  // namespace detail
+
+/// The tensors of a PyTorch file, every one inside its storage and every storage inside the file.
+///
+/// Names. A tensor is called by the keys that lead to it, joined by points; elements of lists and tuples by their number. If the
+/// outermost dictionary has a member 'state_dict', 'model_state_dict', 'model' or 'module' (looked for in this order) that is a
+/// dictionary with tensors, the file's tensors are those in it, and what is beside it (an optimizer's state) is left out. A file
+/// that is one tensor calls it 'tensor'.
+class torch_file {
+ public:
+  static constexpr std::size_t deepest = 64, longest_name = 1000, most_tensors = std::size_t{1} << 20;
+
+  /// Whether a file begins as one that torch.save wrote.
+  [[nodiscard]] static bool begins_as_one(std::string_view file) {
+    return stored_zip::begins_as_one(file) || file.starts_with(legacy_magic);
+  }
+
+  /// throws file_error when the file is damaged, or holds anything but tensors, numbers and texts
+  explicit torch_file(const std::string& path) : file_(path) {
+    if (stored_zip::begins_as_one(file_.text())) read_archive();
+    else read_legacy();
+  }
+
+  [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
+  /// Null when there is none of that name.
+  [[nodiscard]] const file_tensor* find(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &tensors_[at->second];
+  }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+
+ private:
+  using index = pickle::index;
+  using kind = pickle::kind;
+
+  /// PROTO 2, LONG1 of ten bytes: 0x1950a86a20f9469cfc6c, STOP.
+  static constexpr std::string_view legacy_magic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15};
+
+  /// What a reference in the pickle says of a storage.
+  struct storage {
+    std::string_view key, number;
+    std::uint64_t count = 0;       ///< numbers in it
+    std::string_view view_of{};    ///< legacy: the key of the storage that it is a part of
+    std::uint64_t view_begin = 0;  ///< legacy: where in that storage it begins
+  };
+
+  template <class... Parts>
+  void check(bool holds, const Parts&... parts) const {
+    require<file_error>(holds, file_.path(), ": not a PyTorch file of tensors: ", parts...);
+  }
+
+  // Where pickles and storages are.
+
+  void read_archive() {
+    const stored_zip archive(file_);
+    constexpr std::string_view last = "/data.pkl";
+    std::string_view top, description;
+    for (const auto& [name, bytes] : archive.entries()) {
+      if (!name.ends_with(last) || name.find('/') != name.size() - last.size()) continue;
+      check(description.empty(), "it must hold one data.pkl; it holds several");
+      top = name.substr(0, name.size() - last.size());
+      description = bytes;
+    }
+    check(!description.empty(), "it must hold <name>/data.pkl; there is none");
+    check(archive.find(concat(top, "/constants.pkl")) == nullptr, "it must hold tensors; it is a TorchScript program");
+    if (const std::string_view* order = archive.find(concat(top, "/byteorder")))
+      check(*order == "little", "its numbers must be little-endian; they are '", order->substr(0, 16), "'");
+    const pickle values = read_pickle(description);
+    collect(values, [&](const storage& from) {
+      const std::string_view* bytes = archive.find(concat(top, "/data/", from.key));
+      check(bytes != nullptr, "storage '", from.key, "' must be in the archive; it is missing");
+      return *bytes;
+    });
+  }
+
+  void read_legacy() {
+    check(file_.text().starts_with(legacy_magic), "it must begin as torch.save begins files; it does not");
+    std::size_t at = legacy_magic.size();
+    const auto next = [&] {
+      pickle values = read_pickle(file_.text().substr(at));
+      at += values.bytes_read();
+      return values;
+    };
+    const pickle protocol = next();
+    check(protocol[protocol.root()].is == kind::whole && protocol[protocol.root()].number == 1001,
+          "its protocol must be 1001; it is another");
+    const pickle machine = next();
+    check_machine(machine);
+    const pickle values = next(), keys = next();
+
+    std::map<std::string_view, storage> described;
+    for (index i = 0; i < values.size(); ++i) {
+      if (values[i].is != kind::reference) continue;
+      const storage one = storage_of(values, i);
+      const std::string_view owner = one.view_of.empty() ? one.key : one.view_of;
+      described.emplace(owner, storage{.key = owner, .number = one.number, .count = one.count});
+    }
+    const pickle_value& list = keys[keys.root()];
+    check(list.is == kind::list, "the storages' keys must be a list");
+    std::map<std::string_view, std::string_view> storages;
+    for (const index key : list.items) {
+      const auto known = described.find(keys[key].text);
+      check(known != described.end(), "storage '", keys[key].text, "' must belong to a tensor; it belongs to none");
+      check(file_.size() - at >= 8, "storage '", keys[key].text, "' must lie inside the file. Is the file cut short?");
+      std::uint64_t count = 0;
+      std::memcpy(&count, file_.data() + at, 8);
+      at += 8;
+      const std::size_t width = bits_of(known->second.number) / 8;
+      check(count <= (file_.size() - at) / width, "storage '", keys[key].text, "' must lie inside the file; it claims ", count,
+            " numbers, ", file_.size() - at, " bytes are left. Is the file cut short?");
+      storages.emplace(known->first, file_.text().substr(at, static_cast<std::size_t>(count) * width));
+      at += static_cast<std::size_t>(count) * width;
+    }
+    check(at == file_.size(), "storages must fill the file; they end at ", at, " of ", file_.size(), " bytes");
+    collect(values, [&](const storage& from) {
+      const auto found = storages.find(from.view_of.empty() ? from.key : from.view_of);
+      check(found != storages.end(), "storage '", from.key, "' must be in the file; it is missing");
+      return found->second;
+    });
+  }
+
+  [[nodiscard]] pickle read_pickle(std::string_view bytes) const {
+    return {bytes, file_.path(), static_cast<std::size_t>(bytes.data() - file_.data()), detail::torch_names};
+  }
+
+  void check_machine(const pickle& machine) const {
+    const pickle_value& members = machine[machine.root()];
+    check(members.is == kind::dictionary, "the description of the machine must be a dictionary");
+    for (std::size_t i = 0; i < members.items.size(); i += 2)
+      if (machine[members.items[i]].text == "little_endian")
+        check(machine[members.items[i + 1]].number == 1, "its numbers must be little-endian; they are not");
+  }
+
+  // Storages and tensors.
+
+  /// ('storage', type, key, device, count), and in legacy files None or (key of the whole, begin, count).
+  [[nodiscard]] storage storage_of(const pickle& values, index at) const {
+    const pickle_value& name = values[values[at].items.front()];
+    const auto item = [&](std::size_t i) -> const pickle_value& { return values[name.items[i]]; };
+    check(values[at].is == kind::reference && name.is == kind::tuple && name.items.size() >= 5 && item(0).text == "storage" &&
+              item(1).is == kind::global && item(2).is == kind::text && item(4).is == kind::whole && item(4).number >= 0,
+          "a reference must be to a storage; one is to something else");
+    storage one{.key = item(2).text, .number = {}, .count = static_cast<std::uint64_t>(item(4).number)};
+    for (const detail::torch_number& known : detail::torch_storages)
+      if (known.torch == item(1).text) one.number = known.file;
+    check(!one.number.empty(), "storage '", one.key, "' must have a type of storage; it has '", item(1).text, "'");
+    if (name.items.size() < 6 || item(5).is == kind::none) return one;
+    const pickle_value& view = item(5);
+    check(view.is == kind::tuple && view.items.size() == 3 && values[view.items[0]].is == kind::text &&
+              values[view.items[1]].is == kind::whole && values[view.items[2]].is == kind::whole && values[view.items[1]].number >= 0 &&
+              values[view.items[2]].number >= 0,
+          "storage '", one.key, "' must be a whole one or a part of another; it is something else");
+    one.view_of = values[view.items[0]].text;
+    one.view_begin = static_cast<std::uint64_t>(values[view.items[1]].number);
+    one.count = static_cast<std::uint64_t>(values[view.items[2]].number);
+    return one;
+  }
+
+  /// The value of a call of one of PyTorch's functions that make a tensor; null for every other value.
+  [[nodiscard]] static const pickle_value* tensor_call(const pickle& values, index at) {
+    const pickle_value& value = values[at];
+    if (value.is != kind::call || values[value.items[0]].text == "torch.Size") return nullptr;
+    return &value;
+  }
+
+  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the type as its seventh argument; a parameter is a tensor and more.
+  template <class BytesOf>
+  [[nodiscard]] file_tensor make_tensor(const pickle& values, const pickle_value& call, const std::string& name,
+                                        const BytesOf& bytes_of) const {
+    const std::string_view function = values[call.items[0]].text;
+    const std::vector<index>& arguments = values[call.items[1]].items;
+    if (function == "torch._utils._rebuild_parameter") {
+      const pickle_value* inner = arguments.empty() ? nullptr : tensor_call(values, arguments[0]);
+      check(inner != nullptr && values[inner->items[0]].text != function, "'", name, "': a parameter must be made of a tensor");
+      return make_tensor(values, *inner, name, bytes_of);
+    }
+    const bool typed_apart = function == "torch._utils._rebuild_tensor_v3";
+    check((typed_apart || function == "torch._utils._rebuild_tensor_v2") && arguments.size() >= (typed_apart ? 7U : 4U) &&
+              values[arguments[0]].is == kind::reference && values[arguments[1]].is == kind::whole && values[arguments[1]].number >= 0,
+          "'", name, "': a tensor must have a storage, an offset, a shape and strides");
+    const storage from = storage_of(values, arguments[0]);
+    file_tensor tensor{.name = name, .number = std::string(from.number)};
+    if (typed_apart) {
+      const std::string_view type = values[arguments[6]].text;
+      tensor.number.clear();
+      for (const detail::torch_number& known : detail::torch_types)
+        if (known.torch == type) tensor.number = known.file;
+      check(!tensor.number.empty(), "'", name, "': must have a number type; it has '", type, "'");
+    }
+    const std::string_view bytes = bytes_of(from);
+    place(tensor, numbers_of(values, arguments[2], name), numbers_of(values, arguments[3], name),
+          static_cast<std::uint64_t>(values[arguments[1]].number), part_of(from, bytes));
+    return tensor;
+  }
+
+  /// The numbers of a tuple: a shape or strides.
+  [[nodiscard]] std::vector<std::size_t> numbers_of(const pickle& values, index at, const std::string& name) const {
+    check(values[at].is == kind::tuple, "'", name, "': shape and strides must be tuples");
+    std::vector<std::size_t> numbers;
+    for (const index i : values[at].items) {
+      check(values[i].is == kind::whole && values[i].number >= 0, "'", name, "': shape and strides must be whole numbers");
+      numbers.push_back(static_cast<std::size_t>(values[i].number));
+    }
+    return numbers;
+  }
+
+  /// The bytes of a storage: what the file has under its key, or a part of it.
+  [[nodiscard]] std::span<const std::byte> part_of(const storage& from, std::string_view bytes) const {
+    const std::uint64_t width = bits_of(from.number) / 8, all = bytes.size() / width;
+    check(from.view_begin <= all && from.count <= all - from.view_begin, "storage '", from.key, "' must have ", from.count, " numbers of ",
+          width, " bytes from number ", from.view_begin, " on; the file has ", bytes.size(), " bytes of it");
+    return {reinterpret_cast<const std::byte*>(bytes.data()) + from.view_begin * width, static_cast<std::size_t>(from.count * width)};
+  }
+
+  /// Gives the tensor its shape, and its bytes and layout inside a storage.
+  void place(file_tensor& tensor, std::vector<std::size_t> shape, const std::vector<std::size_t>& strides, std::uint64_t offset,
+             std::span<const std::byte> storage_bytes) const {
+    tensor.shape = std::move(shape);
+    const std::span<const std::size_t> given(tensor.shape), steps(strides);
+    check(given.size() == steps.size() && given.size() <= deepest, "'", tensor.name, "': must have a stride for every dim, and at most ",
+          deepest, " dims; it has ", given.size(), " dims and ", steps.size(), " strides");
+    const std::size_t width = bits_of(tensor.number) / 8, room = storage_bytes.size() / width;
+    std::size_t count = 1, last = 0;  // numbers in it, and the place of its last one
+    bool in_order = true, overflow = false, empty = false;
+    for (std::size_t d = given.size(); d-- > 0;) {
+      in_order = in_order && (given[d] == 1 || steps[d] == count);
+      empty = empty || given[d] == 0;
+      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // an empty tensor's other dims count all the same
+      std::size_t reach = 0;
+      overflow = overflow || __builtin_mul_overflow(dim - 1, steps[d], &reach) || __builtin_add_overflow(last, reach, &last) ||
+                 __builtin_mul_overflow(count, dim, &count);
+    }
+    check(!overflow, "'", tensor.name, "': shape ", given, " is larger than any file");
+    if (empty) return;
+    check(offset < room && last < room - offset, "'", tensor.name, "': must lie inside its storage of ", room, " numbers; shape ", given,
+          " with strides ", steps, " from number ", offset, " on ends beyond it");
+    check(count <= room, "'", tensor.name, "': must not hold numbers more than once; shape ", given, " is expanded from ", room,
+          " numbers. Save a copy that is contiguous");
+    tensor.bytes = storage_bytes.subspan(static_cast<std::size_t>(offset) * width, (last + 1) * width);
+    if (in_order) return;
+    for (std::size_t d = 0; d < given.size(); ++d)
+      if (given[d] != 1) tensor.layout.push_back({given[d], steps[d]});
+  }
+
+  // Names.
+
+  template <class BytesOf>
+  void collect(const pickle& values, const BytesOf& bytes_of) {
+    contents_.assign(values.size(), contents::unknown);
+    index root = values.root();
+    if (values[root].is == kind::dictionary) {
+      for (const std::string_view wrapper : {"state_dict", "model_state_dict", "model", "module"}) {
+        const std::optional<index> inner = member(values, root, wrapper);
+        if (!inner || values[*inner].is != kind::dictionary || !holds_tensors(values, *inner, 0)) continue;
+        root = *inner;
+        break;
+      }
+    }
+    std::string name;
+    if (holds_tensors(values, root, 0)) collect_below(values, root, name, bytes_of);
+    contents_ = {};
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      check(by_name_.emplace(tensors_[i].name, i).second, "tensor '", tensors_[i].name, "' must be there once; it is there twice");
+  }
+
+  [[nodiscard]] static std::optional<index> member(const pickle& values, index dictionary, std::string_view key) {
+    const std::vector<index>& items = values[dictionary].items;
+    for (std::size_t i = 0; i < items.size(); i += 2)
+      if (values[items[i]].is == kind::text && values[items[i]].text == key) return items[i + 1];
+    return {};
+  }
+
+  [[nodiscard]] static bool is_container(const pickle_value& value) {
+    return value.is == kind::dictionary || value.is == kind::list || value.is == kind::tuple;
+  }
+
+  /// Whether there are tensors in a value, however deep. Every value is looked into once.
+  bool holds_tensors(const pickle& values, index at, std::size_t depth) {
+    const pickle_value& value = values[at];
+    if (!is_container(value)) return tensor_call(values, at) != nullptr;
+    check(contents_[at] != contents::being_looked_into, "its values must form a tree; one is a part of itself");
+    if (contents_[at] != contents::unknown) return contents_[at] != contents::no_tensors;
+    check(depth < deepest, "its values must be nested at most ", deepest, " deep; they are deeper");
+    contents_[at] = contents::being_looked_into;
+    bool any = false;
+    for (std::size_t i = value.is == kind::dictionary ? 1 : 0; i < value.items.size(); i += value.is == kind::dictionary ? 2 : 1)
+      any = holds_tensors(values, value.items[i], depth + 1) || any;
+    contents_[at] = any ? contents::tensors : contents::no_tensors;
+    return any;
+  }
+
+  /// Adds the tensors of a value that holds some. `name` leads to it, and is the same again afterwards.
+  template <class BytesOf>
+  void collect_below(const pickle& values, index at, std::string& name, const BytesOf& bytes_of) {
+    const pickle_value& value = values[at];
+    if (const pickle_value* call = tensor_call(values, at)) {
+      check(tensors_.size() < most_tensors, "it must hold at most ", most_tensors, " tensors; it holds more");
+      tensors_.push_back(make_tensor(values, *call, name.empty() ? "tensor" : name, bytes_of));
+      return;
+    }
+    check(contents_[at] != contents::collected, "'", name, "': tensors must be in one place; these are in two");
+    contents_[at] = contents::collected;
+    const bool keyed = value.is == kind::dictionary;
+    const std::size_t length = name.size();
+    for (std::size_t i = 0; i < value.items.size(); i += keyed ? 2 : 1) {
+      const index inner = value.items[keyed ? i + 1 : i];
+      if (!holds_tensors(values, inner, 0)) continue;
+      if (length != 0) name += '.';
+      name += keyed ? key_text(values[value.items[i]], name) : concat(i);
+      check(name.size() <= longest_name, "a tensor's name must have at most ", longest_name, " bytes; it has more");
+      collect_below(values, inner, name, bytes_of);
+      name.resize(length);
+    }
+  }
+
+  [[nodiscard]] std::string key_text(const pickle_value& key, const std::string& within) const {
+    check(key.is == kind::text || key.is == kind::whole, "'", within, "': keys that lead to tensors must be texts or whole numbers");
+    return key.is == kind::text ? std::string(key.text) : concat(key.number);
+  }
+
+  enum class contents : std::uint8_t { unknown, being_looked_into, no_tensors, tensors, collected };
+
+  mapped_file file_;
+  std::vector<file_tensor> tensors_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::vector<contents> contents_;  ///< of the pickle's values, while names are given
+};
+
+}  // namespace xtrain

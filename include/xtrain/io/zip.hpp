@@ -1,0 +1,130 @@
+// ZIP archives whose entries are stored as they are: what PyTorch packs its files into. Entries are views of the mapped file.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+
+namespace xtrain {
+
+/// The entries of an archive. Sizes beyond 32 bits (zip64) are understood; compressed and encrypted entries are refused by name.
+/// Checksums are not compared: that would read every byte before the first is needed.
+///
+///   end record     found from the end of the file; says where the directory lies
+///   directory      one record per entry: name, size, where its header lies
+///   entry          a header with a name and a field of its own length, then the bytes
+class stored_zip {
+ public:
+  /// Whether a file begins as an archive does.
+  [[nodiscard]] static bool begins_as_one(std::string_view file) { return file.starts_with("PK\3\4"); }
+
+  /// `file` must outlive the archive.
+  ///   throws  file_error when the archive is damaged or holds what cannot be viewed as it lies
+  explicit stored_zip(const mapped_file& file) : path_(file.path()), file_(file.text()) { read_directory(); }
+
+  /// Names and contents, by name.
+  [[nodiscard]] const std::map<std::string_view, std::string_view>& entries() const { return entries_; }
+  /// Null when there is none of that name.
+  [[nodiscard]] const std::string_view* find(std::string_view name) const {
+    const auto at = entries_.find(name);
+    return at == entries_.end() ? nullptr : &at->second;
+  }
+
+ private:
+  static constexpr std::uint32_t in_zip64 = 0xffffffffU;  ///< a size that stands elsewhere, because it needs 64 bits
+
+  template <class... Parts>
+  void check(bool holds, const Parts&... parts) const {
+    require<file_error>(holds, path_, ": not a whole ZIP archive: ", parts...);
+  }
+  template <class Number>
+  [[nodiscard]] Number number_at(std::uint64_t at) const {
+    check(at <= file_.size() && file_.size() - at >= sizeof(Number), "a record must lie inside the file; it is said to be at byte ", at);
+    Number value;
+    std::memcpy(&value, file_.data() + at, sizeof(Number));
+    return value;
+  }
+  [[nodiscard]] bool has_at(std::uint64_t at, std::string_view signature) const {
+    return at <= file_.size() && file_.substr(static_cast<std::size_t>(at)).starts_with(signature);
+  }
+  [[nodiscard]] std::string_view bytes_at(std::uint64_t at, std::uint64_t size, std::string_view what) const {
+    check(at <= file_.size() && size <= file_.size() - at, what, " must lie inside the file; it is said to be ", size, " bytes at byte ",
+          at, " of ", file_.size(), ". Is the file cut short?");
+    return file_.substr(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
+  }
+
+  /// Where the end record begins: the last place whose comment reaches the end of the file.
+  [[nodiscard]] std::uint64_t end_record() const {
+    constexpr std::size_t record = 22, longest_comment = 65535;
+    for (std::size_t back = record; back <= std::min(file_.size(), record + longest_comment); ++back) {
+      const std::size_t at = file_.size() - back;
+      if (has_at(at, "PK\5\6") && number_at<std::uint16_t>(at + 20) == back - record) return at;
+    }
+    fail<file_error>(path_, ": not a whole ZIP archive: its directory must be at the end; there is none. Is the file cut short?");
+  }
+
+  void read_directory() {
+    const std::uint64_t end = end_record();
+    std::uint64_t count = number_at<std::uint16_t>(end + 10), at = number_at<std::uint32_t>(end + 16);
+    if (constexpr std::uint64_t locator = 20; end >= locator && has_at(end - locator, "PK\6\7")) {
+      const auto wide_end = number_at<std::uint64_t>(end - locator + 8);
+      check(has_at(wide_end, "PK\6\6"), "the zip64 end record must be at byte ", wide_end, "; it is not");
+      count = number_at<std::uint64_t>(wide_end + 32);
+      at = number_at<std::uint64_t>(wide_end + 48);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) at = read_entry(at);
+  }
+
+  /// Returns where the next directory record begins.
+  std::uint64_t read_entry(std::uint64_t at) {
+    check(has_at(at, "PK\1\2"), "a directory record must be at byte ", at, "; there is none");
+    const auto flags = number_at<std::uint16_t>(at + 8), method = number_at<std::uint16_t>(at + 10);
+    std::uint64_t packed = number_at<std::uint32_t>(at + 20), size = number_at<std::uint32_t>(at + 24),
+                  header = number_at<std::uint32_t>(at + 42);
+    const std::uint64_t name_size = number_at<std::uint16_t>(at + 28), extra_size = number_at<std::uint16_t>(at + 30),
+                        comment_size = number_at<std::uint16_t>(at + 32), names_at = at + 46;
+    const std::string_view name = bytes_at(names_at, name_size, "a name");
+    read_zip64(names_at + name_size, extra_size, {&size, &packed, &header});
+    check((flags & 1U) == 0, "entry '", name, "' must not be encrypted; it is");
+    check(method == 0 && packed == size, "entry '", name, "' must be stored as it is; it is compressed (method ", method,
+          "). Unpack the archive and pack it again without compression");
+    check(has_at(header, "PK\3\4"), "entry '", name, "' must begin at byte ", header, "; it does not");
+    const std::uint64_t begin = header + 30 + number_at<std::uint16_t>(header + 26) + number_at<std::uint16_t>(header + 28);
+    check(entries_.emplace(name, bytes_at(begin, size, name)).second, "entry '", name, "' must be there once; it is there twice");
+    return names_at + name_size + extra_size + comment_size;
+  }
+
+  /// Replaces those of the values that stand in the entry's zip64 field.
+  void read_zip64(std::uint64_t at, std::uint64_t size, std::initializer_list<std::uint64_t*> values) const {
+    const std::uint64_t end = at + size;
+    while (end - at >= 4) {
+      const auto id = number_at<std::uint16_t>(at), length = number_at<std::uint16_t>(at + 2);
+      at += 4;
+      check(length <= end - at, "a field must lie inside its record; it has ", length, " bytes, ", end - at, " are left");
+      if (id == 1) {
+        std::uint64_t next = at;
+        for (std::uint64_t* value : values) {
+          if (*value != in_zip64) continue;
+          check(next + 8 <= at + length, "a zip64 field must hold the sizes that it is asked for; it has ", length, " bytes");
+          *value = number_at<std::uint64_t>(next);
+          next += 8;
+        }
+        return;
+      }
+      at += length;
+    }
+  }
+
+  std::string path_;
+  std::string_view file_;
+  std::map<std::string_view, std::string_view> entries_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,133 @@
+// The example that converts weights, as a user at a terminal meets it.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include <xtrain/io.hpp>
+
+#include "golden.hpp"
+#include "program.hpp"
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct plain : defaults {};
+
+program_result convert(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), EXAMPLES "/convert");
+  return run_program(std::move(flags));
+}
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Two sources hold the same tensors, bit for bit.
+void check_same(const tensor_source& a, const tensor_source& b) {
+  REQUIRE(a.tensors().size() == b.tensors().size());
+  for (const auto& [name, tensor] : a.tensors()) {
+    const std::string& which = name;
+    CAPTURE(which);
+    const file_tensor* other = b.find(name);
+    REQUIRE(other != nullptr);
+    REQUIRE(other->shape == tensor->shape);
+    REQUIRE(other->number == tensor->number);
+    std::vector<std::byte> x(tensor->size() * bits_of(tensor->number) / 8), y(x.size());
+    read_elements(*tensor, 0, x);
+    read_elements(*other, 0, y);
+    CHECK(x == y);
+  }
+}
+
+void refuses(const std::vector<std::string>& flags, const std::string& words, int status = 1) {
+  const auto result = convert(flags);
+  CAPTURE(result.err);
+  CHECK(result.status == status);
+  CHECK(holds(result.err, words));
+}
+
+}  // namespace
+
+TEST_CASE("a LLaMA goes to llama2.c and back, a GPT-2 to llm.c and back, and nothing changes") {
+  const scratch_folder f;
+  save_pretrained(llama<plain>({.vocabulary = 11, .width = 16, .layers = 2, .heads = 4, .kv_heads = 2, .context = 7}), f / "llama");
+  save_pretrained(gpt2<plain>({.vocabulary = 150, .width = 12, .layers = 2, .heads = 3, .context = 9}), f / "gpt2");
+  for (const auto& [model, format] : {std::pair{"llama", "llama2c"}, {"llama", "llama2c-v1"}, {"gpt2", "llmc"}}) {
+    const std::string file = f / (std::string(format) + ".bin"), back = f / (std::string(format) + "-back");
+    const auto there = convert({"--from", f / model, "--to", file, "--format", format});
+    CAPTURE(there.err);
+    REQUIRE(there.status == 0);
+    const auto returned = convert({"--from", file, "--to", back});
+    REQUIRE(returned.status == 0);
+    CHECK(holds(returned.out, "renamed    all"));
+    CHECK(!holds(returned.out, "converted"));
+    check_same(weight_folder(f / model), weight_folder(back));
+  }
+  CHECK_NOTHROW((void)llama<plain>::from_pretrained(f / "llama2c-back"));
+  CHECK_NOTHROW((void)gpt2<plain>::from_pretrained(f / "llmc-back"));
+}
+
+TEST_CASE("a folder is converted to another type, in shards, and the report says what that cost") {
+  const scratch_folder f;
+  const std::string from = golden::folder("llama_tied");
+  const auto result = convert({"--from", from, "--to", f / "narrow", "--number", "bf16", "--shard-size", "8K"});
+  CAPTURE(result.err);
+  REQUIRE(result.status == 0);
+  CHECK(holds(result.out, "converted  "));
+  CHECK(holds(result.out, " tensors from F32 to BF16"));
+  CHECK(holds(result.out, "rounding   at most "));
+  CHECK(file_exists(f / "narrow" + "/model.safetensors.index.json"));
+  const weight_folder before(from), after(f / "narrow");
+  rounding_error error;
+  for (const auto& [name, tensor] : before.tensors()) {
+    measure_rounding(*tensor, "BF16", error);
+    std::vector<bf16> expected(tensor->size()), got(tensor->size());
+    read_numbers<bf16>(*tensor, 0, expected);
+    read_numbers<bf16>(*after.find(name), 0, got);
+    CHECK(std::equal(got.begin(), got.end(), expected.begin(), [](bf16 a, bf16 b) { return a.bits == b.bits; }));
+  }
+  CHECK(holds(result.out, " in " + error.tensor + "\n"));
+  const json config = read_json(f / "narrow" + "/config.json");
+  CHECK(config.value(config.contains("dtype") ? "dtype" : "torch_dtype", "") == "bfloat16");
+  CHECK_NOTHROW((void)llama<plain>::from_pretrained(f / "narrow"));
+  // widened again nothing more is lost
+  const auto wide = convert({"--from", f / "narrow", "--to", f / "wide", "--number", "fp32"});
+  CHECK(holds(wide.out, "rounding   none: every number is the same"));
+}
+
+TEST_CASE("what cannot be converted is refused, and nothing is written") {
+  const scratch_folder f;
+  const std::string llama_folder = golden::folder("llama_tied"), to = f / "to";
+  refuses({"--from", llama_folder, "--to", to, "--format", "llmc"}, "must describe a 'gpt2' model to be written for llm.c");
+  refuses({"--from", llama_folder, "--to", to, "--format", "llama2c", "--number", "bf16"},
+          "--number bf16: must be fp32 for --format llama2c");
+  refuses({"--from", golden::folder("gpt2"), "--to", to, "--format", "llmc", "--number", "fp16"}, "--number fp16: must be fp32 or bf16");
+  refuses({"--from", llama_folder + "/model.safetensors", "--to", to}, "--config: must be given: a safetensors file holds no sizes");
+  refuses({"--from", llama_folder + "/config.json", "--to", to}, "it begins as none of them");
+  refuses({"--from", f / "none", "--to", to}, "must be a readable file");
+  refuses({"--from", llama_folder, "--to", to, "--shard-size", "big"}, "--shard-size big: must be a number of bytes");
+  refuses({"--from", llama_folder, "--to", to, "--format", "gguf"}, "must be one of hf, llmc, llama2c, llama2c-v1; given 'gguf'", 2);
+  refuses({"--from", llama_folder, "--to", to, "--nmber", "bf16"}, "did you mean '--number'?", 2);
+  refuses({"--from", llama_folder}, "--to is required", 2);
+  const std::vector<float> large = {70000.0f};
+  write_safetensors(f / "big.safetensors",
+                    {rewritten({.name = "w", .number = "F32", .shape = {1}, .bytes = std::as_bytes(std::span(large))}, "F32")});
+  refuses({"--from", f / "big.safetensors", "--config", llama_folder + "/config.json", "--to", to, "--number", "fp16"},
+          "tensor 'w': numbers must be at most 65504 to be stored as fp16; one is 70000");
+  CHECK(!file_exists(to));
+}
+
+TEST_CASE("a real model of llama2.c becomes a folder that holds what its twin holds") {
+  const std::string folder = test_data("models/stories260K");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to stories260K");
+    return;
+  }
+  const scratch_folder f;
+  const auto result = convert({"--from", folder + "/stories260K.bin", "--to", f / "hf", "--tokenizer", folder + "/tok512.model"});
+  CAPTURE(result.err);
+  REQUIRE(result.status == 0);
+  check_same(weight_folder(folder + "/hf"), weight_folder(f / "hf"));
+  CHECK(read_sizes<llama_family>(f / "hf") == read_sizes<llama_family>(folder + "/hf"));
+  CHECK(get_file(f / "hf" + "/tokenizer.model") == get_file(folder + "/tok512.model"));
+}

@@ -1,0 +1,22 @@
+// A file as torch.save writes it: an archive, or what came before.
+#include <xtrain/io/weight_file.hpp>
+
+#include "weights.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+/// A PyTorch file as a source of tensors, whatever it begins with.
+struct opened : tensor_source {
+  explicit opened(const std::string& path) { add_all(keep<torch_file>(path)); }
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string path = fuzz::folder() / "x.bin";
+  put_file(path, fuzz::text_of(data, size));
+  fuzz::accepted = fuzz::reads([&] { fuzz::check_tensors(opened(path), size); });
+  return 0;
+}
