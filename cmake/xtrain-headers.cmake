@@ -84,6 +84,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/families.hpp
     xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
     xtrain/models/internlm.hpp

@@ -213,6 +213,13 @@ template <class Model>
   return model;
 }
 
+/// The model_type that a folder's config.json names.
+///   throws  file_error, config_error
+template <class Any>
+[[nodiscard]] std::string pretrained_type(pretrained_tag<Any>, const std::string& folder) {
+  return read_config(folder).text_or("", {"model_type"});
+}
+
 /// How a folder is written.
 struct save_options {
   std::size_t shard_bytes = 5'000'000'000;  ///< largest weight file
