@@ -163,6 +163,15 @@ def make_bert():
         **sizes, num_labels=3)), 14, draw=without_targets(padded_rows(3)), compute=classification)
 
 
+def make_adapters():
+    # q_proj has scale 12 / sqrt(3), v_proj rank 5, down_proj alpha 7, all of the second layer only; the embedding, and with it the
+    # tied head, is replaced
+    fixture.make_adapter("qwen2_lora_rich", "qwen2", ["q_proj", "v_proj", "down_proj"], 24, use_rslora=True, use_dora=True,
+                         rank_pattern={"v_proj": 5}, alpha_pattern={"down_proj": 7}, layers_to_transform=[1],
+                         modules_to_save=["embed_tokens"], ensure_weight_tying=True, bias="none")
+    fixture.make_adapter("bloom_lora", "bloom", ["query_key_value"], 25)
+
+
 def make_all():
     make_gpt2_and_llama()
     make_mistral()
@@ -171,3 +180,4 @@ def make_all():
     make_bloom()
     make_mixtral()
     make_bert()
+    make_adapters()

@@ -149,6 +149,7 @@ def make_adapter(name, base, targets, seed, **settings):
     (folder / "README.md").unlink(missing_ok=True)
     saved = json.loads((folder / "adapter_config.json").read_text())
     saved |= dict(base_model_name_or_path=base, target_modules=targets)  # no paths of a machine, no order of a set
+    saved["modules_to_save"] = saved["modules_to_save"] and sorted(saved["modules_to_save"])
     (folder / "adapter_config.json").write_text(json.dumps(saved, indent=2, sort_keys=True))
     inputs = tokens(rng, (2, 9), model.config.vocab_size)
     with torch.no_grad():

@@ -16,6 +16,7 @@ import tokenizers
 import torch
 import transformers
 
+import families_published
 import families_transformers
 from fixture import HERE
 
@@ -24,6 +25,7 @@ def main():
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     families_transformers.make_all()
+    families_published.make_all()
 
     versions = {m.__name__: m.__version__ for m in (torch, transformers, peft, tokenizers, safetensors, np)}
     (HERE / "VERSIONS").write_text("".join(f"{k} {v}\n" for k, v in versions.items()))
