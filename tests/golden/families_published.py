@@ -4,7 +4,7 @@ check_published.py compares them with what others computed."""
 import transformers
 
 import fixture
-from baichuan import baichuan, with_z_loss
+from baichuan import baichuan, full_rows, with_z_loss
 from chatglm1 import chatglm1, rows_with_context
 from chatglm2 import chatglm2
 from formulas import results
@@ -34,7 +34,7 @@ def make_baichuan():
                                          num_attention_heads=3, model_max_length=40, gradient_checkpointing=False), alibi=True), 16)
     make("baichuan2", baichuan(dict(shared, vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
                                     num_attention_heads=2, max_position_embeddings=40, model_max_length=40, z_loss_weight=0.01),
-                               norm_head=True), 17, compute=with_z_loss)
+                               norm_head=True), 17, draw=full_rows, compute=with_z_loss)
 
 
 def make_internlm():
@@ -53,7 +53,8 @@ def make_aquila():
     """LLaMA under another name, so LLaMA's class computes it."""
     config = dict(LLAMA_KEYS, vocab_size=53, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
                   max_position_embeddings=40, rms_norm_eps=1e-6)
-    arguments = {key: value for key, value in config.items() if key != "torch_dtype"}
+    # a pad_token_id would keep that token's embedding from learning
+    arguments = {key: value for key, value in config.items() if key not in ("torch_dtype", "pad_token_id")}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(attn_implementation="eager", **arguments))
     fixture.make("aquila", model, 20, config=dict(config, architectures=["AquilaForCausalLM"], model_type="aquila",
                                                   **automatic("aquila", "Aquila")))

@@ -9,7 +9,7 @@
 namespace xtrain {
 
 /// LLaMA whose files hold queries, keys and values in one matrix. 7B has rotary positions; 13B lets scores fall with distance, and
-/// is told by a config.json without max_position_embeddings. The rows of Baichuan 2's head are normalised in every pass, and large
+/// is told by a config.json without max_position_embeddings, and Baichuan 2 by its vocabulary or a z_loss_weight. The rows of Baichuan 2's head are normalised in every pass, and large
 /// logits cost something: the mean of their squares is over the places that have a target, where the published code takes all.
 struct baichuan_family : llama_family {
   static constexpr const char* name = "baichuan";
@@ -30,7 +30,8 @@ struct baichuan_family : llama_family {
     decoder_config c = llama_family::read(s);
     c.linear_biases = !s.has({"max_position_embeddings"});
     if (c.linear_biases) c.context = s.size_or(4096, {"model_max_length"});
-    c.normalized_head = s.has({"z_loss_weight"});
+    constexpr std::size_t vocabulary_of_2 = 125696;
+    c.normalized_head = s.has({"z_loss_weight"}) || c.vocabulary == vocabulary_of_2;
     c.z_loss = s.number_or(0.0, {"z_loss_weight"});
     return c;
   }

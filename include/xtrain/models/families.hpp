@@ -28,8 +28,8 @@ struct family_list {
   /// "gpt2, llama, …"
   [[nodiscard]] static std::string names() {
     std::string all;
-    ((all += concat(all.empty() ? "" : ", ", Families::name)), ...);
-    return all;
+    ((all += ", ", all += Families::name), ...);
+    return all.substr(2);
   }
   /// Calls use(family_tag<Family>{}) with the family whose config.json has this model_type.
   ///   throws  config_error when it is none of the list; `who` names the file
