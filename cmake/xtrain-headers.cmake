@@ -24,6 +24,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
+    xtrain/device/cpu/experts.hpp
     xtrain/device/cpu/few_rows.hpp
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
@@ -43,6 +44,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
+    xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
@@ -53,6 +55,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
+    xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
     xtrain/device/reference/norm.hpp
@@ -69,6 +72,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
     xtrain/layers/dropout.hpp
+    xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/linear.hpp
@@ -90,12 +94,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/internlm.hpp
     xtrain/models/llama.hpp
     xtrain/models/mistral.hpp
+    xtrain/models/mixtral.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
+    xtrain/ops/experts.hpp
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp

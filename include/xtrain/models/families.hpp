@@ -13,6 +13,7 @@
 #include <xtrain/models/internlm.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mistral.hpp>
+#include <xtrain/models/mixtral.hpp>
 #include <xtrain/models/qwen2.hpp>
 
 namespace xtrain {
@@ -41,7 +42,7 @@ struct family_list {
   }
 };
 
-using all_families = family_list<gpt2_family, llama_family, mistral_family, qwen2_family, bloom_family, baichuan_family, internlm_family,
+using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family, internlm_family,
                                  internlm2_family, aquila_family, chatglm_family>;
 
 /// Makes the model that a folder's config.json describes, whatever its family, and calls visit(model). With <xtrain/io.hpp> included.
