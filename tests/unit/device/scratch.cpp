@@ -49,3 +49,27 @@ TEST_CASE("the products of a linear layer do not need more scratch memory for fe
   check_products<bf16, bf16>();
   check_products<bf16, float>();
 }
+
+TEST_CASE("the head's loss does not need more scratch memory for fewer rows") {
+  using loss = kernel::linear_cross_entropy<host_memory, float>;
+  for (const std::size_t v : {std::size_t{257}, std::size_t{50257}, std::size_t{250880}}) {
+    CAPTURE(v);
+    for (const bool with_gradient : {false, true})
+      CHECK(first_that_needs_less(loss{.c = 64, .v = v, .with_gradient = with_gradient}, &loss::n, 2000, 2) == 0);
+  }
+}
+
+TEST_CASE("attention does not need more scratch memory for shorter rows") {
+  std::size_t forward = 0, backward = 0, cached = 0;
+  for (std::size_t t = 1; t <= 3000; ++t) {
+    const kernel::attention_shape shape{.b = 2, .t = t, .h = 4, .k = 2, .d = 24};
+    const cpu_properties on{2};
+    const auto not_less = [&](std::size_t& largest, std::size_t bytes) {
+      if (bytes < largest) FAIL_CHECK("a row of ", t, " places needs ", bytes, " bytes, a shorter one ", largest);
+      largest = bytes;
+    };
+    not_less(forward, scratch_bytes(on, kernel::attention<host_memory, float>{.shape = shape}));
+    not_less(backward, scratch_bytes(on, kernel::attention_backward<host_memory, float>{.shape = shape}));
+    not_less(cached, scratch_bytes(on, kernel::cached_attention<host_memory, float>{.shape = shape, .capacity = 4000}));
+  }
+}
