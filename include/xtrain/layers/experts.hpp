@@ -71,7 +71,7 @@ class mixture_of_experts {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = x.shape(0) != 0 ? x.shape(0) : dy.shape(0), c = dy.shape(1), slots = n * choices_;
+    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
     row_counts counts{};
     for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.kept.pop_number();
     matrix_view<compute, memory> a{};

@@ -11,9 +11,10 @@
 using namespace xtrain;
 
 TEST_CASE("a folder says itself which family it holds") {
-  const std::pair<const char*, const char*> folders[] = {
-      {"gpt2", "gpt2"},          {"llama_tied", "llama"},  {"mistral", "mistral"},     {"qwen2", "qwen2"},   {"bloom", "bloom"},
-      {"baichuan2", "baichuan"}, {"internlm", "internlm"}, {"internlm2", "internlm2"}, {"aquila", "aquila"}, {"chatglm2", "chatglm"}};
+  const std::pair<const char*, const char*> folders[] = {{"gpt2", "gpt2"},         {"llama_tied", "llama"},    {"mistral", "mistral"},
+                                                         {"qwen2", "qwen2"},       {"bloom", "bloom"},         {"baichuan2", "baichuan"},
+                                                         {"internlm", "internlm"}, {"internlm2", "internlm2"}, {"aquila", "aquila"},
+                                                         {"chatglm2", "chatglm"},  {"mixtral", "mixtral"}};
   for (const auto& [folder, family] : folders) {
     CAPTURE(folder);
     std::string_view visited;
