@@ -85,6 +85,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
     xtrain/models/families.hpp
+    xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
     xtrain/models/internlm.hpp

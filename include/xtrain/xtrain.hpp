@@ -10,6 +10,7 @@
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/eval/perplexity.hpp>
 #include <xtrain/generate/generator.hpp>
+#include <xtrain/models/family_list.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/optim/sgd.hpp>
