@@ -81,15 +81,15 @@ template <class Number>
 
 [[nodiscard]] inline value upper_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "upper", {});
-  return upper(printed(in, cost));
+  return text_like(in, upper(printed(in, cost)));
 }
 [[nodiscard]] inline value lower_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "lower", {});
-  return lower(printed(in, cost));
+  return text_like(in, lower(printed(in, cost)));
 }
 [[nodiscard]] inline value capitalize_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "capitalize", {});
-  return capitalized(printed(in, cost));
+  return text_like(in, capitalized(printed(in, cost)));
 }
 /// Large at the beginning and behind spaces, hyphens and opening brackets; not behind an apostrophe.
 [[nodiscard]] inline value title_filter(const value& in, const arguments& given, allowance& cost) {
@@ -104,28 +104,24 @@ template <class Number>
   const bool any = a[0] == nullptr || a[0]->is_none();
   const std::string_view which = any ? std::string_view{} : std::string_view(need_text(a[0], "trim"));
   cost.make_text(which.size(), 16);
-  return stripped(printed(in, cost), true, true, any ? nullptr : &which);
+  const std::string text = printed(in, cost);
+  return text_like(in, std::string(stripped(text, true, true, any ? nullptr : &which)));
 }
 [[nodiscard]] inline value string_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "string", {});
-  return printed(in, cost);
+  return in.is_text() ? in : value(printed(in, cost));
 }
-[[nodiscard]] inline value safe_filter(const value& in, const arguments& given, allowance&) {
+[[nodiscard]] inline value safe_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "safe", {});
-  return in;
+  return value::safe(printed(in, cost));
 }
 [[nodiscard]] inline value escape_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "escape", {});
-  std::string result;
-  for (const char c : printed(in, cost)) {
-    if (c == '&') result += "&amp;";
-    else if (c == '<') result += "&lt;";
-    else if (c == '>') result += "&gt;";
-    else if (c == '"') result += "&#34;";
-    else if (c == '\'') result += "&#39;";
-    else result.push_back(c);
-  }
-  return result;
+  return in.is_safe() ? in : value::safe(escaped(printed(in, cost), cost));
+}
+[[nodiscard]] inline value forceescape_filter(const value& in, const arguments& given, allowance& cost) {
+  (void)bound(given, "forceescape", {});
+  return value::safe(escaped(printed(in, cost), cost));
 }
 [[nodiscard]] inline value replace_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "replace", {"old", "new", "count"});
@@ -182,7 +178,7 @@ template <class Number>
     if (i > 0 && (blank || !lines[i].empty())) result += before;
     result += lines[i];
   }
-  return result;
+  return text_like(in, std::move(result));
 }
 
 [[nodiscard]] inline value default_filter(const value& in, const arguments& given, allowance&) {
@@ -234,7 +230,7 @@ inline constexpr std::array<filter_entry, 24> value_filters{{{"abs", abs_filter}
                                                              {"e", escape_filter},
                                                              {"escape", escape_filter},
                                                              {"float", float_filter},
-                                                             {"forceescape", escape_filter},
+                                                             {"forceescape", forceescape_filter},
                                                              {"format", format_filter},
                                                              {"indent", indent_filter},
                                                              {"int", int_filter},

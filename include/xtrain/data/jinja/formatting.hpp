@@ -27,6 +27,21 @@ struct arguments {
   return text;
 }
 
+/// What HTML would take for its own is written out, as the filter `escape` does.
+[[nodiscard]] inline std::string escaped(std::string_view text, allowance& cost) {
+  cost.make_text(text.size());
+  std::string result;
+  for (const char c : text) {
+    if (c == '&') result += "&amp;";
+    else if (c == '<') result += "&lt;";
+    else if (c == '>') result += "&gt;";
+    else if (c == '"') result += "&#34;";
+    else if (c == '\'') result += "&#39;";
+    else result.push_back(c);
+  }
+  return result;
+}
+
 /// `text` in a field of that many characters, filled with `fill` on the left, the right (`left`), or behind its sign (zeros).
 [[nodiscard]] inline std::string padded(std::string text, std::size_t width, bool left, char fill, allowance& cost) {
   const std::size_t count = character_count(text);

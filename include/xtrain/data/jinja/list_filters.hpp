@@ -44,13 +44,17 @@ namespace xtrain::detail::jinja {
 /// Strings are compared without regard to case unless `exact`.
 [[nodiscard]] inline value without_case(const value& v, bool exact) { return v.is_text() && !exact ? value(lower(v.text())) : v; }
 
-/// What to order by: an attribute, or several with commas between them, or the item itself.
+/// What to order by: an attribute, or the item itself.
 [[nodiscard]] inline value order_key(const value& item, const value* attribute, bool exact, allowance& cost) {
-  if (attribute == nullptr || attribute->is_none()) return without_case(item, exact);
-  if (!attribute->is_text() || attribute->text().find(',') == std::string::npos) return without_case(at_path(item, *attribute, cost), exact);
+  return without_case(attribute == nullptr || attribute->is_none() ? item : at_path(item, *attribute, cost), exact);
+}
+
+/// The same for `sort`: several attributes may stand with commas between them.
+[[nodiscard]] inline value sort_key(const value& item, const value* attributes, bool exact, allowance& cost) {
+  if (attributes == nullptr || attributes->is_none() || !attributes->is_text()) return order_key(item, attributes, exact, cost);
   std::vector<value> keys;
   const std::string comma = ",";
-  for (const value& one : split(attribute->text(), &comma, -1, false, cost)) keys.push_back(without_case(at_path(item, one, cost), exact));
+  for (const value& one : split(attributes->text(), &comma, -1, false, cost)) keys.push_back(order_key(item, &one, exact, cost));
   return keys;
 }
 
@@ -72,7 +76,11 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
 
 [[nodiscard]] inline value sort_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "sort", {"reverse", "case_sensitive", "attribute"});
-  std::vector<keyed> all = with_keys(in, a[2], flag(a[1]), cost);
+  std::vector<keyed> all;
+  for (value& item : items_of(in, cost)) {
+    value key = sort_key(item, a[2], flag(a[1]), cost);
+    all.push_back({std::move(key), std::move(item)});
+  }
   put_in_order(all, flag(a[0]), cost);
   std::vector<value> result;
   for (keyed& one : all) result.push_back(std::move(one.item));
@@ -212,9 +220,14 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   return rest;
 }
 
+/// What is false has no items: map, select and their kin take none for an empty list.
+[[nodiscard]] inline std::vector<value> items_to_choose(const value& in, allowance& cost) {
+  return in.truth() ? items_of(in, cost) : std::vector<value>{};
+}
+
 /// map('filter', ...) or map(attribute='path', default=...)
 [[nodiscard]] inline value map_filter(const value& in, const arguments& given, allowance& cost) {
-  std::vector<value> items = items_of(in, cost);
+  std::vector<value> items = items_to_choose(in, cost);
   if (given.placed.empty()) {
     const auto a = bound(given, "map", {"attribute", "default"});
     if (a[0] == nullptr) break_off("'map' must be given a filter's name or an attribute");
@@ -238,7 +251,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   const std::string name = asks ? need_text(&given.placed[test], "a test's name") : "";
   const arguments rest = behind(given, test + 1);
   std::vector<value> result;
-  for (value& item : items_of(in, cost)) {
+  for (value& item : items_to_choose(in, cost)) {
     const value asked = by_attribute ? at_path(item, given.placed[0], cost) : item;
     if ((asks ? holds(name, asked, rest, cost) : asked.truth()) == wanted) result.push_back(std::move(item));
   }

@@ -77,7 +77,7 @@ namespace xtrain::detail::jinja {
       }
     }
     if (at == std::string_view::npos) {
-      add(separator != nullptr ? text : stripped(text, from_right, !from_right));
+      add(text);
       break;
     }
     add(from_right ? text.substr(at + width) : text.substr(0, at));
@@ -288,7 +288,8 @@ template <class Holds>
   cost.spend(4);
   if (method.self.is_text()) {
     cost.make_text(method.self.text().size());
-    return call_text_method(method.self.text(), method.name, given, cost);
+    value result = call_text_method(method.self.text(), method.name, given, cost);
+    return result.is_text() ? text_like(method.self, result.text()) : result;
   }
   if (method.self.as_mapping() != nullptr) return call_mapping_method(method.self, method.name, given, cost);
   return call_list_method(*method.self.as_sequence(), method.name, given, cost);

@@ -175,7 +175,7 @@ inline void require_defined(const value& v) {
     cost.make_text(count, what.text().size());
     std::string all;
     for (std::size_t i = 0; i < count && !what.text().empty(); ++i) all += what.text();
-    return all;
+    return text_like(what, std::move(all));
   }
   const sequence& s = *what.as_sequence();
   cost.make_text(count, s.items.size() * 16);
@@ -196,7 +196,8 @@ inline void require_defined(const value& v) {
   const bool lists = s != nullptr && (s->as == form::list || s->as == form::tuple);
   if (how == "+" && a.is_text() && b.is_text()) {
     cost.make_text(a.text().size() + b.text().size());
-    return a.text() + b.text();
+    if (a.is_safe() == b.is_safe()) return text_like(a, a.text() + b.text());
+    return value::safe(a.is_safe() ? a.text() + escaped(b.text(), cost) : escaped(a.text(), cost) + b.text());
   }
   if (how == "+" && lists && t != nullptr && s->as == t->as) {
     cost.spend(s->items.size() + t->items.size());
@@ -248,7 +249,7 @@ inline void require_defined(const value& v) {
     if (i < 0 || i >= static_cast<std::int64_t>(count))
       return value::undefined("item ", place.whole(), " must be there; there are ", count);
     if (s != nullptr) return s->items[static_cast<std::size_t>(i)];
-    return characters_of(of.text())[static_cast<std::size_t>(i)];
+    return text_like(of, std::string(characters_of(of.text())[static_cast<std::size_t>(i)]));
   }
   return value::undefined("items of ", of.type(), " must be asked for where there are any; there are none");
 }
@@ -258,7 +259,7 @@ inline void require_defined(const value& v) {
   require_defined(of);
   const sequence* s = of.as_sequence();
   if (!of.is_text() && (s == nullptr || s->as == form::generator || s->as == form::view))
-    break_off("a slice must be of a list or a string; given ", of.type());
+    return value::undefined("a slice must be of a list or a string; given ", of.type());
   const auto bound = [&](const value* v, std::int64_t standard) {
     if (v == nullptr || v->is_none()) return standard;
     require_defined(*v);
@@ -284,7 +285,7 @@ inline void require_defined(const value& v) {
     else items.push_back(s->items[static_cast<std::size_t>(i)]);
     if (__builtin_add_overflow(i, by, &i)) break;
   }
-  if (of.is_text()) return text;
+  if (of.is_text()) return text_like(of, std::move(text));
   return {std::move(items), s->as == form::tuple ? form::tuple : form::list};
 }
 

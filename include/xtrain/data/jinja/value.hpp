@@ -63,6 +63,12 @@ class value {
   value(callable what);
   value(std::shared_ptr<loop_state> loop) : held_(std::move(loop)) {}
 
+  /// Text that escaping leaves alone: it infects what is added to it, which is escaped then.
+  [[nodiscard]] static value safe(std::string text) {
+    value result(std::move(text));
+    result.safe_ = true;
+    return result;
+  }
   template <class... Parts>
   [[nodiscard]] static value undefined(const Parts&... why) {
     value result;
@@ -75,6 +81,7 @@ class value {
   [[nodiscard]] bool is_boolean() const { return std::holds_alternative<bool>(held_); }
   [[nodiscard]] bool is_real() const { return std::holds_alternative<double>(held_); }
   [[nodiscard]] bool is_text() const { return std::holds_alternative<std::shared_ptr<const std::string>>(held_); }
+  [[nodiscard]] bool is_safe() const { return safe_; }
   /// An integer, or a boolean, which counts as 0 or 1.
   [[nodiscard]] bool is_whole() const { return is_boolean() || std::holds_alternative<std::int64_t>(held_); }
   [[nodiscard]] bool is_number() const { return is_whole() || is_real(); }
@@ -109,6 +116,7 @@ class value {
   std::variant<std::monostate, missing, bool, std::int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<sequence>,
                std::shared_ptr<const mapping>, std::shared_ptr<name_space>, std::shared_ptr<const callable>, std::shared_ptr<loop_state>>
       held_;
+  bool safe_ = false;
 };
 
 struct sequence {
@@ -154,6 +162,11 @@ struct callable {
   const macro_definition* macro = nullptr;  ///< of a macro
   scope* where = nullptr;
 };
+
+/// The text, safe if `model` is.
+[[nodiscard]] inline value text_like(const value& model, std::string text) {
+  return model.is_safe() ? value::safe(std::move(text)) : value(std::move(text));
+}
 
 inline value::value(std::vector<value> items, form as) {
   std::size_t deepest = 0;
