@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <ctime>
 #include <memory>
@@ -83,7 +84,7 @@ class chat_template {
 
   /// The chat as text. Messages are a list of mappings.
   ///   throws  data_error when the template refuses the chat; config_error when it breaks a rule or a limit
-  [[nodiscard]] std::string apply(const jinja_value& messages, const chat_variables& with = {}) const {
+  [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     return render(messages, with).text;
   }
   [[nodiscard]] std::string apply(const std::vector<chat_message>& messages, const chat_variables& with = {}) const {
@@ -94,21 +95,8 @@ class chat_template {
   /// an answer begins where the text of the messages before it, with the generation prompt, ends, and ends where the text of the
   /// messages up to it ends; if the end-of-text token follows at once it belongs to the answer.
   ///   throws  as apply; config_error when the text of a message depends on what follows, so that its place cannot be told
-  [[nodiscard]] chat_text apply_with_answers(const jinja_value& messages, const chat_variables& with = {}) const {
-    rendered_text whole = render(messages, with);
-    const jinja_template& used = template_for(with);
-    if (used.has_generation()) {
-      require<config_error>(!whole.lost_generation, used.who(),
-                            ": {% generation %} must stand where text is written, outside macros, filters and set blocks; it stands in one");
-      return {std::move(whole.text), std::move(whole.generated)};
-    }
-    const std::vector<jinja_value>& all = messages.as_sequence()->items;
-    require<data_error>(all.size() <= most_messages, used.who(), ": a chat must have at most ", most_messages,
-                        " messages where a template does not mark answers by {% generation %}; this one has ", all.size());
-    chat_text result{std::move(whole.text), {}};
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (is_answer(all[i])) result.answers.push_back(find_answer(all, i, with, result));
-    return result;
+  [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
+    return find_answers(messages, with);
   }
   [[nodiscard]] chat_text apply_with_answers(const std::vector<chat_message>& messages, const chat_variables& with = {}) const {
     return apply_with_answers(chat_messages(messages), with);
@@ -142,6 +130,23 @@ class chat_template {
     variables.set("add_generation_prompt", with.add_generation_prompt);
     for (const auto& more : with.more.entries()) variables.set(more.key, more.content);
     return used.render(variables, with.now != 0 ? with.now : std::time(nullptr));
+  }
+
+  [[nodiscard]] chat_text find_answers(const jinja_value& messages, const chat_variables& with) const {
+    rendered_text whole = render(messages, with);
+    const jinja_template& used = template_for(with);
+    if (used.has_generation()) {
+      require<config_error>(!whole.lost_generation, used.who(),
+                            ": {% generation %} must stand where text is written, outside macros, filters and set blocks; it stands in one");
+      return {std::move(whole.text), std::move(whole.generated)};
+    }
+    const std::vector<jinja_value>& all = messages.as_sequence()->items;
+    require<data_error>(all.size() <= most_messages, used.who(), ": a chat must have at most ", most_messages,
+                        " messages where a template does not mark answers by {% generation %}; this one has ", all.size());
+    chat_text result{std::move(whole.text), {}};
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (is_answer(all[i])) result.answers.push_back(find_answer(all, i, with, result));
+    return result;
   }
 
   [[nodiscard]] static const std::string* field(const jinja_value& message, std::string_view name) {

@@ -10,13 +10,9 @@
 #include <vector>
 
 #include <xtrain/data/jinja/evaluator.hpp>
+#include <xtrain/data/text_span.hpp>
 
 namespace xtrain::detail::jinja {
-
-/// A piece of a text: bytes from begin up to end.
-struct text_span {
-  std::size_t begin = 0, end = 0;
-};
 
 class renderer final : public evaluator {
  public:

@@ -12,6 +12,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/jinja/renderer.hpp>
 #include <xtrain/data/jinja/statements.hpp>
+#include <xtrain/data/text_span.hpp>
 
 namespace xtrain {
 
@@ -19,7 +20,6 @@ namespace xtrain {
 using jinja_value = detail::jinja::value;
 /// Names with values, in the order they were set.
 using jinja_mapping = detail::jinja::mapping;
-using detail::jinja::text_span;
 
 /// What one rendering may cost; a template is a program, and not ours.
 struct jinja_limits {
