@@ -94,7 +94,7 @@ class chat_template {
   /// The chat as text, with the places of its answers. A template with {% generation %} blocks says them itself. Of another one,
   /// an answer begins where the text of the messages before it, with the generation prompt, ends, and ends where the text of the
   /// messages up to it ends; if the end-of-text token follows at once it belongs to the answer.
-  ///   throws  as apply; config_error when the text of a message depends on what follows, so that its place cannot be told
+  ///   throws  as apply; config_error when the text of messages depends on what follows, so that an answer's place cannot be told
   [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     return find_answers(messages, with);
   }
@@ -162,32 +162,50 @@ class chat_template {
     return static_cast<std::size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin()).first -
                                     a.begin());
   }
+  [[nodiscard]] std::string text_of(const std::vector<jinja_value>& messages, std::size_t count, bool prompt, chat_variables with) const {
+    with.add_generation_prompt = prompt;
+    return render(std::vector<jinja_value>(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)), with).text;
+  }
 
-  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, chat_variables with, const chat_text& whole) const {
-    const auto first = [&](std::size_t count) {
-      return jinja_value(std::vector<jinja_value>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)));
-    };
-    with.add_generation_prompt = true;
-    const std::string before = render(first(i), with).text;
-    with.add_generation_prompt = false;
-    const std::string upto = render(first(i + 1), with).text;
+  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, const chat_text& found) const {
+    const std::string upto = text_of(all, i + 1, false, with), eos = token("eos_token");
+    const std::string next = i + 1 < all.size() ? found.text : text_of_another_turn(all, with, upto);
+    std::string_view ended = upto;  // some templates end a text, though not a turn, with the end-of-text token
+    if (!next.starts_with(upto) && !eos.empty() && upto.ends_with(eos)) ended.remove_suffix(eos.size());
+    const std::size_t begin = begin_of_answer(all, i, with, upto);
+    require<config_error>(begin <= ended.size() && next.starts_with(ended) && (found.answers.empty() || found.answers.back().end <= begin),
+                          template_for(with).who(), ": must write a message the same whatever follows it, or mark answers by {% generation %}; ",
+                          "message ", i, " is written otherwise when others follow");
+    if (i + 1 == all.size()) return {begin, std::min(upto.size(), found.text.size())};
+    const bool eos_follows = !eos.empty() && std::string_view(found.text).substr(ended.size()).starts_with(eos);
+    return {begin, ended.size() + (eos_follows ? eos.size() : 0)};
+  }
+
+  /// Where the prompt ends, and the answer begins. A prompt may say more than stands before an answer that is there (that thinking
+  /// begins): then as far as both say the same, but not into the answer's own words.
+  [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, std::string_view upto) const {
+    const std::string prompt = text_of(all, i, true, with);
+    if (upto.starts_with(prompt)) return prompt.size();
+    const std::string before = text_of(all, i, false, with);
+    require<config_error>(upto.starts_with(before) && prompt.starts_with(before), template_for(with).who(),
+                          ": must write the messages before an answer the same whether it follows or not, or mark answers by {% generation %}; those before message ",
+                          i, " are written otherwise");
     const std::string* content = field(all[i], "content");
     const std::string_view words = content == nullptr ? std::string_view{} : detail::jinja::stripped(*content, true, true);
+    return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.find(words, before.size()));
+  }
 
-    text_span answer{same_until(before, upto), same_until(upto, whole.text)};
-    if (answer.begin < before.size()) {  // the prompt says more than the message does: do not take the answer's words for the prompt's
-      const std::size_t header = same_until(render(first(i), with).text, upto);
-      answer.begin = std::min(answer.begin, std::max(header, upto.find(words, std::min(header, upto.size()))));
+  /// The chat with a question behind it, to see whether its last answer stays as it is; the chat itself where no question may follow.
+  [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise) const {
+    jinja_mapping question;
+    question.set("role", "user");
+    question.set("content", "?");
+    all.emplace_back(std::move(question));
+    try {
+      return text_of(all, all.size(), false, with);
+    } catch (const error&) {
+      return otherwise;
     }
-    const bool is_whole = answer.end == upto.size() ||
-                          (answer.end > answer.begin && !words.empty() &&
-                           std::string_view(upto).substr(answer.begin, answer.end - answer.begin).find(words) != std::string_view::npos);
-    require<config_error>(is_whole && answer.begin <= answer.end && (whole.answers.empty() || whole.answers.back().end <= answer.begin),
-                          template_for(with).who(), ": must write an answer the same whatever follows it, or mark answers by {% generation %}; ",
-                          "message ", i, " is written otherwise when others follow");
-    const std::string eos = token("eos_token");
-    if (!eos.empty() && std::string_view(whole.text).substr(answer.end).starts_with(eos)) answer.end += eos.size();
-    return answer;
   }
 
   /// A template, or several with names: "default", and "tool_use" for chats with tools.
@@ -219,6 +237,14 @@ class chat_template {
       if (given.is_string()) tokens_.set(name, given.get<std::string>());
       else if (given.is_object() && given.contains("content") && given["content"].is_string()) tokens_.set(name, given["content"].get<std::string>());
     }
+    constexpr const char* more = "additional_special_tokens";
+    if (!from.contains(more) || !from[more].is_array() || tokens_.find_name(more) != nullptr) return;
+    std::vector<jinja_value> texts;
+    for (const json& one : from[more]) {
+      if (one.is_string()) texts.emplace_back(one.get<std::string>());
+      else if (one.is_object() && one.contains("content") && one["content"].is_string()) texts.emplace_back(one["content"].get<std::string>());
+    }
+    tokens_.set(more, std::move(texts));
   }
 
   std::shared_ptr<const jinja_template> standard_, with_tools_;
