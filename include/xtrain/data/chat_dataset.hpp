@@ -44,13 +44,12 @@ class chat_encoder {
     const std::string_view text = chat.text;
     sample.clear();
     for (std::size_t at = 0; at < text.size();) {
-      const auto [begin, mark] = next_mark(text, at);
+      const auto [begin, found] = next_mark(text, at);
       if (begin > at) sample.add(text.substr(at, begin - at), at, chat.answers, with_);
-      if (mark == nullptr) break;
-      at = begin + mark->first.size();
-      const bool learned =
-          std::any_of(chat.answers.begin(), chat.answers.end(), [&, end = at](const text_span& a) { return a.begin < end && begin < a.end; });
-      sample.add(mark->second, learned);
+      if (found == nullptr) break;
+      const std::size_t end = begin + found->first.size();
+      sample.add(found->second, is_answer(chat, begin, end));
+      at = end;
     }
     const special_tokens& special = with_.special();
     const bool has_bos = !sample.tokens.empty() && sample.tokens.front() == special.bos;
@@ -62,6 +61,9 @@ class chat_encoder {
 
  private:
   using mark = std::pair<std::string, token>;
+  [[nodiscard]] static bool is_answer(const chat_text& chat, std::size_t begin, std::size_t end) {
+    return std::any_of(chat.answers.begin(), chat.answers.end(), [&](const text_span& a) { return a.begin < end && begin < a.end; });
+  }
   [[nodiscard]] std::pair<std::size_t, const mark*> next_mark(std::string_view text, std::size_t at) const {
     std::pair<std::size_t, const mark*> first{text.size(), nullptr};
     for (const mark& m : marks_)

@@ -192,7 +192,7 @@ class chat_template {
                           i, " are written otherwise");
     const std::string* content = field(all[i], "content");
     const std::string_view words = content == nullptr ? std::string_view{} : detail::jinja::stripped(*content, true, true);
-    return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.find(words, before.size()));
+    return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.rfind(words));
   }
 
   /// The chat with a question behind it, to see whether its last answer stays as it is; the chat itself where no question may follow.
