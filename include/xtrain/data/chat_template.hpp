@@ -46,6 +46,7 @@ struct chat_variables {
   jinja_value documents{};             ///< a list of documents, or none
   jinja_mapping more{};                ///< whatever else the template asks for: enable_thinking, date_string
   std::time_t now = 0;                 ///< what strftime_now says; 0: the clock's time
+  jinja_limits limits{};               ///< of one rendering; finding answers may take twice that
 };
 
 /// A chat's text, and the pieces of it that the assistant says: its words and what ends its turn.
@@ -85,7 +86,8 @@ class chat_template {
   /// The chat as text. Messages are a list of mappings.
   ///   throws  data_error when the template refuses the chat; config_error when it breaks a rule or a limit
   [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
-    return render(messages, with).text;
+    jinja_limits limits = with.limits;
+    return render(messages, with, limits).text;
   }
   [[nodiscard]] std::string apply(const std::vector<chat_message>& messages, const chat_variables& with = {}) const {
     return apply(chat_messages(messages), with);
@@ -110,14 +112,15 @@ class chat_template {
   void set_token(std::string name, std::string text) { tokens_.set(std::move(name), std::move(text)); }
 
  private:
-  static constexpr std::size_t most_messages = 1024;  ///< each is rendered twice, with all before it
+  static constexpr std::size_t most_messages = 1024;  ///< each answer is rendered three times, with all before it
   chat_template() = default;
 
   [[nodiscard]] const jinja_template& template_for(const chat_variables& with) const {
     return with_tools_ != nullptr && !with.tools.is_none() ? *with_tools_ : *standard_;
   }
 
-  [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with) const {
+  /// Takes what it costs from the limits.
+  [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const {
     const jinja_template& used = template_for(with);
     const auto* list = messages.as_sequence();
     require<data_error>(list != nullptr, used.who(), ": messages must be a list; given ", messages.type());
@@ -129,11 +132,15 @@ class chat_template {
     variables.set("documents", with.documents);
     variables.set("add_generation_prompt", with.add_generation_prompt);
     for (const auto& more : with.more.entries()) variables.set(more.key, more.content);
-    return used.render(variables, with.now != 0 ? with.now : std::time(nullptr));
+    rendered_text made = used.render(variables, with.now != 0 ? with.now : std::time(nullptr), limits);
+    limits.steps -= made.steps;
+    return made;
   }
 
   [[nodiscard]] chat_text find_answers(const jinja_value& messages, const chat_variables& with) const {
-    rendered_text whole = render(messages, with);
+    jinja_limits limits = with.limits;  // of all renderings together
+    limits.steps *= 2;
+    rendered_text whole = render(messages, with, limits);
     const jinja_template& used = template_for(with);
     if (used.has_generation()) {
       require<config_error>(!whole.lost_generation, used.who(),
@@ -145,7 +152,7 @@ class chat_template {
                         " messages where a template does not mark answers by {% generation %}; this one has ", all.size());
     chat_text result{std::move(whole.text), {}};
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (is_answer(all[i])) result.answers.push_back(find_answer(all, i, with, result));
+      if (is_answer(all[i])) result.answers.push_back(find_answer(all, i, with, result, limits));
     return result;
   }
 
@@ -162,17 +169,18 @@ class chat_template {
     return static_cast<std::size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin()).first -
                                     a.begin());
   }
-  [[nodiscard]] std::string text_of(const std::vector<jinja_value>& messages, std::size_t count, bool prompt, chat_variables with) const {
+  [[nodiscard]] std::string text_of(const std::vector<jinja_value>& messages, std::size_t count, bool prompt, chat_variables with, jinja_limits& limits) const {
     with.add_generation_prompt = prompt;
-    return render(std::vector<jinja_value>(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)), with).text;
+    return render(std::vector<jinja_value>(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)), with, limits).text;
   }
 
-  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, const chat_text& found) const {
-    const std::string upto = text_of(all, i + 1, false, with), eos = token("eos_token");
-    const std::string next = i + 1 < all.size() ? found.text : text_of_another_turn(all, with, upto);
+  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, const chat_text& found,
+                                      jinja_limits& limits) const {
+    const std::string upto = text_of(all, i + 1, false, with, limits), eos = token("eos_token");
+    const std::string next = i + 1 < all.size() ? found.text : text_of_another_turn(all, with, upto, limits);
     std::string_view ended = upto;  // some templates end a text, though not a turn, with the end-of-text token
     if (!next.starts_with(upto) && !eos.empty() && upto.ends_with(eos)) ended.remove_suffix(eos.size());
-    const std::size_t begin = begin_of_answer(all, i, with, upto);
+    const std::size_t begin = begin_of_answer(all, i, with, upto, limits);
     require<config_error>(begin <= ended.size() && next.starts_with(ended) && (found.answers.empty() || found.answers.back().end <= begin),
                           template_for(with).who(), ": must write a message the same whatever follows it, or mark answers by {% generation %}; ",
                           "message ", i, " is written otherwise when others follow");
@@ -183,10 +191,11 @@ class chat_template {
 
   /// Where the prompt ends, and the answer begins. A prompt may say more than stands before an answer that is there (that thinking
   /// begins): then as far as both say the same, but not into the answer's own words.
-  [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, std::string_view upto) const {
-    const std::string prompt = text_of(all, i, true, with);
+  [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, std::string_view upto,
+                                            jinja_limits& limits) const {
+    const std::string prompt = text_of(all, i, true, with, limits);
     if (upto.starts_with(prompt)) return prompt.size();
-    const std::string before = text_of(all, i, false, with);
+    const std::string before = text_of(all, i, false, with, limits);
     require<config_error>(upto.starts_with(before) && prompt.starts_with(before), template_for(with).who(),
                           ": must write the messages before an answer the same whether it follows or not, or mark answers by {% generation %}; those before message ",
                           i, " are written otherwise");
@@ -196,13 +205,14 @@ class chat_template {
   }
 
   /// The chat with a question behind it, to see whether its last answer stays as it is; the chat itself where no question may follow.
-  [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise) const {
+  [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise,
+                                                 jinja_limits& limits) const {
     jinja_mapping question;
     question.set("role", "user");
     question.set("content", "?");
     all.emplace_back(std::move(question));
     try {
-      return text_of(all, all.size(), false, with);
+      return text_of(all, all.size(), false, with, limits);
     } catch (const error&) {
       return otherwise;
     }

@@ -93,7 +93,7 @@ class evaluator {
         for (value& item : items_of(v, cost_)) given.placed.push_back(std::move(item));
       } else {
         if (v.as_mapping() == nullptr) break_off("behind ** must stand a mapping; given ", v.type());
-        cost_.spend(v.as_mapping()->size());
+        cost_.make_entries(v.as_mapping()->size());
         for (const mapping::entry& entry : v.as_mapping()->entries()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
       }
     }
@@ -129,11 +129,13 @@ class evaluator {
 
   [[nodiscard]] std::vector<value> parts_of(const expression& e) {
     std::vector<value> items;
+    cost_.make_items(e.parts.size());
     for (const expression_ptr& part : e.parts) items.push_back(evaluate(*part));
     return items;
   }
   [[nodiscard]] value dictionary(const expression& e) {
     mapping all;
+    cost_.make_entries(e.parts.size());
     for (std::size_t i = 0; i < e.parts.size(); i += 2) {
       value key = evaluate(*e.parts[i]);
       all.set(std::move(key), evaluate(*e.parts[i + 1]));
@@ -227,12 +229,12 @@ class evaluator {
     mapping all;  // namespace, dict
     for (const value& from : given.placed) {
       if (from.as_mapping() == nullptr) break_off("'", name, "' must be given a mapping, or values by name; given ", from.type());
-      cost_.spend(from.as_mapping()->size());
+      cost_.make_entries(from.as_mapping()->size());
       for (const mapping::entry& entry : from.as_mapping()->entries()) all.set(entry.key, entry.content);
     }
     for (const auto& [key, v] : given.named) all.set(key, v);
     if (name == "dict") return all;
-    cost_.spend(4);
+    cost_.make_entries(1 + given.named.size());
     spaces_.push_back(std::make_shared<name_space>(name_space{std::move(all)}));
     return spaces_.back();
   }
@@ -245,7 +247,7 @@ class evaluator {
     if (step == 0) break_off("'range' must not step by 0");
     std::vector<value> all;
     for (std::int64_t i = first; step > 0 ? i < last : i > last;) {
-      cost_.spend(1);
+      cost_.make_items(1);
       all.emplace_back(i);
       if (__builtin_add_overflow(i, step, &i)) break;
     }

@@ -205,7 +205,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   }
   if (!line.empty()) {
     if (a[1] != nullptr && !a[1]->is_none()) {
-      cost.make_text(static_cast<std::size_t>(count), 16);
+      cost.make_items(static_cast<std::size_t>(count));
       line.resize(static_cast<std::size_t>(count), *a[1]);
     }
     lines.emplace_back(std::move(line));

@@ -53,7 +53,7 @@ namespace xtrain::detail::jinja {
   const std::size_t cuts = most < 0 ? std::numeric_limits<std::size_t>::max() : static_cast<std::size_t>(most);
   std::vector<value> parts;
   const auto add = [&](std::string_view part) {
-    cost.spend(1);
+    cost.make_items(1);
     parts.emplace_back(part);
   };
   if (separator == nullptr) text = from_right ? stripped(text, false, true) : stripped(text, true, false);
@@ -212,7 +212,7 @@ template <class Holds>
     const auto a = bound(given, name, {"keepends"});
     std::vector<value> lines;
     for (const std::string_view line : lines_of(text, a[0] != nullptr && a[0]->truth())) lines.emplace_back(line);
-    cost.spend(lines.size());
+    cost.make_items(lines.size());
     return lines;
   }
   if (name == "removeprefix" || name == "removesuffix") {
@@ -249,7 +249,7 @@ template <class Holds>
 
 /// items(), keys(), values().
 [[nodiscard]] inline value view_of(const mapping& m, std::string_view which, allowance& cost) {
-  cost.spend(2 * m.size());
+  cost.make_entries(m.size());
   std::vector<value> all;
   for (const mapping::entry& e : m.entries()) {
     if (which == "items") all.emplace_back(std::vector<value>{e.key, e.content}, form::tuple);

@@ -25,14 +25,14 @@ inline void require_defined(const value& v) {
 [[nodiscard]] inline std::vector<value> items_of(const value& v, allowance& cost) {
   std::vector<value> items;
   if (sequence* s = v.as_sequence()) {
-    cost.spend(s->items.size() - s->taken);
+    cost.make_items(s->items.size() - s->taken);
     items.assign(s->items.begin() + static_cast<std::ptrdiff_t>(s->taken), s->items.end());
     if (s->as == form::generator) s->taken = s->items.size();
   } else if (const mapping* m = v.as_mapping()) {
-    cost.spend(m->size());
+    cost.make_items(m->size());
     for (const mapping::entry& e : m->entries()) items.push_back(e.key);
   } else if (v.is_text()) {
-    cost.spend(v.text().size());
+    cost.make_items(v.text().size());
     for (const std::string_view c : characters_of(v.text())) items.emplace_back(c);
   } else if (!v.is_undefined()) {
     break_off("a list, a mapping or a string must be given to read items from; given ", v.type());
@@ -178,7 +178,7 @@ inline void require_defined(const value& v) {
     return text_like(what, std::move(all));
   }
   const sequence& s = *what.as_sequence();
-  cost.make_text(count, s.items.size() * 16);
+  cost.make_text(count, s.items.size() * 128);
   std::vector<value> all;
   for (std::size_t i = 0; i < count && !s.items.empty(); ++i) all.insert(all.end(), s.items.begin(), s.items.end());
   return {std::move(all), s.as};
@@ -200,7 +200,7 @@ inline void require_defined(const value& v) {
     return value::safe(a.is_safe() ? a.text() + escaped(b.text(), cost) : escaped(a.text(), cost) + b.text());
   }
   if (how == "+" && lists && t != nullptr && s->as == t->as) {
-    cost.spend(s->items.size() + t->items.size());
+    cost.make_items(s->items.size() + t->items.size());
     std::vector<value> all = s->items;
     all.insert(all.end(), t->items.begin(), t->items.end());
     return {std::move(all), s->as};
@@ -276,7 +276,7 @@ inline void require_defined(const value& v) {
     return std::min(std::max(i, lowest), highest);
   };
   const std::int64_t first = inside(begin, by > 0 ? 0 : count - 1), last = inside(end, by > 0 ? count : -1);
-  cost.spend(static_cast<std::size_t>(count));
+  cost.make_items(static_cast<std::size_t>(count));
   const std::vector<std::string_view> characters = of.is_text() ? characters_of(of.text()) : std::vector<std::string_view>{};
   std::string text;
   std::vector<value> items;

@@ -33,6 +33,7 @@ class renderer final : public evaluator {
   /// Whether such a block's text was taken elsewhere before it came into the text: then its place is not known.
   [[nodiscard]] bool lost_generation() const { return lost_generation_; }
   [[nodiscard]] std::size_t line() const { return line_; }
+  [[nodiscard]] std::size_t steps() const { return cost_.spent(); }
 
  private:
   enum class flow { on, leave, next };

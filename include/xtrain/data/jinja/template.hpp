@@ -31,6 +31,7 @@ struct jinja_limits {
 struct rendered_text {
   std::string text{};
   std::vector<text_span> generated{};
+  std::size_t steps = 0;         ///< what it took
   bool lost_generation = false;  ///< such a block was written inside a macro, a filter or a variable: its place is not known
 };
 
@@ -63,7 +64,7 @@ class jinja_template {
     } catch (const detail::jinja::refusal& no) {
       fail<data_error>(who_, ": line ", run.line(), ": the template refuses what it was given: ", no.why);
     }
-    return {std::move(run.text()), std::move(run.generated()), run.lost_generation()};
+    return {std::move(run.text()), std::move(run.generated()), run.steps(), run.lost_generation()};
   }
 
   /// Whether it has {% generation %} blocks.

@@ -261,6 +261,8 @@ class allowance {
     }
     left_ -= steps;
   }
+  [[nodiscard]] std::size_t spent() const { return all_ - left_; }
+
   /// Counts calls that lie in one another, for as long as it lives: the processor's stack is not endless.
   class deeper {
    public:
@@ -276,6 +278,9 @@ class allowance {
     allowance& of_;
   };
 
+  /// Before that many values are put into a list, or entries into a mapping: they take more memory than a step takes time.
+  void make_items(std::size_t count) { spend(count <= left_ / 8 ? 8 * count : left_ + 1); }
+  void make_entries(std::size_t count) { make_items(count <= left_ ? 4 * count : count); }
   /// Before `bytes` of text are made.
   void make_text(std::size_t bytes) { spend(1 + bytes / 16); }
   /// `count` texts of `each` bytes; the product may not fit a size.
