@@ -35,7 +35,10 @@ bool read_records(const std::string& records) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string input = fuzz::text_of(data, size);
-  std::string text = input, messages = R"([{"role": "system", "content": "S"}, {"role": "user", "content": " u "}, {"role": "assistant", "content": "a"}])", tools, records;
+  std::string text = input,
+              messages =
+                  R"([{"role": "system", "content": "S"}, {"role": "user", "content": " u "}, {"role": "assistant", "content": "a"}])",
+              tools, records;
   for (const auto& [name, contents] : fuzz::files_of(input)) {
     if (name == "template") text = contents;
     else if (name == "messages") messages = contents;

@@ -90,7 +90,8 @@ class chat_encoder {
 /// tokens these are is found by their bytes.
 ///   throws  file_error; data_error with file and line when a record is malformed or the template refuses it; config_error when the
 ///           template breaks a rule
-[[nodiscard]] inline dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options = {}) {
+[[nodiscard]] inline dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form,
+                                          const chat_options& options = {}) {
   const mapped_file file(path);
   dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
   all.when_too_long = options.when_too_long;

@@ -119,12 +119,14 @@ class chat_record_reader {
     if (*role == "function_call") {
       must(content->is_text(), "a function_call must be a string of JSON; it is ", content->type());
       one.set("content", "");
-      one.set("tool_calls", std::vector<jinja_value>{as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
+      one.set("tool_calls", std::vector<jinja_value>{
+                                as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});
       return one;
     }
     one.set("content", content == nullptr ? jinja_value{} : joined_parts(*content));
     for (const auto& more : message.as_mapping()->entries())
-      if (const std::string& name = more.key.text(); name != "role" && name != "from" && name != "content" && name != "value") one.set(name, more.content);
+      if (const std::string& name = more.key.text(); name != "role" && name != "from" && name != "content" && name != "value")
+        one.set(name, more.content);
     return one;
   }
   [[nodiscard]] static std::string_view role_of(std::string_view name) {
@@ -169,7 +171,8 @@ class chat_record_reader {
       rest = jinja::stripped(rest.substr(end), true, false);
       is_human = rest.starts_with(human);
     }
-    must(is_human || all_said(all), "an instruction of turns must end with 'Assistant:' or with what the human says; it ends with an answer");
+    must(is_human || all_said(all),
+         "an instruction of turns must end with 'Assistant:' or with what the human says; it ends with an answer");
     add(result, "assistant", *output);
     return result;
   }

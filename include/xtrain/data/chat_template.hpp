@@ -143,8 +143,9 @@ class chat_template {
     rendered_text whole = render(messages, with, limits);
     const jinja_template& used = template_for(with);
     if (used.has_generation()) {
-      require<config_error>(!whole.lost_generation, used.who(),
-                            ": {% generation %} must stand where text is written, outside macros, filters and set blocks; it stands in one");
+      require<config_error>(
+          !whole.lost_generation, used.who(),
+          ": {% generation %} must stand where text is written, outside macros, filters and set blocks; it stands in one");
       return {std::move(whole.text), std::move(whole.generated)};
     }
     const std::vector<jinja_value>& all = messages.as_sequence()->items;
@@ -166,24 +167,26 @@ class chat_template {
   }
 
   [[nodiscard]] static std::size_t same_until(std::string_view a, std::string_view b) {
-    return static_cast<std::size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin()).first -
-                                    a.begin());
+    return static_cast<std::size_t>(
+        std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.begin()).first - a.begin());
   }
-  [[nodiscard]] std::string text_of(const std::vector<jinja_value>& messages, std::size_t count, bool prompt, chat_variables with, jinja_limits& limits) const {
+  [[nodiscard]] std::string text_of(const std::vector<jinja_value>& messages, std::size_t count, bool prompt, chat_variables with,
+                                    jinja_limits& limits) const {
     with.add_generation_prompt = prompt;
     return render(std::vector<jinja_value>(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)), with, limits).text;
   }
 
-  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, const chat_text& found,
-                                      jinja_limits& limits) const {
+  [[nodiscard]] text_span find_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
+                                      const chat_text& found, jinja_limits& limits) const {
     const std::string upto = text_of(all, i + 1, false, with, limits), eos = token("eos_token");
     const std::string next = i + 1 < all.size() ? found.text : text_of_another_turn(all, with, upto, limits);
     std::string_view ended = upto;  // some templates end a text, though not a turn, with the end-of-text token
     if (!next.starts_with(upto) && !eos.empty() && upto.ends_with(eos)) ended.remove_suffix(eos.size());
     const std::size_t begin = begin_of_answer(all, i, with, upto, limits);
     require<config_error>(begin <= ended.size() && next.starts_with(ended) && (found.answers.empty() || found.answers.back().end <= begin),
-                          template_for(with).who(), ": must write a message the same whatever follows it, or mark answers by {% generation %}; ",
-                          "message ", i, " is written otherwise when others follow");
+                          template_for(with).who(),
+                          ": must write a message the same whatever follows it, or mark answers by {% generation %}; ", "message ", i,
+                          " is written otherwise when others follow");
     if (i + 1 == all.size()) return {begin, std::min(upto.size(), found.text.size())};
     const bool eos_follows = !eos.empty() && std::string_view(found.text).substr(ended.size()).starts_with(eos);
     return {begin, ended.size() + (eos_follows ? eos.size() : 0)};
@@ -191,14 +194,15 @@ class chat_template {
 
   /// Where the prompt ends, and the answer begins. A prompt may say more than stands before an answer that is there (that thinking
   /// begins): then as far as both say the same, but not into the answer's own words.
-  [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with, std::string_view upto,
-                                            jinja_limits& limits) const {
+  [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
+                                            std::string_view upto, jinja_limits& limits) const {
     const std::string prompt = text_of(all, i, true, with, limits);
     if (upto.starts_with(prompt)) return prompt.size();
     const std::string before = text_of(all, i, false, with, limits);
-    require<config_error>(upto.starts_with(before) && prompt.starts_with(before), template_for(with).who(),
-                          ": must write the messages before an answer the same whether it follows or not, or mark answers by {% generation %}; those before message ",
-                          i, " are written otherwise");
+    require<config_error>(
+        upto.starts_with(before) && prompt.starts_with(before), template_for(with).who(),
+        ": must write the messages before an answer the same whether it follows or not, or mark answers by {% generation %}; those before message ",
+        i, " are written otherwise");
     const std::string* content = field(all[i], "content");
     const std::string_view words = content == nullptr ? std::string_view{} : detail::jinja::stripped(*content, true, true);
     return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.rfind(words));
@@ -227,11 +231,13 @@ class chat_template {
     }
     require<config_error>(from.is_array(), path, ": chat_template must be a string or a list; it is ", from.type_name());
     for (const json& one : from) {
-      require<config_error>(one.is_object() && one.contains("name") && one["name"].is_string() && one.contains("template") && one["template"].is_string(),
-                            path, ": every chat_template of a list must have a name and a template; one has not");
+      require<config_error>(
+          one.is_object() && one.contains("name") && one["name"].is_string() && one.contains("template") && one["template"].is_string(),
+          path, ": every chat_template of a list must have a name and a template; one has not");
       const auto& name = one["name"].get_ref<const std::string&>();
       if (name != "default" && name != "tool_use") continue;
-      auto made = std::make_shared<const jinja_template>(one["template"].get_ref<const std::string&>(), path + ": chat_template '" + name + "'");
+      auto made =
+          std::make_shared<const jinja_template>(one["template"].get_ref<const std::string&>(), path + ": chat_template '" + name + "'");
       (name == "default" ? standard_ : with_tools_) = std::move(made);
     }
     require<config_error>(standard_ != nullptr, path, ": a list of chat_templates must have one of the name 'default'; it has none");
@@ -245,14 +251,16 @@ class chat_template {
       if (!from.contains(name) || tokens_.find_name(name) != nullptr) continue;
       const json& given = from[name];
       if (given.is_string()) tokens_.set(name, given.get<std::string>());
-      else if (given.is_object() && given.contains("content") && given["content"].is_string()) tokens_.set(name, given["content"].get<std::string>());
+      else if (given.is_object() && given.contains("content") && given["content"].is_string())
+        tokens_.set(name, given["content"].get<std::string>());
     }
     constexpr const char* more = "additional_special_tokens";
     if (!from.contains(more) || !from[more].is_array() || tokens_.find_name(more) != nullptr) return;
     std::vector<jinja_value> texts;
     for (const json& one : from[more]) {
       if (one.is_string()) texts.emplace_back(one.get<std::string>());
-      else if (one.is_object() && one.contains("content") && one["content"].is_string()) texts.emplace_back(one["content"].get<std::string>());
+      else if (one.is_object() && one.contains("content") && one["content"].is_string())
+        texts.emplace_back(one["content"].get<std::string>());
     }
     tokens_.set(more, std::move(texts));
   }

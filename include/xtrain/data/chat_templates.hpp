@@ -177,7 +177,8 @@ inline constexpr std::array<named_template, 10> named_templates{{
   std::string all;
   for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
   const std::string near = nearest_name(name, names);
-  fail<config_error>("chat template: must be one of ", all, "; given '", name, "'", near.empty() ? "" : concat(". Did you mean '", near, "'?"));
+  fail<config_error>("chat template: must be one of ", all, "; given '", name, "'",
+                     near.empty() ? "" : concat(". Did you mean '", near, "'?"));
 }
 
 }  // namespace xtrain

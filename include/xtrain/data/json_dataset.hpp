@@ -104,7 +104,8 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
 ///   throws  data_error with file and line when a record is not JSON
 template <class Visit>
 void for_each_record(const mapped_file& file, Visit&& visit) {
-  for_each_record_text(file, [&](std::string_view text, std::size_t line) { visit(parse_json<data_error>(text, file.path(), line), line); });
+  for_each_record_text(file,
+                       [&](std::string_view text, std::size_t line) { visit(parse_json<data_error>(text, file.path(), line), line); });
 }
 
 /// A string in a record.

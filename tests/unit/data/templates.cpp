@@ -39,7 +39,8 @@ std::string fnv(std::string_view text) {
 }
 
 const jinja_value& golden_cases() {
-  static const jinja_value cases = jinja_value_from_json(mapped_file(std::string(XTRAIN_GOLDEN) + "/templates/cases.json").text(), "cases.json");
+  static const jinja_value cases =
+      jinja_value_from_json(mapped_file(std::string(XTRAIN_GOLDEN) + "/templates/cases.json").text(), "cases.json");
   return cases;
 }
 
@@ -121,7 +122,8 @@ TEST_CASE("a conversation written by thirty published templates is the text that
 
 TEST_CASE("an error says the template, the line, what must hold and what was given") {
   CHECK(refusal("a\n{{ b.c }}") == "template: line 2: 'b' must be defined; it is not");
-  CHECK(refusal("{% for x in [1] %}\n\n{{ x + 'a' }}{% endfor %}") == "template: line 3: '+' must be given two values that go together; given int and str");
+  CHECK(refusal("{% for x in [1] %}\n\n{{ x + 'a' }}{% endfor %}") ==
+        "template: line 3: '+' must be given two values that go together; given int and str");
   CHECK(refusal("{{ 1 | shout }}") == "template: line 1: a filter must be one that there is; 'shout' is none");
   CHECK(refusal("{% if x is loud %}{% endif %}") == "template: line 1: a test must be one that there is; 'loud' is none");
   CHECK(refusal("\n{% include 'x' %}").starts_with("template: line 2: a tag must be if, for, set,"));
@@ -143,25 +145,35 @@ TEST_CASE("a hostile template ends soon: in depth, in steps, in what it makes") 
   for (int i = 0; i < 100'000; ++i) blocks += "{% if 1 %}";
   CHECK(refusal(blocks).find("must nest at most") != std::string::npos);
   CHECK(refusal("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}").find("must run at most") != std::string::npos);
-  CHECK(refusal("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}").find("must be done in 10000000 steps") != std::string::npos);
+  CHECK(
+      refusal("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}").find("must be done in 10000000 steps") !=
+      std::string::npos);
   CHECK(refusal("{{ range(1000000000000) }}").find("steps") != std::string::npos);
   CHECK(refusal("{{ 'a' * 1000000000000 }}").find("steps") != std::string::npos);
   CHECK(refusal("{{ 'ab' * 9223372036854775807 }}").find("steps") != std::string::npos);
   CHECK(refusal("{{ ('a' * 1000000)|replace('a', 'b' * 1000000) }}").find("steps") != std::string::npos);
   CHECK(refusal("{{ 'a\nb'|indent(1000000000000) }}").find("steps") != std::string::npos);
-  CHECK(refusal("{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}").find("steps") != std::string::npos);
-  CHECK(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}").find("must nest at most") != std::string::npos);
-  CHECK(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}").find("steps") != std::string::npos);
-  CHECK(refusal("{% set ns = namespace(l=(1,)) %}{% for i in range(100) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ {ns.l: 1} }}").find("a key of tuples") !=
+  CHECK(refusal("{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}")
+            .find("steps") != std::string::npos);
+  CHECK(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}").find("must nest at most") !=
         std::string::npos);
-  CHECK(refusal("{% for i in range(100) %}0123456789{% endfor %}", {}, {.bytes = 500}).find("must be at most 500 bytes") != std::string::npos);
+  CHECK(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}")
+            .find("steps") != std::string::npos);
+  CHECK(refusal("{% set ns = namespace(l=(1,)) %}{% for i in range(100) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ {ns.l: 1} }}")
+            .find("a key of tuples") != std::string::npos);
+  CHECK(refusal("{% for i in range(100) %}0123456789{% endfor %}", {}, {.bytes = 500}).find("must be at most 500 bytes") !=
+        std::string::npos);
   CHECK(refusal("{{ 9223372036854775807 + 1 }}").find("must fit 64 bits") != std::string::npos);
   CHECK(refusal("{{ 'x'|map('map', 'map', 'upper')|list }}").starts_with("rendered"));
 }
 
 TEST_CASE("namespaces that hold one another, macros that outlive their place") {
-  CHECK(rendered("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.self = [a] %}{{ a.b.a.b is defined }}") == "True");
-  CHECK(rendered("{% set ns = namespace() %}{% for x in [1, 2] %}{% macro m() %}{{ x }}{% endmacro %}{% set ns.m = m %}{% endfor %}{{ ns.m() }}") == "2");
+  CHECK(rendered("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.self = [a] %}{{ a.b.a.b is defined }}") ==
+        "True");
+  CHECK(
+      rendered(
+          "{% set ns = namespace() %}{% for x in [1, 2] %}{% macro m() %}{{ x }}{% endmacro %}{% set ns.m = m %}{% endfor %}{{ ns.m() }}") ==
+      "2");
   CHECK(rendered("{% set ns = namespace() %}{% for x in [1, 2] %}{% set ns.loop = loop %}{% endfor %}{{ ns.loop.index }}") == "2");
 }
 

@@ -22,10 +22,14 @@ namespace xtrain::detail::jinja {
 [[nodiscard]] inline char32_t character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   switch (character_bytes(text, at)) {
-    case 2: return ((byte(0) & 0x1FU) << 6) | (byte(1) & 0x3FU);
-    case 3: return ((byte(0) & 0x0FU) << 12) | ((byte(1) & 0x3FU) << 6) | (byte(2) & 0x3FU);
-    case 4: return ((byte(0) & 0x07U) << 18) | ((byte(1) & 0x3FU) << 12) | ((byte(2) & 0x3FU) << 6) | (byte(3) & 0x3FU);
-    default: return byte(0);
+    case 2:
+      return ((byte(0) & 0x1FU) << 6) | (byte(1) & 0x3FU);
+    case 3:
+      return ((byte(0) & 0x0FU) << 12) | ((byte(1) & 0x3FU) << 6) | (byte(2) & 0x3FU);
+    case 4:
+      return ((byte(0) & 0x07U) << 18) | ((byte(1) & 0x3FU) << 12) | ((byte(2) & 0x3FU) << 6) | (byte(3) & 0x3FU);
+    default:
+      return byte(0);
   }
 }
 

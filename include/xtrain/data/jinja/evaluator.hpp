@@ -47,27 +47,43 @@ class evaluator {
     const allowance::deeper inside(cost_);
     line_ = e.line;
     switch (e.what) {
-      case operation::constant: return e.known;
-      case operation::variable: return look_up(e.name);
-      case operation::list: return {parts_of(e), form::list};
-      case operation::tuple: return {parts_of(e), form::tuple};
-      case operation::dictionary: return dictionary(e);
-      case operation::attribute: return attribute_of(evaluate(*e.parts[0]), e.name);
-      case operation::item: return item(e);
-      case operation::slice: return slice(e);
-      case operation::call: return call(e);
-      case operation::filter: return filter(e, evaluate(*e.parts[0]));
-      case operation::test: return holds(e.name, evaluate(*e.parts[0]), arguments_of(e), cost_);
-      case operation::unary: return unary(e);
+      case operation::constant:
+        return e.known;
+      case operation::variable:
+        return look_up(e.name);
+      case operation::list:
+        return {parts_of(e), form::list};
+      case operation::tuple:
+        return {parts_of(e), form::tuple};
+      case operation::dictionary:
+        return dictionary(e);
+      case operation::attribute:
+        return attribute_of(evaluate(*e.parts[0]), e.name);
+      case operation::item:
+        return item(e);
+      case operation::slice:
+        return slice(e);
+      case operation::call:
+        return call(e);
+      case operation::filter:
+        return filter(e, evaluate(*e.parts[0]));
+      case operation::test:
+        return holds(e.name, evaluate(*e.parts[0]), arguments_of(e), cost_);
+      case operation::unary:
+        return unary(e);
       case operation::both:
       case operation::either: {
         value first = evaluate(*e.parts[0]);
         return first.truth() == (e.what == operation::both) ? evaluate(*e.parts[1]) : first;
       }
-      case operation::conditional: return conditional(e);
-      case operation::comparison: return comparison(e);
-      case operation::binary: return binary(e);
-      case operation::joining: return joining(e);
+      case operation::conditional:
+        return conditional(e);
+      case operation::comparison:
+        return comparison(e);
+      case operation::binary:
+        return binary(e);
+      case operation::joining:
+        return joining(e);
     }
     return {};
   }

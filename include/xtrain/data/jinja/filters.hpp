@@ -126,7 +126,8 @@ template <class Number>
 [[nodiscard]] inline value replace_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "replace", {"old", "new", "count"});
   const bool all = a[2] == nullptr || a[2]->is_none();
-  return replaced(printed(in, cost), need_text(a[0], "replace"), need_text(a[1], "replace"), all ? -1 : whole_or(a[2], -1, "replace"), cost);
+  return replaced(printed(in, cost), need_text(a[0], "replace"), need_text(a[1], "replace"), all ? -1 : whole_or(a[2], -1, "replace"),
+                  cost);
 }
 [[nodiscard]] inline value format_filter(const value& in, const arguments& given, allowance& cost) {
   const std::string form_text = printed(in, cost);
@@ -221,29 +222,17 @@ template <class Number>
   return length_of(in);
 }
 
-inline constexpr std::array<filter_entry, 24> value_filters{{{"abs", abs_filter},
-                                                             {"capitalize", capitalize_filter},
-                                                             {"center", center_filter},
-                                                             {"count", length_filter},
-                                                             {"d", default_filter},
-                                                             {"default", default_filter},
-                                                             {"e", escape_filter},
-                                                             {"escape", escape_filter},
-                                                             {"float", float_filter},
-                                                             {"forceescape", forceescape_filter},
-                                                             {"format", format_filter},
-                                                             {"indent", indent_filter},
-                                                             {"int", int_filter},
-                                                             {"length", length_filter},
-                                                             {"lower", lower_filter},
-                                                             {"replace", replace_filter},
-                                                             {"round", round_filter},
-                                                             {"safe", safe_filter},
-                                                             {"string", string_filter},
-                                                             {"title", title_filter},
-                                                             {"tojson", tojson_filter},
-                                                             {"trim", trim_filter},
-                                                             {"upper", upper_filter},
-                                                             {"wordcount", wordcount_filter}}};
+inline constexpr std::array<filter_entry, 24> value_filters{{{"abs", abs_filter},       {"capitalize", capitalize_filter},
+                                                             {"center", center_filter}, {"count", length_filter},
+                                                             {"d", default_filter},     {"default", default_filter},
+                                                             {"e", escape_filter},      {"escape", escape_filter},
+                                                             {"float", float_filter},   {"forceescape", forceescape_filter},
+                                                             {"format", format_filter}, {"indent", indent_filter},
+                                                             {"int", int_filter},       {"length", length_filter},
+                                                             {"lower", lower_filter},   {"replace", replace_filter},
+                                                             {"round", round_filter},   {"safe", safe_filter},
+                                                             {"string", string_filter}, {"title", title_filter},
+                                                             {"tojson", tojson_filter}, {"trim", trim_filter},
+                                                             {"upper", upper_filter},   {"wordcount", wordcount_filter}}};
 
 }  // namespace xtrain::detail::jinja

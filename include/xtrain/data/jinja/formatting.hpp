@@ -94,7 +94,8 @@ struct arguments {
   const sequence* tuple = with.as_sequence() != nullptr && with.as_sequence()->as == form::tuple ? with.as_sequence() : nullptr;
   std::size_t next = 0;
   const auto take = [&]() -> value {
-    if (tuple == nullptr ? next > 0 : next >= tuple->items.size()) break_off("a string with % must be given a value for each field; there are more fields");
+    if (tuple == nullptr ? next > 0 : next >= tuple->items.size())
+      break_off("a string with % must be given a value for each field; there are more fields");
     return tuple == nullptr ? (++next, with) : tuple->items[next++];
   };
   bool by_name = false;
@@ -158,7 +159,8 @@ struct arguments {
     if (c == '}' || close == std::string_view::npos) break_off("format: every brace must have its partner; one has none");
     const std::string_view name = form_text.substr(i + 1, close - i - 1);
     i = close;
-    if (name.find_first_of(".[:!{") != std::string_view::npos) break_off("format: a field must be {}, {number} or {name}; given {", name, "}");
+    if (name.find_first_of(".[:!{") != std::string_view::npos)
+      break_off("format: a field must be {}, {number} or {name}; given {", name, "}");
     std::size_t place = next;
     const bool numbered = !name.empty() && is_digit(name[0]);
     if (name.empty()) ++next;

@@ -24,7 +24,8 @@ class value_builder {
   bool boolean(bool b) { return add(b); }
   bool number_integer(json::number_integer_t i) { return add(i); }
   bool number_unsigned(json::number_unsigned_t i) {
-    if (i > static_cast<json::number_unsigned_t>(std::numeric_limits<std::int64_t>::max())) return stop("a whole number beyond 64 bits with sign");
+    if (i > static_cast<json::number_unsigned_t>(std::numeric_limits<std::int64_t>::max()))
+      return stop("a whole number beyond 64 bits with sign");
     return add(static_cast<std::int64_t>(i));
   }
   bool number_float(json::number_float_t d, const json::string_t& text) {
@@ -100,8 +101,9 @@ template <class Error = data_error>
     fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, zero), ": a zero byte");
   detail::jinja::value_builder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder))
-    fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()),
-                ": ", builder.problem());
+    fail<Error>(who, ": must be JSON; line ",
+                first_line - 1 + detail::line_of(text, builder.position() > 0 ? builder.position() - 1 : text.size()), ": ",
+                builder.problem());
   return std::move(builder.result());
 }
 

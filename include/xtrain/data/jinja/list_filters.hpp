@@ -70,7 +70,8 @@ struct keyed {
   return all;
 }
 inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost) {
-  std::stable_sort(all.begin(), all.end(), [&](const keyed& a, const keyed& b) { return reverse ? less(b.key, a.key, cost) : less(a.key, b.key, cost); });
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const keyed& a, const keyed& b) { return reverse ? less(b.key, a.key, cost) : less(a.key, b.key, cost); });
 }
 [[nodiscard]] inline bool flag(const value* v) { return v != nullptr && v->truth(); }
 
@@ -165,7 +166,8 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
 }
 [[nodiscard]] inline value last_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "last", {});
-  if (const sequence* s = in.as_sequence(); s != nullptr && s->as == form::generator) break_off("'last' must be given a list; given a generator");
+  if (const sequence* s = in.as_sequence(); s != nullptr && s->as == form::generator)
+    break_off("'last' must be given a list; given a generator");
   const std::vector<value> items = items_of(in, cost);
   return items.empty() ? value::undefined("'last' must be given a list with items; it is empty") : items.back();
 }
@@ -257,10 +259,18 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   }
   return {std::move(result), form::generator};
 }
-[[nodiscard]] inline value select_filter(const value& in, const arguments& given, allowance& cost) { return chosen(in, given, true, false, cost); }
-[[nodiscard]] inline value reject_filter(const value& in, const arguments& given, allowance& cost) { return chosen(in, given, false, false, cost); }
-[[nodiscard]] inline value selectattr_filter(const value& in, const arguments& given, allowance& cost) { return chosen(in, given, true, true, cost); }
-[[nodiscard]] inline value rejectattr_filter(const value& in, const arguments& given, allowance& cost) { return chosen(in, given, false, true, cost); }
+[[nodiscard]] inline value select_filter(const value& in, const arguments& given, allowance& cost) {
+  return chosen(in, given, true, false, cost);
+}
+[[nodiscard]] inline value reject_filter(const value& in, const arguments& given, allowance& cost) {
+  return chosen(in, given, false, false, cost);
+}
+[[nodiscard]] inline value selectattr_filter(const value& in, const arguments& given, allowance& cost) {
+  return chosen(in, given, true, true, cost);
+}
+[[nodiscard]] inline value rejectattr_filter(const value& in, const arguments& given, allowance& cost) {
+  return chosen(in, given, false, true, cost);
+}
 
 inline constexpr std::array<filter_entry, 20> list_filters{{{"attr", attr_filter},
                                                             {"batch", batch_filter},

@@ -18,8 +18,10 @@ namespace xtrain::detail::jinja {
 
 /// Arguments in the order of `names`; null where one is not given.
 ///   breaks off  when there are more, or others
-[[nodiscard]] inline std::vector<const value*> bound(const arguments& given, std::string_view who, std::initializer_list<std::string_view> names) {
-  if (given.placed.size() > names.size()) break_off("'", who, "' must be given at most ", names.size(), " arguments; given ", given.placed.size());
+[[nodiscard]] inline std::vector<const value*> bound(const arguments& given, std::string_view who,
+                                                     std::initializer_list<std::string_view> names) {
+  if (given.placed.size() > names.size())
+    break_off("'", who, "' must be given at most ", names.size(), " arguments; given ", given.placed.size());
   std::vector<const value*> result(names.size(), nullptr);
   for (std::size_t i = 0; i < given.placed.size(); ++i) result[i] = &given.placed[i];
   for (const auto& [name, v] : given.named) {
@@ -87,7 +89,8 @@ namespace xtrain::detail::jinja {
   return parts;
 }
 
-[[nodiscard]] inline std::string replaced(std::string_view text, std::string_view old, std::string_view with, std::int64_t most, allowance& cost) {
+[[nodiscard]] inline std::string replaced(std::string_view text, std::string_view old, std::string_view with, std::int64_t most,
+                                          allowance& cost) {
   std::string result;
   cost.make_text(text.size());
   if (old.empty()) {  // between all characters, and at both ends
@@ -159,7 +162,8 @@ namespace xtrain::detail::jinja {
   const auto count = static_cast<std::int64_t>(characters.size());
   if (start < 0) start = std::max<std::int64_t>(start + count, 0);
   if (start > count) return -1;
-  const std::size_t skipped = start == count ? text.size() : static_cast<std::size_t>(characters[static_cast<std::size_t>(start)].data() - text.data());
+  const std::size_t skipped =
+      start == count ? text.size() : static_cast<std::size_t>(characters[static_cast<std::size_t>(start)].data() - text.data());
   const std::string_view searched = text.substr(skipped);
   const std::size_t at = last ? searched.rfind(need_text(a[0], who)) : searched.find(need_text(a[0], who));
   return at == std::string_view::npos ? value(-1) : value(start + static_cast<std::int64_t>(character_count(searched.substr(0, at))));

@@ -62,14 +62,14 @@ inline void require_defined(const value& v) {
   }
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
-  if (const sequence *s = a.as_sequence(), *t = b.as_sequence(); s != nullptr && t != nullptr) {
+  if (const sequence* s = a.as_sequence(), *t = b.as_sequence(); s != nullptr && t != nullptr) {
     if (s == t) return true;
     if (!same_kind(*s, *t) || s->items.size() != t->items.size()) return false;
     for (std::size_t i = 0; i < s->items.size(); ++i)
       if (!equal(s->items[i], t->items[i], cost)) return false;
     return true;
   }
-  if (const mapping *m = a.as_mapping(), *n = b.as_mapping(); m != nullptr && n != nullptr) {
+  if (const mapping* m = a.as_mapping(), *n = b.as_mapping(); m != nullptr && n != nullptr) {
     if (m->size() != n->size()) return false;
     for (const mapping::entry& e : m->entries()) {
       const value* other = n->find(e.key);
@@ -89,7 +89,7 @@ inline void require_defined(const value& v) {
   if (a.is_whole() && b.is_whole()) return a.whole() < b.whole();
   if (a.is_number() && b.is_number()) return a.real() < b.real();
   if (a.is_text() && b.is_text()) return a.text() < b.text();
-  if (const sequence *s = a.as_sequence(), *t = b.as_sequence(); s != nullptr && t != nullptr && same_kind(*s, *t)) {
+  if (const sequence* s = a.as_sequence(), *t = b.as_sequence(); s != nullptr && t != nullptr && same_kind(*s, *t)) {
     for (std::size_t i = 0; i < s->items.size() && i < t->items.size(); ++i)
       if (!equal(s->items[i], t->items[i], cost)) return less(s->items[i], t->items[i], cost);
     return s->items.size() < t->items.size();
@@ -214,9 +214,9 @@ inline void require_defined(const value& v) {
 /// Methods that a value has. What would change a list or a mapping is not among them: values do not change.
 [[nodiscard]] inline bool has_method(const value& v, std::string_view name) {
   constexpr std::array<std::string_view, 29> of_text{
-      "strip",  "lstrip",  "rstrip",  "split",  "rsplit",     "splitlines", "startswith", "endswith", "upper",   "lower",
-      "title",  "capitalize", "replace", "find",  "rfind",    "index",      "count",      "join",     "format",  "isdigit",
-      "isalpha", "isspace", "isupper", "islower", "removeprefix", "removesuffix", "partition", "zfill", "swapcase"};
+      "strip",   "lstrip",     "rstrip",  "split",   "rsplit",       "splitlines",   "startswith", "endswith", "upper",   "lower",
+      "title",   "capitalize", "replace", "find",    "rfind",        "index",        "count",      "join",     "format",  "isdigit",
+      "isalpha", "isspace",    "isupper", "islower", "removeprefix", "removesuffix", "partition",  "zfill",    "swapcase"};
   constexpr std::array<std::string_view, 5> of_mapping{"get", "items", "keys", "values", "copy"};
   constexpr std::array<std::string_view, 2> of_list{"index", "count"};
   constexpr std::array<std::string_view, 2> of_loop{"cycle", "changed"};
@@ -239,7 +239,9 @@ inline void require_defined(const value& v) {
 [[nodiscard]] inline value item_at(const value& of, const value& place) {
   if (const mapping* m = of.as_mapping()) {
     const value* found = m->find(place);
-    return found != nullptr ? *found : value::undefined("'", place.is_text() ? place.text() : key_text(place), "' must be in the mapping; it is not");
+    return found != nullptr
+               ? *found
+               : value::undefined("'", place.is_text() ? place.text() : key_text(place), "' must be in the mapping; it is not");
   }
   if (place.is_whole() && (of.is_text() || of.as_sequence() != nullptr)) {
     const sequence* s = of.as_sequence();

@@ -44,9 +44,10 @@ namespace xtrain::detail::jinja {
 /// Characters that repr writes as escapes: controls, spaces other than the space, formats, surrogates, private use.
 [[nodiscard]] inline bool is_unprintable(char32_t c) {
   if (c < 0x7FU) return c < 0x20U;
-  return c <= 0xA0U || c == 0xADU || (c >= 0x600U && c <= 0x605U) || c == 0x61CU || c == 0x6DDU || c == 0x70FU || c == 0x1680U || c == 0x180EU ||
-         (c >= 0x2000U && c <= 0x200FU) || (c >= 0x2028U && c <= 0x202FU) || (c >= 0x205FU && c <= 0x206FU) || c == 0x3000U ||
-         (c >= 0xD800U && c <= 0xF8FFU) || c == 0xFEFFU || (c >= 0xFFF0U && c <= 0xFFFBU) || (c >= 0xFFFEU && c <= 0xFFFFU) || c >= 0xE0000U;
+  return c <= 0xA0U || c == 0xADU || (c >= 0x600U && c <= 0x605U) || c == 0x61CU || c == 0x6DDU || c == 0x70FU || c == 0x1680U ||
+         c == 0x180EU || (c >= 0x2000U && c <= 0x200FU) || (c >= 0x2028U && c <= 0x202FU) || (c >= 0x205FU && c <= 0x206FU) ||
+         c == 0x3000U || (c >= 0xD800U && c <= 0xF8FFU) || c == 0xFEFFU || (c >= 0xFFF0U && c <= 0xFFFBU) ||
+         (c >= 0xFFFEU && c <= 0xFFFFU) || c >= 0xE0000U;
 }
 
 inline void append_hex(std::string& to, char32_t c, int digits) {
@@ -126,8 +127,8 @@ inline void append_printed(std::string& to, const value& v, bool quoted, allowan
 
 /// How tojson writes.
 struct json_style {
-  bool pretty = false;        ///< each item on a line of its own
-  std::string indent{};       ///< once per level
+  bool pretty = false;   ///< each item on a line of its own
+  std::string indent{};  ///< once per level
   std::string between = ", ", behind_key = ": ";
   bool ascii = false, sorted = false;
 };

@@ -60,7 +60,8 @@ class renderer final : public evaluator {
 
   void write(std::string_view words) {
     cost_.make_text(words.size());
-    if (words.size() > longest_ - std::min(longest_, out_->size())) break_off("what a template writes must be at most ", longest_, " bytes; it is more");
+    if (words.size() > longest_ - std::min(longest_, out_->size()))
+      break_off("what a template writes must be at most ", longest_, " bytes; it is more");
     out_->append(words);
   }
 
@@ -91,19 +92,40 @@ class renderer final : public evaluator {
 
   [[nodiscard]] flow run(const statement& s) {
     switch (s.what) {
-      case action::text: write(s.words); break;
-      case action::print: print(evaluate(*s.given)); break;
-      case action::branch: return branch(s);
-      case action::loop: loop(s); break;
-      case action::assign: assign(s.into, evaluate(*s.given)); break;
-      case action::assign_block: assign_block(s); break;
-      case action::define: define(s); break;
-      case action::call_block: call_block(s); break;
-      case action::filter_block: filter_block(s); break;
-      case action::with: return with(s);
-      case action::generation: return generation(s);
-      case action::leave: return flow::leave;
-      case action::next: return flow::next;
+      case action::text:
+        write(s.words);
+        break;
+      case action::print:
+        print(evaluate(*s.given));
+        break;
+      case action::branch:
+        return branch(s);
+      case action::loop:
+        loop(s);
+        break;
+      case action::assign:
+        assign(s.into, evaluate(*s.given));
+        break;
+      case action::assign_block:
+        assign_block(s);
+        break;
+      case action::define:
+        define(s);
+        break;
+      case action::call_block:
+        call_block(s);
+        break;
+      case action::filter_block:
+        filter_block(s);
+        break;
+      case action::with:
+        return with(s);
+      case action::generation:
+        return generation(s);
+      case action::leave:
+        return flow::leave;
+      case action::next:
+        return flow::next;
     }
     return flow::on;
   }
@@ -237,7 +259,8 @@ class renderer final : public evaluator {
       else if (macro.takes_more_named) more_named.set(name, std::move(v));
       else break_off("macro '", macro.name, "' must be given parameters that it has; '", name, "' is none");
     }
-    if (!more.empty() && !macro.takes_more) break_off("macro '", macro.name, "' must be given at most ", count, " arguments; given ", given.placed.size());
+    if (!more.empty() && !macro.takes_more)
+      break_off("macro '", macro.name, "' must be given at most ", count, " arguments; given ", given.placed.size());
     if (macro.takes_more) scope_->names.insert_or_assign("varargs", value(std::move(more), form::tuple));
     if (macro.takes_more_named) scope_->names.insert_or_assign("kwargs", value(std::move(more_named)));
     for (std::size_t i = 0; i < count; ++i) {

@@ -23,7 +23,7 @@ using jinja_mapping = detail::jinja::mapping;
 
 /// What one rendering may cost; a template is a program, and not ours.
 struct jinja_limits {
-  std::size_t steps = 10'000'000;              ///< of the interpreter; what it makes counts by its size
+  std::size_t steps = 10'000'000;             ///< of the interpreter; what it makes counts by its size
   std::size_t bytes = std::size_t{64} << 20;  ///< of the text
 };
 
@@ -55,7 +55,8 @@ class jinja_template {
 
   ///   throws  config_error, with the line, when the template breaks a rule or a limit; data_error when it refuses what it was
   ///           given (raise_exception)
-  [[nodiscard]] rendered_text render(const jinja_mapping& variables, std::time_t now = std::time(nullptr), const jinja_limits& limits = {}) const {
+  [[nodiscard]] rendered_text render(const jinja_mapping& variables, std::time_t now = std::time(nullptr),
+                                     const jinja_limits& limits = {}) const {
     detail::jinja::renderer run(limits.steps, limits.bytes, now);
     try {
       run.render(*statements_, variables);

@@ -24,9 +24,9 @@ namespace xtrain::detail::jinja {
 }
 
 [[nodiscard]] inline bool is_test(std::string_view name) {
-  constexpr std::array<std::string_view, 20> names{"defined", "undefined", "none",     "boolean",  "true",   "false", "integer",
-                                                   "float",   "number",    "string",   "mapping",  "iterable", "sequence", "callable",
-                                                   "odd",     "even",      "divisibleby", "sameas", "lower",  "upper"};
+  constexpr std::array<std::string_view, 20> names{"defined", "undefined", "none",        "boolean", "true",     "false",    "integer",
+                                                   "float",   "number",    "string",      "mapping", "iterable", "sequence", "callable",
+                                                   "odd",     "even",      "divisibleby", "sameas",  "lower",    "upper"};
   return !comparison_of(name).empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -49,7 +49,8 @@ namespace xtrain::detail::jinja {
   if (name == "mapping") return v.as_mapping() != nullptr;
   if (name == "iterable") return v.is_text() || s != nullptr || v.as_mapping() != nullptr || v.is_undefined();
   if (name == "sequence")
-    return v.is_text() || v.as_mapping() != nullptr || v.is_undefined() || (s != nullptr && s->as != form::view && s->as != form::generator);
+    return v.is_text() || v.as_mapping() != nullptr || v.is_undefined() ||
+           (s != nullptr && s->as != form::view && s->as != form::generator);
   return v.as_callable() != nullptr;
 }
 

@@ -157,7 +157,7 @@ struct scope;
 /// What can be called: a function of the environment, a method bound to its value, a macro bound to where it was defined.
 struct callable {
   std::string name;
-  value self{};                             ///< of a method
+  value self{};  ///< of a method
   bool is_method = false;
   const macro_definition* macro = nullptr;  ///< of a macro
   scope* where = nullptr;
@@ -186,7 +186,11 @@ inline std::size_t value::depth() const {
 
 inline std::string_view value::type() const {
   if (const sequence* s = as_sequence())
-    return s->as == form::list ? "list" : s->as == form::tuple ? "tuple" : s->as == form::range ? "range" : s->as == form::view ? "view" : "generator";
+    return s->as == form::list    ? "list"
+           : s->as == form::tuple ? "tuple"
+           : s->as == form::range ? "range"
+           : s->as == form::view  ? "view"
+                                  : "generator";
   if (is_none()) return "None";
   if (is_undefined()) return "undefined";
   if (is_boolean()) return "bool";
@@ -267,7 +271,8 @@ class allowance {
   class deeper {
    public:
     explicit deeper(allowance& of) : of_(of) {
-      if (of_.depth_ >= deepest_calls) break_off("a template's blocks, calls and expressions must run at most ", deepest_calls, " deep; these run deeper");
+      if (of_.depth_ >= deepest_calls)
+        break_off("a template's blocks, calls and expressions must run at most ", deepest_calls, " deep; these run deeper");
       ++of_.depth_;
     }
     ~deeper() { --of_.depth_; }
