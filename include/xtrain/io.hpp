@@ -3,8 +3,6 @@
 
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/peft.hpp>
-#include <xtrain/data/chat_dataset.hpp>
-#include <xtrain/data/chat_templates.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/train/checkpoint.hpp>

@@ -272,3 +272,35 @@ TEST_CASE("public sets of conversations are read whole") {
     CHECK(chat_dataset(test_data("instruct/llamafactory/glaive_toolcall_en_demo.json"), byte_tokenizer(), chat_template::from_folder(qwen))
               .size() > 200);
 }
+
+TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes, and the answers' are learned") {
+  const std::string folder = test_data("tokenizers/llama2");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers/llama2");
+    return;
+  }
+  const scratch_folder scratch;
+  put_file(
+      scratch / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "What is é?"}, {"role": "assistant", "content": "An accent."}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "No."}]})");
+  const tokenizer with = load_tokenizer(folder);
+  const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template("llama2"));
+  std::vector<token> ids;
+  std::string learned;
+  for (std::size_t i = 0; i < data.tokens(); ++i) {
+    ids.push_back(data.at(i));
+    learned.push_back(data.learned(i) ? 'x' : '.');
+  }
+  // as Meta's own code has it: each turn by itself, between begin and end of text
+  std::vector<token> expected;
+  std::string answers;
+  for (const auto& [prompt, answer] : {std::pair{"[INST] What is é? [/INST]", " An accent. "}, std::pair{"[INST] More [/INST]", " No. "}}) {
+    const std::vector<token> before = with.encode(prompt), whole = with.encode(std::string(prompt) + answer);
+    expected.push_back(with.special().bos);
+    expected.insert(expected.end(), whole.begin(), whole.end());
+    expected.push_back(with.special().eos);
+    answers += "." + std::string(before.size(), '.') + std::string(whole.size() - before.size() + 1, 'x');
+  }
+  CHECK(ids == expected);
+  CHECK(learned == answers);
+}

@@ -164,7 +164,7 @@ inline void require_defined(const value& v) {
   if (b == 0) break_off("a number must not be divided by zero");
   if (how == "/") return a / b;
   const double rest = std::fmod(a, b);
-  const double modulo = rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  const double modulo = rest == 0 ? std::copysign(0.0, b) : (rest < 0) != (b < 0) ? rest + b : rest;
   return how == "%" ? modulo : std::floor((a - modulo) / b + 0.5);
 }
 
