@@ -13,9 +13,11 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
+    xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
+    xtrain/data/text_span.hpp
     xtrain/data/tokenizer.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
@@ -142,6 +144,28 @@ set(XTRAIN_CORE_HEADERS
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
     xtrain/core/json.hpp
+    xtrain/data/chat_dataset.hpp
+    xtrain/data/chat_record.hpp
+    xtrain/data/chat_template.hpp
+    xtrain/data/chat_templates.hpp
+    xtrain/data/jinja/characters.hpp
+    xtrain/data/jinja/evaluator.hpp
+    xtrain/data/jinja/filters.hpp
+    xtrain/data/jinja/formatting.hpp
+    xtrain/data/jinja/from_json.hpp
+    xtrain/data/jinja/lexer.hpp
+    xtrain/data/jinja/list_filters.hpp
+    xtrain/data/jinja/loop.hpp
+    xtrain/data/jinja/methods.hpp
+    xtrain/data/jinja/operators.hpp
+    xtrain/data/jinja/parser.hpp
+    xtrain/data/jinja/printing.hpp
+    xtrain/data/jinja/renderer.hpp
+    xtrain/data/jinja/statements.hpp
+    xtrain/data/jinja/syntax.hpp
+    xtrain/data/jinja/template.hpp
+    xtrain/data/jinja/tests.hpp
+    xtrain/data/jinja/value.hpp
     xtrain/data/json_dataset.hpp
     xtrain/io.hpp
     xtrain/io/file_tensor.hpp

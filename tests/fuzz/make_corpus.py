@@ -506,4 +506,62 @@ def model_file():
 
 
 for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file):
+
+
+def chat_template():
+    def t(name, text, messages=None, tools=None):
+        parts = {"template": text}
+        if messages is not None:
+            parts["messages"] = messages
+        if tools is not None:
+            parts["tools"] = tools
+        put("chat_template", name, folder_of(**parts))
+
+    def r(name, *records):
+        put("chat_template", name, folder_of(records="\n".join(records)))
+
+    chatml = ("{%- for m in messages %}\n{{ '<|im_start|>' + m.role + '\\n' + m.content | trim + '<|im_end|>' }}\n{% endfor -%}\n"
+              "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+    t("valid-chatml", chatml)
+    t("valid-marked", "{% for m in messages %}{% generation %}{{ m['content'] }}{% endgeneration %}{{ eos_token }}{% endfor %}")
+    t("valid-tools", "{% if tools is defined and tools %}{% for t in tools %}{{ t | tojson(indent=2) }}{% endfor %}{% endif %}", "[]",
+      '[{"name": "f", "parameters": {"type": "object", "properties": {"\u00fc": [1, 2.5, null, true]}}}]')
+    t("valid-macro", "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ caller() if caller }}{% endmacro %}{{ m(1) }}{% call m(b=3, a=4) %}x{% endcall %}")
+    t("valid-namespace", "{% set ns = namespace(a=[1], b=none) %}{% for x in range(5) if x is odd %}{% set ns.a = ns.a + [x] %}{% set ns.b = ns %}"
+      "{{ loop.index ~ loop.last ~ loop.length }}{% if x > 2 %}{% break %}{% endif %}{% else %}none{% endfor %}{{ ns.a }}")
+    t("valid-filters", "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | map('trim') | list | tojson }}"
+      "{{ [3, 1, 2] | sort(reverse=true) | join(', ') }}{{ 'a b'.split(' ')[-1] | upper }}{{ {'b': 1, 'a': 2} | dictsort }}{{ '%05.1f|%-3s' % (2.25, 'x') }}")
+    t("valid-slices", "{{ 'h\u00e9llo'[::-1] }}{{ messages[1:][0].content[:2] }}{{ (1, 2, 3)[-2:] }}{{ -7 // 2 }}{{ -7 % 3 }}{{ 2 ** 10 }}{{ 1 < 2 < 3 }}")
+    t("valid-layout", "  {# a #}\n {%- set x -%} a {%- endset +%}\n{% raw %}{{ }}{% endraw %}\n {%+ if x %}b{% elif y %}{% endif %}{% filter upper %}c{% endfilter %}{% with a = 1 %}{{ a }}{% endwith %}")
+    t("valid-date", "{{ strftime_now('%d %b %Y') }}")
+    t("refused-exception", "{{ raise_exception('no') }}")
+    t("refused-undefined", "{{ a.b }}")
+    t("refused-filter", "{{ a | shout }}")
+    t("refused-open", "{% for m in messages %}")
+    t("refused-include", "{% include 'x' %}")
+    t("refused-recursive", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
+    t("refused-endless", "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}")
+    t("refused-doubling", "{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}")
+    t("refused-sharing", "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}")
+    t("refused-nested-lists", "{% set ns = namespace(l=[1]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}")
+    t("refused-brackets", "{{ " + "(" * 1000 + "1" + ")" * 1000 + " }}")
+    t("refused-chain", "{{ 1" + "+1" * 1000 + " }}")
+    t("refused-range", "{{ range(9223372036854775807) }}")
+    t("refused-overflow", "{{ 9223372036854775807 + 1 }}")
+    t("refused-messages-text", chatml, '"text"')
+    t("refused-messages-number", chatml, "[5]")
+    t("refused-messages-json", chatml, "[")
+    t("refused-tools-number", chatml, "[]", "18446744073709551615")
+    r("valid-records-messages", '{"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": [{"type": "text", "text": "a"}]}]}')
+    r("valid-records-conversations", '[{"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}], "system": "S", "tools": "[{\\"name\\": \\"f\\"}]"}]')
+    r("valid-records-instruction", '{"instruction": "Human:u\\nAssistant:a\\nHuman:v\\nAssistant:", "output": "b"}', '{"instruction": "u", "input": "x", "output": "b"}')
+    r("valid-records-moss", '{"meta_instruction": "S",\n "chat": {"turn_1": {"Human": "<|Human|>: u<eoh>\\n", "MOSS": "<|MOSS|>: a<eom>"}}}')
+    r("refused-records-nothing", '{"text": "a"}')
+    r("refused-records-no-answer", '{"messages": [{"role": "user", "content": "u"}]}')
+    r("refused-records-turn-missing", '{"chat": {"turn_2": {"Human": "u", "MOSS": "a"}}}')
+    r("refused-records-call", '{"conversations": [{"from": "function_call", "value": "{"}]}')
+    r("refused-records-cut", '{"messages": [')
+
+
+for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, chat_template):
     write()
