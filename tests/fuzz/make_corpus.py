@@ -505,9 +505,6 @@ def model_file():
     llmc("refused-llama3-epsilon", newer, numbers(count), struct.pack("<3f", 1.3, float("nan"), 5e5).ljust(1024, b"\0"))
 
 
-for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file):
-
-
 def chat_template():
     def t(name, text, messages=None, tools=None):
         parts = {"template": text}
@@ -563,5 +560,5 @@ def chat_template():
     r("refused-records-cut", '{"messages": [')
 
 
-for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, chat_template):
+for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file, chat_template):
     write()
