@@ -61,9 +61,10 @@ class added_tokens {
   }
 
   /// visit(begin, end, id) for every added token in a text and for what lies between them, with a negative id.
-  ///   normalized  whether the text is normalised already: other tokens are looked for then
+  ///   normalized     whether the text is normalised already: other tokens are looked for then
+  ///   find_special   whether special tokens are looked for at all
   template <class Visit>
-  void for_each_part(std::string_view text, bool normalized, Visit&& visit) const {
+  void for_each_part(std::string_view text, bool normalized, bool find_special, Visit&& visit) const {
     const byte_trie& trie = normalized ? as_normalized_ : as_written_;
     std::size_t covered = 0;
     if (!trie.empty())
@@ -82,6 +83,7 @@ class added_tokens {
         const added_token& one = all_[static_cast<std::size_t>(which)];
         std::size_t begin = at, end = at + length;
         at = end;
+        if (one.special && !find_special) continue;
         if (one.single_word && ((begin > 0 && is_word(character_before(text, begin).code)) ||
                                 (end < text.size() && is_word(character_at(text, end).code))))
           continue;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/unicode.hpp>
+
 namespace xtrain::detail {
 
 /// Bytes [begin, end) of a text.
@@ -69,10 +71,12 @@ class text_rewriter {
       for (std::size_t i = at_; i < until; ++i) put(from_[i], text_->place(i, i + 1));
     at_ = until;
   }
-  /// `with` stands where bytes up to `until` stood; nothing may: then it is put in front of what follows.
+  /// `with` stands where bytes up to `until` stood. Where these are none, it is put in front of the next character, and comes
+  /// from the same place.
   void replace(std::size_t until, std::string_view with) {
     if (!changed_) begin_change();
-    const byte_range place = text_->place(at_, until);
+    const std::size_t next = at_ < from_.size() ? at_ + character_at(from_, at_).bytes : at_;
+    const byte_range place = text_->place(at_, until > at_ ? until : next);
     for (const char c : with) put(c, place);
     at_ = until;
   }

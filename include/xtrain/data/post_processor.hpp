@@ -49,6 +49,15 @@ class post_processor {
     }
     return tokens;
   }
+  /// The special tokens that a text ends with.
+  [[nodiscard]] std::vector<token> after_text() const {
+    std::vector<token> tokens;
+    for (const piece& p : single_) {
+      if (p.text >= 0) tokens.clear();
+      tokens.insert(tokens.end(), p.special.begin(), p.special.end());
+    }
+    return tokens;
+  }
   [[nodiscard]] token largest_token() const {
     token largest = -1;
     for (const auto* pieces : {&single_, &pair_})

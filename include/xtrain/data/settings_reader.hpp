@@ -50,17 +50,19 @@ class settings_reader {
   }
   [[nodiscard]] bool flag(const char* name, bool otherwise) const {
     if (!has(name)) return otherwise;
-    require<config_error>(member(name).is_boolean(), who_, ": '", name, "' must be true or false; it is ", member(name).dump());
+    require<config_error>(member(name).is_boolean(), who_, ": '", name, "' must be true or false; it is ", member(name).dump().substr(0, 100));
     return member(name).get<bool>();
   }
   [[nodiscard]] std::string text(const char* name) const {
-    require<config_error>(member(name).is_string(), who_, ": '", name, "' must be a string; it is ", member(name).dump());
+    require<config_error>(member(name).is_string(), who_, ": '", name, "' must be a string; it is ", member(name).dump().substr(0, 100));
     return member(name).get<std::string>();
   }
   [[nodiscard]] std::string text(const char* name, std::string otherwise) const { return has(name) ? text(name) : otherwise; }
   [[nodiscard]] std::uint64_t count(const char* name) const {
-    require<config_error>(member(name).is_number_unsigned(), who_, ": '", name, "' must be a whole number; it is ", member(name).dump());
-    return member(name).get<std::uint64_t>();
+    const json& value = member(name);
+    require<config_error>(value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0), who_, ": '", name,
+                          "' must be a whole number, not negative; it is ", value.dump().substr(0, 100));
+    return value.get<std::uint64_t>();
   }
   [[nodiscard]] std::uint64_t count(const char* name, std::uint64_t otherwise) const { return has(name) ? count(name) : otherwise; }
   [[nodiscard]] const json& list(const char* name) const {

@@ -58,6 +58,8 @@ class tokenizer_model {
     for (std::size_t i = first; i < whole.tokens.size(); ++i) whole.types[i] = whole.parts[i] = 1;
     return whole;
   }
+  /// Appends the tokens of `text`, in which special tokens are text like any other: what strangers wrote cannot end a text.
+  virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
   /// Whether decoding may leave a token out, because it is not text.
   [[nodiscard]] virtual bool is_special(token) const { return false; }
   /// The token as the vocabulary writes it, and the token that it writes so: nothing and -1 where a model does not say.
@@ -85,7 +87,15 @@ class tokenizer {
     for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
     return ids;
   }
-  /// The same with the bytes each token came from.
+  /// The same, but special tokens that are written in the text are text like any other.
+  [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const {
+    std::vector<placed_token> tokens;
+    model_->encode_as_text(text, tokens);
+    std::vector<token> ids;
+    for (const placed_token& t : tokens) ids.push_back(t.id);
+    return ids;
+  }
+  /// As encode, with the bytes each token came from.
   [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const {
     std::vector<placed_token> tokens;
     model_->encode(text, tokens);

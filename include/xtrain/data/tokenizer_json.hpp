@@ -1,6 +1,7 @@
 // tokenizer.json, read as a whole: what is not understood is refused by its name. Component 'text'.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -189,32 +190,6 @@ namespace detail {
   return result;
 }
 
-/// The tokenizer that a description describes.
-///   files   what save() writes
-///   throws  config_error for what is not understood, and for what contradicts itself
-[[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(const tokenizer_description& from, tokenizer_files files) {
-  const json& settings = from.settings;
-  // truncation and padding are matters of a batch, not of a text: a dataset says how long its rows are
-  detail::settings_reader(settings, from.who, "tokenizer")
-      .allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
-  const json& cut = detail::member_or_null(settings, "pre_tokenizer");
-  const bool bytes = detail::model_type(detail::member_or_null(settings, "model")) == "BPE" && detail::ends_with_bytes(cut);
-  tokenizer_steps steps;
-  steps.added = detail::read_added_tokens(detail::member_or_null(settings, "added_tokens"), from.who);
-  steps.normalizer = detail::read_normalizer(detail::member_or_null(settings, "normalizer"), from.who);
-  steps.pre_tokenizer = detail::read_pre_tokenizer(cut, from.who, bytes);
-  steps.model = detail::make_model(from, bytes);
-  steps.post_processor = detail::post_processor(detail::member_or_null(settings, "post_processor"), from.who);
-  steps.decoder = detail::read_token_decoder(detail::member_or_null(settings, "decoder"), from.who);
-  for (const added_token& one : steps.added) {
-    const token known = steps.model->vocabulary().find(one.content);
-    const bool agrees = (known < 0 || known == one.id) && (!steps.model->vocabulary().has(one.id) || known == one.id);
-    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the number that the vocabulary gives it; it is ", one.id,
-                          ", where the vocabulary has ", known >= 0 ? concat(known) : concat("'", steps.model->vocabulary().text(one.id), "'"));
-  }
-  return std::make_shared<tokenizer_pipeline>(std::move(steps), std::move(files), from.who);
-}
-
 /// The description as a tokenizer.json, which other libraries read too.
 [[nodiscard]] inline std::string tokenizer_json_text(const tokenizer_description& from) {
   json document = from.settings;
@@ -238,6 +213,37 @@ namespace detail {
     }
   }
   return document.dump() + "\n";
+}
+
+/// The tokenizer that a description describes.
+///   files   what save() writes; where no tokenizer.json is among them, it writes one of its own as well
+///   throws  config_error for what is not understood, and for what contradicts itself
+[[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(tokenizer_description from, tokenizer_files files) {
+  const json& settings = from.settings;
+  // truncation and padding are matters of a batch, not of a text: a dataset says how long its rows are
+  detail::settings_reader(settings, from.who, "tokenizer")
+      .allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  const json& cut = detail::member_or_null(settings, "pre_tokenizer");
+  const bool bytes = detail::model_type(detail::member_or_null(settings, "model")) == "BPE" && detail::ends_with_bytes(cut);
+  tokenizer_steps steps;
+  steps.added = detail::read_added_tokens(detail::member_or_null(settings, "added_tokens"), from.who);
+  steps.normalizer = detail::read_normalizer(detail::member_or_null(settings, "normalizer"), from.who);
+  steps.pre_tokenizer = detail::read_pre_tokenizer(cut, from.who, bytes);
+  steps.model = detail::make_model(from, bytes);
+  steps.post_processor = detail::post_processor(detail::member_or_null(settings, "post_processor"), from.who);
+  steps.decoder = detail::read_token_decoder(detail::member_or_null(settings, "decoder"), from.who);
+  for (const added_token& one : steps.added) {
+    const token known = steps.model->vocabulary().find(one.content);
+    const bool agrees = (known < 0 || known == one.id) && (!steps.model->vocabulary().has(one.id) || known == one.id);
+    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the number that the vocabulary gives it; it is ", one.id,
+                          ", where the vocabulary has ", known >= 0 ? concat(known) : concat("'", steps.model->vocabulary().text(one.id), "'"));
+  }
+  const std::string who = from.who;
+  saved_tokenizer saved{.files = std::move(files)};
+  const bool has_json = std::any_of(saved.files.begin(), saved.files.end(), [](const auto& file) { return file.first == "tokenizer.json"; });
+  if (!has_json)
+    saved.tokenizer_json = [kept = std::make_shared<const tokenizer_description>(std::move(from))] { return tokenizer_json_text(*kept); };
+  return std::make_shared<tokenizer_pipeline>(std::move(steps), std::move(saved), who);
 }
 
 }  // namespace xtrain

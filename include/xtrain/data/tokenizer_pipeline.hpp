@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
 #include <xtrain/data/added_tokens.hpp>
 #include <xtrain/data/aligned_text.hpp>
 #include <xtrain/data/normalizer.hpp>
@@ -37,12 +38,17 @@ struct tokenizer_steps {
 /// Files that make a tokenizer again: name and contents.
 using tokenizer_files = std::vector<std::pair<std::string, std::string>>;
 
+/// What save() writes: files as they came, and a tokenizer.json that is made when it is asked for, if none came.
+struct saved_tokenizer {
+  tokenizer_files files{};
+  std::function<std::string()> tokenizer_json{};
+};
+
 class tokenizer_pipeline final : public tokenizer_model {
  public:
-  ///   files   what save() writes
   ///   throws  config_error when the steps contradict each other
-  tokenizer_pipeline(tokenizer_steps steps, tokenizer_files files, const std::string& who)
-      : steps_(std::move(steps)), files_(std::move(files)), added_(std::move(steps_.added), steps_.normalizer.get(), who) {
+  tokenizer_pipeline(tokenizer_steps steps, saved_tokenizer saved, const std::string& who)
+      : steps_(std::move(steps)), saved_(std::move(saved)), added_(std::move(steps_.added), steps_.normalizer.get(), who) {
     vocabulary_ = steps_.model->vocabulary().size();
     const std::size_t most = 65536 + 16 * (vocabulary_ + added_.all().size());
     for (const added_token& one : added_.all()) {
@@ -57,21 +63,8 @@ class tokenizer_pipeline final : public tokenizer_model {
   }
 
   ///   throws  data_error for texts of 2 GiB and more, and where a model has no token for what is not in its vocabulary
-  void encode(std::string_view text, std::vector<placed_token>& tokens) const override {
-    require<data_error>(text.size() < largest_text, "tokenizer: a text must be smaller than 2 GiB; it has ", text.size(), " bytes");
-    const detail::word_memories::lent memory(memories_);
-    added_.for_each_part(text, false, [&](std::size_t begin, std::size_t end, token id) {
-      if (id >= 0) return tokens.push_back({id, begin, end});
-      detail::aligned_text part(text.substr(begin, end - begin), begin);
-      if (steps_.normalizer) steps_.normalizer->apply(part);
-      if (!added_.any_in_normalized_text()) return encode_words(std::move(part), *memory, tokens);
-      added_.for_each_part(part.view(), true, [&](std::size_t from, std::size_t to, token added) {
-        if (added < 0) return encode_words(part.part(from, to), *memory, tokens);
-        const detail::byte_range place = part.place(from, to);
-        tokens.push_back({added, place.begin, place.end});
-      });
-    });
-  }
+  void encode(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, true, tokens); }
+  void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, false, tokens); }
 
   [[nodiscard]] encoding encode_whole(std::string_view text, const std::string_view* second) const override {
     std::vector<placed_token> first_tokens, second_tokens;
@@ -109,14 +102,33 @@ class tokenizer_pipeline final : public tokenizer_model {
     return id >= 0 ? id : steps_.model->vocabulary().find(text);
   }
   void save(const std::string& folder) const override {
-    for (const auto& [name, contents] : files_) write_file(folder + "/" + name, contents);
+    for (const auto& [name, contents] : saved_.files) write_file(folder + "/" + name, contents);
+    if (saved_.tokenizer_json) write_file(folder + "/tokenizer.json", saved_.tokenizer_json());
   }
 
   /// The special tokens that a text begins with.
   [[nodiscard]] std::vector<token> before_text() const { return steps_.post_processor.before_text(); }
+  /// The special tokens that a text ends with.
+  [[nodiscard]] std::vector<token> after_text() const { return steps_.post_processor.after_text(); }
 
  private:
   static constexpr std::size_t largest_text = std::size_t{1} << 31;
+
+  void encode_parts(std::string_view text, bool find_special, std::vector<placed_token>& tokens) const {
+    require<data_error>(text.size() < largest_text, "tokenizer: a text must be smaller than 2 GiB; it has ", text.size(), " bytes");
+    const detail::word_memories::lent memory(memories_);
+    added_.for_each_part(text, false, find_special, [&](std::size_t begin, std::size_t end, token id) {
+      if (id >= 0) return tokens.push_back({id, begin, end});
+      detail::aligned_text part(text.substr(begin, end - begin), begin);
+      if (steps_.normalizer) steps_.normalizer->apply(part);
+      if (!added_.any_in_normalized_text()) return encode_words(std::move(part), *memory, tokens);
+      added_.for_each_part(part.view(), true, find_special, [&](std::size_t from, std::size_t to, token added) {
+        if (added < 0) return encode_words(part.part(from, to), *memory, tokens);
+        const detail::byte_range place = part.place(from, to);
+        tokens.push_back({added, place.begin, place.end});
+      });
+    });
+  }
 
   void encode_words(detail::aligned_text part, detail::word_memory& memory, std::vector<placed_token>& tokens) const {
     detail::cut_text cut(std::move(part));
@@ -140,7 +152,7 @@ class tokenizer_pipeline final : public tokenizer_model {
   }
 
   tokenizer_steps steps_;
-  tokenizer_files files_;
+  saved_tokenizer saved_;
   detail::added_tokens added_;
   std::size_t vocabulary_ = 0;
   mutable detail::word_memories memories_;

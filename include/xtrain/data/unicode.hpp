@@ -98,7 +98,7 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   if (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) return category_group::letter;
   if (c >= UTF8PROC_CATEGORY_MN && c <= UTF8PROC_CATEGORY_ME) return category_group::mark;
   if (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO) return category_group::number;
-  if (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PF) return category_group::punctuation;
+  if (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) return category_group::punctuation;
   if (c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO) return category_group::symbol;
   if (c >= UTF8PROC_CATEGORY_ZS && c <= UTF8PROC_CATEGORY_ZP) return category_group::separator;
   return category_group::other;

@@ -4,7 +4,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -83,9 +85,16 @@ class word_pattern {
   template <class Visit>
   void for_each_match(std::string_view text, Visit&& visit) const {
     const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    const std::unique_ptr<pcre2_match_context, deleter> limits(::pcre2_match_context_create(nullptr));
+    ::pcre2_set_match_limit(limits.get(), static_cast<std::uint32_t>(std::min<std::size_t>(1000000 + 64 * text.size(), 2000000000)));
+    ::pcre2_set_heap_limit(limits.get(), 1U << 20);  // KiB
+    const auto search = [&](std::size_t from, std::uint32_t options) {
+      return ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, match.get(), limits.get());
+    };
     std::size_t covered = 0, at = 0, last_end = std::string_view::npos;
     while (at <= text.size()) {
-      const int found = ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, match.get(), nullptr);
+      int found = search(at, 0);
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, with room for long matches
       if (found == PCRE2_ERROR_NOMATCH) break;
       require<data_error>(found >= 0, who_, ": the pattern must match within the library's limits; it gave up at byte ", at,
                           " of a text of ", text.size(), " (PCRE2 error ", found, ")");
@@ -106,6 +115,7 @@ class word_pattern {
   struct deleter {
     void operator()(pcre2_code* code) const { ::pcre2_code_free(code); }
     void operator()(pcre2_match_data* match) const { ::pcre2_match_data_free(match); }
+    void operator()(pcre2_match_context* context) const { ::pcre2_match_context_free(context); }
     void operator()(pcre2_compile_context* context) const { ::pcre2_compile_context_free(context); }
   };
   std::string who_;
