@@ -139,9 +139,10 @@ inline constexpr std::array<tiktoken_family, 6> tiktoken_families{{{"gpt2", 5025
 
 namespace detail {
 
-/// The special tokens of a family, behind or between the ranks.
-[[nodiscard]] inline std::vector<added_token> special_tokens_of(const tiktoken_family& family, token ranks) {
+/// The special tokens of a family: with their own numbers in the family's own file, behind the ranks in any other.
+[[nodiscard]] inline std::vector<added_token> special_tokens_of(const tiktoken_family& family, bool own_file, token ranks) {
   std::vector<added_token> all;
+  const token behind = ranks;
   const auto add = [&](std::string content, token id) { all.push_back({.content = std::move(content), .id = id, .special = true}); };
   if (family.name == "gpt2" || family.name == "p50k_base") {
     add("<|endoftext|>", 50256);
@@ -164,6 +165,7 @@ namespace detail {
       add(name, ranks++);
     for (int i = 3; i < 248; ++i) add(concat("<|reserved_special_token_", i, "|>"), ranks++);
   }
+  for (std::size_t i = 0; !own_file && i < all.size(); ++i) all[i].id = behind + static_cast<token>(i);
   return all;
 }
 
@@ -219,7 +221,7 @@ namespace detail {
   detail::describe_added_tokens(from, beside);
   json& added = from.settings["added_tokens"];
   if (added.empty())
-    for (const added_token& one : detail::special_tokens_of(kind, ranks)) added.push_back(detail::json_of(one));
+    for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks)) added.push_back(detail::json_of(one));
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first)
       from.settings["post_processor"] = detail::begin_with(std::string(kind.first), one["id"].get<token>());

@@ -62,9 +62,10 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
   if (text.starts_with("#version")) return tokenizer_form::merges;
   const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size()));
   const std::size_t space = line.find(' ');
-  if (space != std::string_view::npos && space > 0 && space + 1 < line.size()) {
-    const std::string_view rank = line.substr(space + 1, line.find('\r') - space - 1);
-    return rank.find_first_not_of("0123456789") == std::string_view::npos ? tokenizer_form::ranks : tokenizer_form::merges;
+  if (space != std::string_view::npos && space > 0) {
+    const std::string_view second = line.substr(space + 1, line.find('\r') - space - 1);
+    if (second.empty() || second.find(' ') != std::string_view::npos) return tokenizer_form::unknown;
+    return second.find_first_not_of("0123456789") == std::string_view::npos ? tokenizer_form::ranks : tokenizer_form::merges;
   }
   const bool has_unknown = text.starts_with("[UNK]") || text.find("\n[UNK]") != std::string_view::npos;
   return has_unknown ? tokenizer_form::word_piece : tokenizer_form::unknown;
@@ -73,7 +74,7 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
 /// The file beside `path` that has `other` where it has `part` in its name.
 [[nodiscard]] inline std::string beside(const std::string& path, const std::string& part, const std::string& other) {
   const std::size_t at = path.rfind(part);
-  require<file_error>(at != std::string::npos && at > path.find_last_of('/') + 1 - 1, path, ": must have '", part,
+  require<file_error>(at != std::string::npos, path, ": must have '", part,
                       "' in its name, so that the file with '", other, "' can be found beside it");
   return path.substr(0, at) + other + path.substr(at + part.size());
 }

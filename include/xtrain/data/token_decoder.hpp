@@ -27,8 +27,16 @@ class token_decoder {
 };
 
 inline void replace_all(std::string& text, std::string_view what, std::string_view with) {
-  if (what.empty()) return;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size())) text.replace(at, what.size(), with);
+  if (what.empty() || text.find(what) == std::string::npos) return;
+  std::string result;
+  std::size_t covered = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, covered)) {
+    result.append(text, covered, at - covered);
+    result.append(with);
+    covered = at + what.size();
+  }
+  result.append(text, covered);
+  text.swap(result);
 }
 
 /// The bytes that printable characters stand for; a text with others stands for itself.

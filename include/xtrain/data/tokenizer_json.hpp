@@ -204,6 +204,8 @@ namespace detail {
   if (model["type"] == "BPE") {
     json& merges = model["merges"] = json::array();
     if (from.merges_by_rank) {
+      // a file of ranks may leave numbers out; only tokens of the vocabulary keep theirs wherever the document is read
+      for (const json& one : document["added_tokens"]) vocabulary[detail::token_text(one)] = one["id"];
       const detail::vocabulary_table table(from.vocabulary, from.who);
       bpe::for_each_split(table, [&](token left, token right, token) {
         merges.push_back(json::array({table.text(left), table.text(right)}));
