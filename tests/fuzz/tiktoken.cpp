@@ -24,7 +24,8 @@ std::string with_bytes(const std::string& text) {
   const std::size_t at = text.find(mark);
   if (at == std::string::npos) return text;
   std::string all;
-  for (unsigned byte = 0; byte < 256; ++byte) all += concat(base64_of(std::string(1, static_cast<char>(byte))), " ", byte, byte < 255 ? "\n" : "");
+  for (unsigned byte = 0; byte < 256; ++byte)
+    all += concat(base64_of(std::string(1, static_cast<char>(byte))), " ", byte, byte < 255 ? "\n" : "");
   return text.substr(0, at) + all + text.substr(at + mark.size());
 }
 

@@ -8,8 +8,8 @@ using namespace xtrain;
 
 namespace {
 
-constexpr std::array<const char*, 7> names{"tokenizer.json",        "vocab.json",              "merges.txt",       "vocab.txt",
-                                           "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+constexpr std::array<const char*, 7> names{
+    "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
 
 std::string with_bytes(const std::string& text) {
   static const std::string all = [] {
@@ -38,7 +38,8 @@ void check_text(const tokenizer& with, const std::string& text, bool gives_back)
   fuzz::must(!gives_back || decoded == text, "what is decoded must be the text");
   fuzz::must(with.encode(text) == with.encode(text), "a text must have the same tokens again");
   const encoding whole = with.encode_whole(text, "the second");
-  fuzz::must(whole.types.size() == whole.tokens.size() && whole.parts.size() == whole.tokens.size(), "every token must have a type and a part");
+  fuzz::must(whole.types.size() == whole.tokens.size() && whole.parts.size() == whole.tokens.size(),
+             "every token must have a type and a part");
   for (const placed_token& t : whole.tokens) {
     fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocabulary(), "tokens around a text must be of the vocabulary");
     (void)with.token_text(t.id);

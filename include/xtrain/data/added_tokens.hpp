@@ -84,8 +84,8 @@ class added_tokens {
         std::size_t begin = at, end = at + length;
         at = end;
         if (one.special && !find_special) continue;
-        if (one.single_word && ((begin > 0 && is_word(character_before(text, begin).code)) ||
-                                (end < text.size() && is_word(character_at(text, end).code))))
+        if (one.single_word &&
+            ((begin > 0 && is_word(character_before(text, begin).code)) || (end < text.size() && is_word(character_at(text, end).code))))
           continue;
         while (one.lstrip && begin > covered && is_space(character_before(text, begin).code)) begin -= character_before(text, begin).bytes;
         while (one.rstrip && end < text.size() && is_space(character_at(text, end).code)) end += character_at(text, end).bytes;

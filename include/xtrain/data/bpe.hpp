@@ -26,15 +26,15 @@ namespace xtrain {
 struct bpe_options {
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::vector<std::pair<std::string, std::string>> merges{};  ///< best first
-  bool merges_by_rank = false;         ///< instead: any two tokens that make a third; the smallest third first
-  bool bytes = false;                  ///< words are bytes, which the vocabulary writes with GPT-2's printable characters
-  bool ignore_merges = false;          ///< a word that is a token is that token, however merging would go
-  bool byte_fallback = false;          ///< what is no token becomes the tokens of its bytes, <0xNN>
-  std::string unknown{};               ///< what is no token becomes this; where it is empty, nothing
-  bool fuse_unknown = false;           ///< several unknown characters are one token
-  std::string continuing_prefix{};     ///< written before every character of a word but the first
-  std::string end_suffix{};            ///< written behind the last character of a word
-  std::string who = "tokenizer";       ///< names the source in errors
+  bool merges_by_rank = false;                                ///< instead: any two tokens that make a third; the smallest third first
+  bool bytes = false;               ///< words are bytes, which the vocabulary writes with GPT-2's printable characters
+  bool ignore_merges = false;       ///< a word that is a token is that token, however merging would go
+  bool byte_fallback = false;       ///< what is no token becomes the tokens of its bytes, <0xNN>
+  std::string unknown{};            ///< what is no token becomes this; where it is empty, nothing
+  bool fuse_unknown = false;        ///< several unknown characters are one token
+  std::string continuing_prefix{};  ///< written before every character of a word but the first
+  std::string end_suffix{};         ///< written behind the last character of a word
+  std::string who = "tokenizer";    ///< names the source in errors
 };
 
 namespace detail {
@@ -131,14 +131,9 @@ class bpe final : public detail::word_model {
  public:
   /// throws config_error when vocabulary and merges contradict each other
   explicit bpe(const bpe_options& o)
-      : vocabulary_(o.vocabulary, o.who),
-        bytes_(o.bytes),
-        ignore_merges_(o.ignore_merges),
-        fuse_unknown_(o.fuse_unknown),
-        cuts_(!o.ignore_merges && o.continuing_prefix.empty() && o.end_suffix.empty()),
-        continuing_prefix_(o.continuing_prefix),
-        end_suffix_(o.end_suffix),
-        merges_(o.merges_by_rank ? joins_by_rank(vocabulary_) : joins_of(o, vocabulary_)) {
+      : vocabulary_(o.vocabulary, o.who), bytes_(o.bytes), ignore_merges_(o.ignore_merges), fuse_unknown_(o.fuse_unknown),
+        cuts_(!o.ignore_merges && o.continuing_prefix.empty() && o.end_suffix.empty()), continuing_prefix_(o.continuing_prefix),
+        end_suffix_(o.end_suffix), merges_(o.merges_by_rank ? joins_by_rank(vocabulary_) : joins_of(o, vocabulary_)) {
     if (!o.unknown.empty()) {
       unknown_ = vocabulary_.find(o.unknown);
       require<config_error>(unknown_ >= 0, o.who, ": the unknown token must be in the vocabulary; '", o.unknown, "' is not");
@@ -219,7 +214,9 @@ class bpe final : public detail::word_model {
     std::size_t count = 0;
     for_each_split(vocabulary, [&](token, token, token) { ++count; });
     detail::merge_table table(count);
-    for_each_split(vocabulary, [&](token left, token right, token both) { table.put(left, right, {static_cast<std::uint32_t>(both), both}); });
+    for_each_split(vocabulary, [&](token left, token right, token both) {
+      table.put(left, right, {static_cast<std::uint32_t>(both), both});
+    });
     return table;
   }
 
@@ -319,7 +316,7 @@ class bpe final : public detail::word_model {
   /// In a long word candidates wait in a heap: n symbols cost n log n.
   void join_many(detail::word_scratch& scratch) const {
     constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
-    auto &ids = scratch.ids;
+    auto& ids = scratch.ids;
     auto &next = scratch.next, &previous = scratch.previous;
     auto& heap = scratch.heap;
     const auto n = static_cast<std::uint32_t>(ids.size());
@@ -354,7 +351,8 @@ class bpe final : public detail::word_model {
       consider(previous[left]);
       consider(left);
     }
-    for (std::uint32_t i = n > 0 ? 0 : nowhere; i != nowhere; i = next[i]) scratch.tokens.push_back({ids[i], scratch.begins[i], scratch.ends[i]});
+    for (std::uint32_t i = n > 0 ? 0 : nowhere; i != nowhere; i = next[i])
+      scratch.tokens.push_back({ids[i], scratch.begins[i], scratch.ends[i]});
   }
 
   detail::vocabulary_table vocabulary_;

@@ -60,7 +60,8 @@ namespace detail {
   return {{"type", "TemplateProcessing"},
           {"single", json::array({special(0), sequence("A", 0)})},
           {"pair", json::array({special(0), sequence("A", 0), special(1), sequence("B", 1)})},
-          {"special_tokens", {{text, {{"id", text}, {"ids", json::array({static_cast<std::uint64_t>(id)})}, {"tokens", json::array({text})}}}}}};
+          {"special_tokens",
+           {{text, {{"id", text}, {"ids", json::array({static_cast<std::uint64_t>(id)})}, {"tokens", json::array({text})}}}}}};
 }
 
 /// Ranks without the bytes themselves cannot encode; vocabularies trained on a few characters leave some out.
@@ -93,8 +94,15 @@ void for_each_line(std::string_view text, Visit&& visit) {
   const detail::companion_files beside(detail::parent_of(vocabulary_path));
   std::string_view family = beside.tokenizer_class();
   if (family.ends_with("Fast")) family.remove_suffix(4);
-  constexpr std::array<std::string_view, 9> like_gpt2{"",          "GPT2Tokenizer",       "PreTrainedTokenizer", "RobertaTokenizer", "BartTokenizer",
-                                                      "LEDTokenizer", "LongformerTokenizer", "CodeGenTokenizer",    "OPTTokenizer"};
+  constexpr std::array<std::string_view, 9> like_gpt2{"",
+                                                      "GPT2Tokenizer",
+                                                      "PreTrainedTokenizer",
+                                                      "RobertaTokenizer",
+                                                      "BartTokenizer",
+                                                      "LEDTokenizer",
+                                                      "LongformerTokenizer",
+                                                      "CodeGenTokenizer",
+                                                      "OPTTokenizer"};
   const bool qwen = family == "Qwen2Tokenizer";
   require<config_error>(qwen || std::find(like_gpt2.begin(), like_gpt2.end(), family) != like_gpt2.end(), vocabulary_path,
                         ": tokenizer_class must be one whose way to cut text is known; tokenizer_config.json says '", family,
@@ -117,8 +125,8 @@ void for_each_line(std::string_view text, Visit&& visit) {
     for (const json& one : from.settings["added_tokens"]) listed = listed || detail::token_text(one) == known;
     if (!listed) from.settings["added_tokens"].push_back(detail::json_of({.content = known, .id = id, .special = true}));
   }
-  return detail::finish_tokenizer(
-      std::move(from), {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
+  return detail::finish_tokenizer(std::move(from),
+                                  {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
 }
 
 /// What a file of ranks does not say: how text is cut, and which tokens are special.
@@ -159,9 +167,9 @@ namespace detail {
     for (const char* name : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) add(name, ranks++);
     for (int i = 0; i < 205; ++i) add(concat("<|extra_", i, "|>"), ranks++);
   } else {
-    for (const char* name :
-         {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>",
-          "<|reserved_special_token_2|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"})
+    for (const char* name : {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
+                             "<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>", "<|end_header_id|>",
+                             "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"})
       add(name, ranks++);
     for (int i = 3; i < 248; ++i) add(concat("<|reserved_special_token_", i, "|>"), ranks++);
   }
@@ -176,8 +184,9 @@ namespace detail {
     if (line.empty()) return;
     const std::size_t space = line.find(' ');
     const std::string_view digits = space == std::string_view::npos ? std::string_view{} : line.substr(space + 1);
-    require<config_error>(space != 0 && !digits.empty() && digits.size() <= 8 && digits.find_first_not_of("0123456789") == std::string_view::npos,
-                          path, ": line ", number, " must be a token in base 64 and its rank; given '", line.substr(0, 100), "'");
+    require<config_error>(
+        space != 0 && !digits.empty() && digits.size() <= 8 && digits.find_first_not_of("0123456789") == std::string_view::npos, path,
+        ": line ", number, " must be a token in base 64 and its rank; given '", line.substr(0, 100), "'");
     std::string printable;
     for (const char byte : bytes_of_base64(line.substr(0, space), path)) printable += printable_byte(static_cast<unsigned char>(byte));
     ranks.emplace_back(std::move(printable), static_cast<token>(std::stoul(std::string(digits))));
@@ -196,7 +205,8 @@ namespace detail {
       if (name.starts_with(one.name) || (one.name == "llama3" && name.ends_with(".model"))) return one;
   std::string known;
   for (const tiktoken_family& one : tiktoken_families) known += concat(known.empty() ? "" : ", ", one.name);
-  if (asked.empty()) fail<config_error>(path, ": ", ranks, " ranks must belong to a known family, or load_tiktoken must be told which; it knows ", known);
+  if (asked.empty())
+    fail<config_error>(path, ": ", ranks, " ranks must belong to a known family, or load_tiktoken must be told which; it knows ", known);
   fail<config_error>("load_tiktoken: the family must be one of ", known, "; given '", asked, "'");
 }
 
@@ -221,7 +231,8 @@ namespace detail {
   detail::describe_added_tokens(from, beside);
   json& added = from.settings["added_tokens"];
   if (added.empty())
-    for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks)) added.push_back(detail::json_of(one));
+    for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks))
+      added.push_back(detail::json_of(one));
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first)
       from.settings["post_processor"] = detail::begin_with(std::string(kind.first), one["id"].get<token>());

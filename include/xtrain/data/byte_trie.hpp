@@ -48,7 +48,8 @@ class byte_trie {
         i = j;
       }
     }
-    for (std::size_t i = 0; i < nodes_[0].count; ++i) first_[labels_[nodes_[0].children + i]] = nodes_[0].children + static_cast<std::uint32_t>(i);
+    for (std::size_t i = 0; i < nodes_[0].count; ++i)
+      first_[labels_[nodes_[0].children + i]] = nodes_[0].children + static_cast<std::uint32_t>(i);
   }
 
   [[nodiscard]] bool empty() const { return nodes_.size() < 2; }

@@ -94,8 +94,8 @@ class companion_files {
   [[nodiscard]] static token number(const std::string& digits, const std::string& content, const std::string& path) {
     const bool good = !digits.empty() && digits.size() <= 8 && digits.find_first_not_of("0123456789") == std::string::npos;
     const unsigned long value = good ? std::stoul(digits) : 0;
-    require<config_error>(good && value < (1UL << 24) && !content.empty(), path, ": every added token must have a text and a number below 2^24; '",
-                          content, "' has '", digits, "'");
+    require<config_error>(good && value < (1UL << 24) && !content.empty(), path,
+                          ": every added token must have a text and a number below 2^24; '", content, "' has '", digits, "'");
     return static_cast<token>(value);
   }
 
@@ -107,8 +107,13 @@ class companion_files {
 };
 
 [[nodiscard]] inline json json_of(const added_token& one) {
-  return {{"id", static_cast<std::uint64_t>(one.id)}, {"content", one.content}, {"single_word", one.single_word}, {"lstrip", one.lstrip},
-          {"rstrip", one.rstrip}, {"normalized", one.normalized},  {"special", one.special}};
+  return {{"id", static_cast<std::uint64_t>(one.id)},
+          {"content", one.content},
+          {"single_word", one.single_word},
+          {"lstrip", one.lstrip},
+          {"rstrip", one.rstrip},
+          {"normalized", one.normalized},
+          {"special", one.special}};
 }
 
 /// Adds what lies beside a vocabulary to its description: tokens with numbers of their own, and tokens of the vocabulary that
@@ -143,7 +148,8 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names)
-      if (const token id = model->find_token(name); id >= 0 && (model->is_special(id) || std::string_view(name) == "<|endoftext|>")) return id;
+      if (const token id = model->find_token(name); id >= 0 && (model->is_special(id) || std::string_view(name) == "<|endoftext|>"))
+        return id;
     return token{-1};
   };
   if (special.eos < 0) special.eos = first_of({"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"});

@@ -30,7 +30,8 @@ namespace xtrain {
 [[nodiscard]] inline tokenizer load_tokenizer_json(const std::string& path) {
   const mapped_file file(path);
   const detail::companion_files beside(detail::parent_of(path));
-  return detail::finish_tokenizer(describe_tokenizer(parse_json(file.text(), path), path), {{"tokenizer.json", std::string(file.text())}}, beside);
+  return detail::finish_tokenizer(describe_tokenizer(parse_json(file.text(), path), path), {{"tokenizer.json", std::string(file.text())}},
+                                  beside);
 }
 
 /// A SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise.
@@ -74,8 +75,8 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
 /// The file beside `path` that has `other` where it has `part` in its name.
 [[nodiscard]] inline std::string beside(const std::string& path, const std::string& part, const std::string& other) {
   const std::size_t at = path.rfind(part);
-  require<file_error>(at != std::string::npos, path, ": must have '", part,
-                      "' in its name, so that the file with '", other, "' can be found beside it");
+  require<file_error>(at != std::string::npos, path, ": must have '", part, "' in its name, so that the file with '", other,
+                      "' can be found beside it");
   return path.substr(0, at) + other + path.substr(at + part.size());
 }
 
@@ -85,18 +86,26 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
     return form_of(file.text());
   }();
   switch (form) {
-    case tokenizer_form::json: return load_tokenizer_json(path);
-    case tokenizer_form::vocabulary: return load_vocabulary_and_merges(path, beside(path, "vocab.json", "merges.txt"));
-    case tokenizer_form::merges: return load_vocabulary_and_merges(beside(path, "merges.txt", "vocab.json"), path);
-    case tokenizer_form::ranks: return load_tiktoken(path);
-    case tokenizer_form::sentencepiece: return load_sentencepiece(path);
-    case tokenizer_form::word_piece: return load_word_piece(path);
-    case tokenizer_form::unknown: break;
+    case tokenizer_form::json:
+      return load_tokenizer_json(path);
+    case tokenizer_form::vocabulary:
+      return load_vocabulary_and_merges(path, beside(path, "vocab.json", "merges.txt"));
+    case tokenizer_form::merges:
+      return load_vocabulary_and_merges(beside(path, "merges.txt", "vocab.json"), path);
+    case tokenizer_form::ranks:
+      return load_tiktoken(path);
+    case tokenizer_form::sentencepiece:
+      return load_sentencepiece(path);
+    case tokenizer_form::word_piece:
+      return load_word_piece(path);
+    case tokenizer_form::unknown:
+      break;
   }
   if (path.ends_with(".json")) return load_tokenizer_json(path);
   if (path.ends_with(".model")) return load_sentencepiece(path);
-  fail<file_error>(path, ": must be a tokenizer.json, a vocab.json with merges.txt, a SentencePiece model, a file of tiktoken's ranks, or "
-                         "BERT's vocab.txt; it is none of them");
+  fail<file_error>(path,
+                   ": must be a tokenizer.json, a vocab.json with merges.txt, a SentencePiece model, a file of tiktoken's ranks, or "
+                   "BERT's vocab.txt; it is none of them");
 }
 
 /// The one file of a folder whose name ends so; nothing where there is none or are several.
@@ -137,8 +146,9 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
   if (file_exists(in("vocab.txt"))) return load_word_piece(in("vocab.txt"));
   for (const char* ending : {".tiktoken", ".model"})
     if (const std::string only = detail::only_file(path, ending); !only.empty()) return detail::load_tokenizer_file(only);
-  fail<file_error>(path, ": must hold tokenizer.json, tokenizer.model, vocab.json and merges.txt, vocab.txt, or one *.tiktoken or *.model; "
-                         "it holds none of them");
+  fail<file_error>(path,
+                   ": must hold tokenizer.json, tokenizer.model, vocab.json and merges.txt, vocab.txt, or one *.tiktoken or *.model; "
+                   "it holds none of them");
 }
 
 }  // namespace xtrain

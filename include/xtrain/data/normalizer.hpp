@@ -151,7 +151,8 @@ class bert_normalizer final : public normalizer {
   };
   explicit bert_normalizer(options o) : options_(o) {}
   void apply(aligned_text& text) const override {
-    if (options_.clean || options_.ideographs) rewrite_characters(text, [&](std::int32_t code, std::string& to) { return first(code, to); });
+    if (options_.clean || options_.ideographs)
+      rewrite_characters(text, [&](std::int32_t code, std::string& to) { return first(code, to); });
     if (options_.accents) {
       unicode_form(false, false).apply(text);
       rewrite_characters(text, [](std::int32_t code, std::string&) { return code < 0x300 || !is_nonspacing_mark(code); });

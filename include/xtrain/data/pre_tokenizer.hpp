@@ -35,7 +35,9 @@ class piece_collector {
       case cut_behavior::removed:
         if (!matches) put(range);
         break;
-      case cut_behavior::isolated: put(range); break;
+      case cut_behavior::isolated:
+        put(range);
+        break;
       case cut_behavior::merged_with_previous:
         if (matches && !matched_ && open_) last_.end = range.end;
         else begin_piece(range);
@@ -86,9 +88,8 @@ void cut_pieces(cut_text& text, cut_behavior behavior, Cut&& cut) {
   pieces.reserve(text.pieces.size() * 2);
   for (const byte_range piece : text.pieces) {
     piece_collector collector(pieces, behavior);
-    cut(view.substr(piece.begin, piece.end - piece.begin), [&](std::size_t begin, std::size_t end, bool matches) {
-      collector.add(piece.begin + begin, piece.begin + end, matches);
-    });
+    cut(view.substr(piece.begin, piece.end - piece.begin),
+        [&](std::size_t begin, std::size_t end, bool matches) { collector.add(piece.begin + begin, piece.begin + end, matches); });
     collector.finish();
   }
   text.pieces.swap(pieces);
@@ -234,8 +235,7 @@ class byte_level final : public pre_tokenizer {
       rewrite_pieces(text, [](std::string_view view, text_rewriter& rewriter, byte_range piece) {
         if (view[piece.begin] != ' ') rewriter.replace(piece.begin, " ");
       });
-    if (cutter_)
-      cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, auto&& add) { cutter_->for_each_match(view, add); });
+    if (cutter_) cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, auto&& add) { cutter_->for_each_match(view, add); });
     if (!rewrite_) return;
     rewrite_pieces(text, [](std::string_view view, text_rewriter& rewriter, byte_range piece) {
       for (std::size_t i = piece.begin; i < piece.end; ++i) {
@@ -267,8 +267,8 @@ class pre_tokenizer_sequence final : public pre_tokenizer {
   if (behavior == "Isolated") return cut_behavior::isolated;
   if (behavior == "MergedWithPrevious") return cut_behavior::merged_with_previous;
   if (behavior == "MergedWithNext") return cut_behavior::merged_with_next;
-  require<config_error>(behavior == "Contiguous", read.who(),
-                        ": '", name, "' must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous; it is '", behavior, "'");
+  require<config_error>(behavior == "Contiguous", read.who(), ": '", name,
+                        "' must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous; it is '", behavior, "'");
   return cut_behavior::contiguous;
 }
 

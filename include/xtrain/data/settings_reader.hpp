@@ -50,7 +50,8 @@ class settings_reader {
   }
   [[nodiscard]] bool flag(const char* name, bool otherwise) const {
     if (!has(name)) return otherwise;
-    require<config_error>(member(name).is_boolean(), who_, ": '", name, "' must be true or false; it is ", member(name).dump().substr(0, 100));
+    require<config_error>(member(name).is_boolean(), who_, ": '", name, "' must be true or false; it is ",
+                          member(name).dump().substr(0, 100));
     return member(name).get<bool>();
   }
   [[nodiscard]] std::string text(const char* name) const {

@@ -43,9 +43,8 @@ class text_pattern {
   /// The text with every match replaced.
   [[nodiscard]] std::string replaced(std::string_view text, std::string_view content) const {
     std::string result;
-    for_each_match(text, [&](std::size_t begin, std::size_t end, bool matches) {
-      result += matches ? content : text.substr(begin, end - begin);
-    });
+    for_each_match(
+        text, [&](std::size_t begin, std::size_t end, bool matches) { result += matches ? content : text.substr(begin, end - begin); });
     return result;
   }
 

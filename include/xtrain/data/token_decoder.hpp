@@ -69,7 +69,9 @@ class byte_level_decoder final : public token_decoder {
 class byte_fallback_decoder final : public token_decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
-    const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+    const auto value = [](char c) {
+      return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    };
     for (std::string& text : texts)
       if (text.size() == 6 && text.starts_with("<0x") && text[5] == '>' && value(text[3]) >= 0 && value(text[4]) >= 0)
         text = std::string(1, static_cast<char>(16 * value(text[3]) + value(text[4])));
@@ -135,16 +137,16 @@ class metaspace_decoder final : public token_decoder {
 /// English as it is written: no space before signs and contractions.
 [[nodiscard]] inline std::string cleaned_up(std::string text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> written{{{" .", "."},
-                                                                                  {" ?", "?"},
-                                                                                  {" !", "!"},
-                                                                                  {" ,", ","},
-                                                                                  {" ' ", "'"},
-                                                                                  {" n't", "n't"},
-                                                                                  {" 'm", "'m"},
-                                                                                  {" do not", " don't"},
-                                                                                  {" 's", "'s"},
-                                                                                  {" 've", "'ve"},
-                                                                                  {" 're", "'re"}}};
+                                                                                   {" ?", "?"},
+                                                                                   {" !", "!"},
+                                                                                   {" ,", ","},
+                                                                                   {" ' ", "'"},
+                                                                                   {" n't", "n't"},
+                                                                                   {" 'm", "'m"},
+                                                                                   {" do not", " don't"},
+                                                                                   {" 's", "'s"},
+                                                                                   {" 've", "'ve"},
+                                                                                   {" 're", "'re"}}};
   for (const auto& [apart, together] : written) replace_all(text, apart, together);
   return text;
 }
@@ -257,7 +259,8 @@ class decoder_sequence final : public token_decoder {
   }
   if (type == "CTC") {
     read.allow({"pad_token", "word_delimiter_token", "cleanup"});
-    return std::make_unique<ctc_decoder>(read.text("pad_token", "<pad>"), read.text("word_delimiter_token", "|"), read.flag("cleanup", true));
+    return std::make_unique<ctc_decoder>(read.text("pad_token", "<pad>"), read.text("word_delimiter_token", "|"),
+                                         read.flag("cleanup", true));
   }
   read.allow({});
   if (type == "ByteFallback") return std::make_unique<byte_fallback_decoder>();

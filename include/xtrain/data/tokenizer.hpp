@@ -23,9 +23,9 @@ struct placed_token {
 
 /// Tokens as a model is given them: with what its tokenizer puts around a text, or around two.
 struct encoding {
-  std::vector<placed_token> tokens{};   ///< special tokens that were put in come from no bytes: 0 to 0
-  std::vector<std::int32_t> types{};    ///< of each token: 0, or what says that it is of the second text
-  std::vector<std::int8_t> parts{};     ///< of each token: 0 the first text, 1 the second, -1 put in
+  std::vector<placed_token> tokens{};  ///< special tokens that were put in come from no bytes: 0 to 0
+  std::vector<std::int32_t> types{};   ///< of each token: 0, or what says that it is of the second text
+  std::vector<std::int8_t> parts{};    ///< of each token: 0 the first text, 1 the second, -1 put in
 
   [[nodiscard]] std::vector<token> ids() const {
     std::vector<token> all;

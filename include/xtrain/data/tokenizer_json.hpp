@@ -140,8 +140,8 @@ namespace detail {
   if (type == "Unigram") {
     read.allow({"unk_id", "byte_fallback"});
     const std::uint64_t unknown = read.count("unk_id", from.pieces.size());
-    require<config_error>(!read.has("unk_id") || unknown < from.pieces.size(), read.who(), ": 'unk_id' must be a place in the vocabulary of ",
-                          from.pieces.size(), "; it is ", unknown);
+    require<config_error>(!read.has("unk_id") || unknown < from.pieces.size(), read.who(),
+                          ": 'unk_id' must be a place in the vocabulary of ", from.pieces.size(), "; it is ", unknown);
     return std::make_unique<unigram>(unigram_options{.pieces = from.pieces,
                                                      .unknown = read.has("unk_id") ? static_cast<token>(unknown) : -1,
                                                      .byte_fallback = read.flag("byte_fallback", false),
@@ -237,12 +237,14 @@ namespace detail {
   for (const added_token& one : steps.added) {
     const token known = steps.model->vocabulary().find(one.content);
     const bool agrees = (known < 0 || known == one.id) && (!steps.model->vocabulary().has(one.id) || known == one.id);
-    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the number that the vocabulary gives it; it is ", one.id,
-                          ", where the vocabulary has ", known >= 0 ? concat(known) : concat("'", steps.model->vocabulary().text(one.id), "'"));
+    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the number that the vocabulary gives it; it is ",
+                          one.id, ", where the vocabulary has ",
+                          known >= 0 ? concat(known) : concat("'", steps.model->vocabulary().text(one.id), "'"));
   }
   const std::string who = from.who;
   saved_tokenizer saved{.files = std::move(files)};
-  const bool has_json = std::any_of(saved.files.begin(), saved.files.end(), [](const auto& file) { return file.first == "tokenizer.json"; });
+  const bool has_json =
+      std::any_of(saved.files.begin(), saved.files.end(), [](const auto& file) { return file.first == "tokenizer.json"; });
   if (!has_json)
     saved.tokenizer_json = [kept = std::make_shared<const tokenizer_description>(std::move(from))] { return tokenizer_json_text(*kept); };
   return std::make_shared<tokenizer_pipeline>(std::move(steps), std::move(saved), who);

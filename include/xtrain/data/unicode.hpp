@@ -91,7 +91,9 @@ inline void append_character(std::string& to, std::int32_t code) {
 /// Unicode's general categories, in its two letters' groups.
 enum class category_group : std::uint8_t { other, letter, mark, number, punctuation, symbol, separator };
 
-[[nodiscard]] inline utf8proc_category_t category_of(std::int32_t code) { return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code); }
+[[nodiscard]] inline utf8proc_category_t category_of(std::int32_t code) {
+  return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
+}
 
 [[nodiscard]] inline category_group group_of(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
@@ -141,8 +143,10 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: break;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      break;
   }
   return code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
          (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);  // letters in circles and squares

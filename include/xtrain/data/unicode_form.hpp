@@ -56,9 +56,9 @@ class unicode_form {
     const auto between = [&](std::int32_t first, std::int32_t last) { return code >= first && code <= last; };
     // common scripts without characters that compose with what is before them
     return between(0x370, 0x482) || between(0x48A, 0x52F) || between(0x5D0, 0x5EA) || between(0x620, 0x64A) || between(0x671, 0x6D3) ||
-           between(0x904, 0x939) || between(0xE01, 0xE30) || between(0x1E00, 0x1FFF) || between(0x2010, 0x2BFF) || between(0x3001, 0x3029) ||
-           between(0x3041, 0x3096) || between(0x30A1, 0x30FA) || between(0x4E00, 0x9FFF) || between(0xAC00, 0xD7A3) ||
-           between(0xFF00, 0xFF9D) || between(0x1F300, 0x1FAFF);
+           between(0x904, 0x939) || between(0xE01, 0xE30) || between(0x1E00, 0x1FFF) || between(0x2010, 0x2BFF) ||
+           between(0x3001, 0x3029) || between(0x3041, 0x3096) || between(0x30A1, 0x30FA) || between(0x4E00, 0x9FFF) ||
+           between(0xAC00, 0xD7A3) || between(0xFF00, 0xFF9D) || between(0x1F300, 0x1FAFF);
   }
   /// Common characters that are themselves in the form, so that most text is only looked at.
   [[nodiscard]] bool stays(std::int32_t code) const {

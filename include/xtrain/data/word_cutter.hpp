@@ -43,19 +43,23 @@ enum class word_class : std::uint8_t { letter, number, space, sign };
     for (int c = 0; c < 128; ++c) {
       const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
       const bool white = c == ' ' || (c >= '\t' && c <= '\r');
-      table[static_cast<std::size_t>(c)] = letter                   ? word_class::letter
-                                           : c >= '0' && c <= '9'   ? word_class::number
-                                           : white                  ? word_class::space
-                                                                    : word_class::sign;
+      table[static_cast<std::size_t>(c)] = letter                 ? word_class::letter
+                                           : c >= '0' && c <= '9' ? word_class::number
+                                           : white                ? word_class::space
+                                                                  : word_class::sign;
     }
     return table;
   }();
   if (code < 128) return ascii[static_cast<std::size_t>(code)];
   switch (group_of(code)) {
-    case category_group::letter: return word_class::letter;
-    case category_group::number: return word_class::number;
-    case category_group::separator: return word_class::space;
-    default: return code == 0x85 ? word_class::space : word_class::sign;
+    case category_group::letter:
+      return word_class::letter;
+    case category_group::number:
+      return word_class::number;
+    case category_group::separator:
+      return word_class::space;
+    default:
+      return code == 0x85 ? word_class::space : word_class::sign;
   }
 }
 
@@ -159,10 +163,14 @@ class word_cutter {
   template <class Visit>
   void for_each_match(std::string_view text, Visit&& visit) const {
     switch (kind_) {
-      case kind::any: return pattern_->for_each_match(text, visit);
-      case kind::gpt2: return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.gpt2_end(at); });
-      case kind::cl100k: return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.cl100k_end(at, 3); });
-      case kind::qwen: return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.cl100k_end(at, 1); });
+      case kind::any:
+        return pattern_->for_each_match(text, visit);
+      case kind::gpt2:
+        return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.gpt2_end(at); });
+      case kind::cl100k:
+        return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.cl100k_end(at, 3); });
+      case kind::qwen:
+        return walk(text, visit, [](const word_walk& words, std::size_t at) { return words.cl100k_end(at, 1); });
     }
   }
 
@@ -171,8 +179,7 @@ class word_cutter {
 
   /// Files spell the same patterns in several ways.
   [[nodiscard]] static kind kind_of(std::string_view pattern) {
-    constexpr std::string_view gpt2_spelled =
-        R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+    constexpr std::string_view gpt2_spelled = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
     if (pattern == gpt2_pattern || pattern == gpt2_spelled) return kind::gpt2;
     if (pattern == cl100k_pattern) return kind::cl100k;
     if (pattern == qwen_pattern) return kind::qwen;

@@ -73,8 +73,7 @@ class word_piece final : public detail::word_model {
 /// Words that are in the vocabulary, and others.
 class word_level final : public detail::word_model {
  public:
-  explicit word_level(const word_piece_options& o)
-      : vocabulary_(o.vocabulary, o.who), unknown_(vocabulary_.find(o.unknown)), who_(o.who) {
+  explicit word_level(const word_piece_options& o) : vocabulary_(o.vocabulary, o.who), unknown_(vocabulary_.find(o.unknown)), who_(o.who) {
     require<config_error>(!o.vocabulary.empty(), o.who, ": the vocabulary must have tokens; it is empty");
   }
   ///   throws  data_error when a word is unknown and the vocabulary has no token for that

@@ -206,8 +206,10 @@ TEST_CASE("BERT's vocabulary gives the reference ids") {
 TEST_CASE("T5's unigram tokenizer.json gives the ids of the model that it was made from") {
   const std::string folder = tokenizers();
   if (folder.empty()) return;
-  const tokenizer from_json = load_tokenizer(folder + "/t5/tokenizer.json"), from_model = load_tokenizer(folder + "/t5/t5_tokenizer_base.model");
-  for (const char* text : {"The quick brown fox", "na\xC3\xAFve caf\xC3\xA9 \xEF\xAC\x81sh \xC2\xBD", "translate English to German: That is good."})
+  const tokenizer from_json = load_tokenizer(folder + "/t5/tokenizer.json"),
+                  from_model = load_tokenizer(folder + "/t5/t5_tokenizer_base.model");
+  for (const char* text :
+       {"The quick brown fox", "na\xC3\xAFve caf\xC3\xA9 \xEF\xAC\x81sh \xC2\xBD", "translate English to German: That is good."})
     CHECK(from_json.encode(text) == from_model.encode(text));
   CHECK(from_json.encode_whole("Hi").ids().back() == 1);
   CHECK(from_json.special().eos == 1);

@@ -116,15 +116,21 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
     refuses(words);
   };
   refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})", "every piece must be a text and a score");
-  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})", "'unk_id' must be a place in the vocabulary of 1; it is 1");
-  refuses_json(R"({"model": {"type": "Markov", "vocab": {"a": 0}}})", "the model must be BPE, Unigram, WordPiece or WordLevel; given 'Markov'");
+  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})",
+               "'unk_id' must be a place in the vocabulary of 1; it is 1");
+  refuses_json(R"({"model": {"type": "Markov", "vocab": {"a": 0}}})",
+               "the model must be BPE, Unigram, WordPiece or WordLevel; given 'Markov'");
   refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}})", "'dropout' must be null or 0");
-  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "b"}})", "the unknown token must be in the vocabulary");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "b"}})",
+               "the unknown token must be in the vocabulary");
   refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFX"}})", "given 'NFX'");
-  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "prelude": {}})", "'prelude' must be something this library knows");
-  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": [{"id": 1, "content": ""}]})", "'content' must not be empty");
-  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "BertProcessing", "sep": ["a", 7], "cls": ["a", 0]}})",
-               "special tokens must be of the vocabulary of 1; the post-processor names 7");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "prelude": {}})",
+               "'prelude' must be something this library knows");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": [{"id": 1, "content": ""}]})",
+               "'content' must not be empty");
+  refuses_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "BertProcessing", "sep": ["a", 7], "cls": ["a", 0]}})",
+      "special tokens must be of the vocabulary of 1; the post-processor names 7");
   refuses_json(R"({"added_tokens": []})", "must have a 'model' with a 'vocab'; it has none");
   put_file(folder / "words.txt", "no tokenizer at all");
   CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "words.txt"), doctest::Contains("it is none of them"), file_error);
@@ -183,12 +189,18 @@ TEST_CASE("an added token is found as its flags say") {
 TEST_CASE("characters without a token become bytes, the unknown token, or nothing") {
   const auto ids = [](const std::string& more, const std::string& text) {
     const scratch_folder folder;
-    put_file(folder / "tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "<0xC3>": 4, "<0xA9>": 5}, "merges": ["a b"])" + more + "}}");
+    put_file(folder / "tokenizer.json",
+             R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "<0xC3>": 4, "<0xA9>": 5}, "merges": ["a b"])" + more +
+                 "}}");
     return load_tokenizer(folder.path()).encode(text);
   };
   using tokens = std::vector<token>;
-  CHECK(ids("", "ab\xC3\xA9" "a") == tokens{3, 1});
-  CHECK(ids("", "a\xC3\xA9" "b") == tokens{3});  // what is left out does not part its neighbours
+  CHECK(ids("",
+            "ab\xC3\xA9"
+            "a") == tokens{3, 1});
+  CHECK(ids("",
+            "a\xC3\xA9"
+            "b") == tokens{3});  // what is left out does not part its neighbours
   CHECK(ids(R"(, "unk_token": "?")", "a\xC3\xA9xb") == tokens{1, 0, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "fuse_unk": true)", "a\xC3\xA9xb") == tokens{1, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "a\xC3\xA9xb") == tokens{1, 4, 5, 0, 2});
@@ -197,11 +209,12 @@ TEST_CASE("characters without a token become bytes, the unknown token, or nothin
 
 TEST_CASE("a unigram model takes the likeliest way") {
   const scratch_folder folder;
-  put_file(folder / "tokenizer.json", R"({"pre_tokenizer": {"type": "Metaspace"}, "decoder": {"type": "Metaspace"}, "model": {"type": "Unigram", "unk_id": 0,
+  put_file(folder / "tokenizer.json",
+           R"({"pre_tokenizer": {"type": "Metaspace"}, "decoder": {"type": "Metaspace"}, "model": {"type": "Unigram", "unk_id": 0,
       "vocab": [["<unk>", 0], ["\u2581", -2], ["\u2581ab", -4], ["a", -1], ["b", -1.5], ["abc", -9], ["c", -1]]}})");
   const tokenizer t = load_tokenizer(folder.path());
-  CHECK(t.encode("ab") == std::vector<token>{2});        // -4 over -4.5
-  CHECK(t.encode("abc") == std::vector<token>{2, 6});    // -5 over -11
+  CHECK(t.encode("ab") == std::vector<token>{2});         // -4 over -4.5
+  CHECK(t.encode("abc") == std::vector<token>{2, 6});     // -5 over -11
   CHECK(t.encode("xya") == std::vector<token>{1, 0, 3});  // unknown characters side by side are one token
   CHECK(t.decode(t.encode("ab abc")) == "ab abc");
 }
@@ -229,15 +242,18 @@ TEST_CASE("ranks join whatever makes a third token, and a word that is a token i
   CHECK(t.encode("xhe") == std::vector<token>{'x', 257});
   const std::string text = "any bytes \xFF\xC3 the" + random_bytes(500, 4);
   CHECK(t.decode(t.encode(text)) == text);
-  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "cl100k_small.tiktoken"), doctest::Contains("ranks must belong to a known family"), config_error);
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "cl100k_small.tiktoken"), doctest::Contains("ranks must belong to a known family"),
+                       config_error);
   CHECK_THROWS_WITH_AS((void)load_tiktoken(folder / "cl100k_small.tiktoken", "gpt9"), doctest::Contains("given 'gpt9'"), config_error);
 }
 
 TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special tokens is heard") {
   const scratch_folder folder;
   write_small_bpe(folder);
-  put_file(folder / "special_tokens_map.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "<|endoftext|>", "additional_special_tokens": ["th"]})");
-  put_file(folder / "tokenizer_config.json", R"({"add_bos_token": true, "added_tokens_decoder": {"260": {"content": "<s>", "special": true, "normalized": false}}})");
+  put_file(folder / "special_tokens_map.json",
+           R"({"bos_token": {"content": "<s>"}, "eos_token": "<|endoftext|>", "additional_special_tokens": ["th"]})");
+  put_file(folder / "tokenizer_config.json",
+           R"({"add_bos_token": true, "added_tokens_decoder": {"260": {"content": "<s>", "special": true, "normalized": false}}})");
   const tokenizer t = load_tokenizer(folder.path());
   CHECK(t.special().bos == 260);
   CHECK(t.special().eos == 259);

@@ -19,10 +19,43 @@ std::vector<std::string> matches(const Pattern& pattern, const std::string& text
 
 /// Letters, numbers, spaces and signs of several scripts, contractions, and bytes that are no characters.
 std::string random_text(std::uint32_t seed) {
-  static const std::vector<std::string> parts{
-      "a", "B", "the", " ", " ", "  ", "\t", "\n", "\r\n", "1", "23", "4567", "'", "'s", "'LL", "'ve", "'\xC5\xBF", "!", "...", "-", "_",
-      "\xC3\xA9", "\xC2\xA0", "\xC2\x85", "\xE3\x80\x80", "\xE4\xBD\xA0", "\xD9\xA3", "\xC2\xBD", "\xCC\x81", "\xF0\x9F\x98\x80",
-      "\xE2\x80\x8D", "\xE1\xA0\x8E", "\xE2\x80\xA8", "\xFF", "\xC3", "\xED\xA0\x80", std::string(1, '\0')};
+  static const std::vector<std::string> parts{"a",
+                                              "B",
+                                              "the",
+                                              " ",
+                                              " ",
+                                              "  ",
+                                              "\t",
+                                              "\n",
+                                              "\r\n",
+                                              "1",
+                                              "23",
+                                              "4567",
+                                              "'",
+                                              "'s",
+                                              "'LL",
+                                              "'ve",
+                                              "'\xC5\xBF",
+                                              "!",
+                                              "...",
+                                              "-",
+                                              "_",
+                                              "\xC3\xA9",
+                                              "\xC2\xA0",
+                                              "\xC2\x85",
+                                              "\xE3\x80\x80",
+                                              "\xE4\xBD\xA0",
+                                              "\xD9\xA3",
+                                              "\xC2\xBD",
+                                              "\xCC\x81",
+                                              "\xF0\x9F\x98\x80",
+                                              "\xE2\x80\x8D",
+                                              "\xE1\xA0\x8E",
+                                              "\xE2\x80\xA8",
+                                              "\xFF",
+                                              "\xC3",
+                                              "\xED\xA0\x80",
+                                              std::string(1, '\0')};
   std::string text;
   for (std::uint64_t i = 0; i < 40; ++i) text += parts[random_word({.seed = seed}, i) % parts.size()];
   return text;
@@ -73,7 +106,8 @@ TEST_CASE("megabytes without a space are cut in no more time than their length a
 
 TEST_CASE("a pattern that does not come to an end gives up, and says so") {
   const detail::word_cutter cutter("(?:a+a+)+b", "the test");
-  CHECK_THROWS_WITH_AS(cutter.for_each_match(std::string(4998, 'a') + "cb", [](std::size_t, std::size_t, bool) {}),
-                       doctest::Contains("the test: the pattern must match within the library's limits; it gave up at byte 0 of a text of 5000"),
-                       data_error);
+  CHECK_THROWS_WITH_AS(
+      cutter.for_each_match(std::string(4998, 'a') + "cb", [](std::size_t, std::size_t, bool) {}),
+      doctest::Contains("the test: the pattern must match within the library's limits; it gave up at byte 0 of a text of 5000"),
+      data_error);
 }
