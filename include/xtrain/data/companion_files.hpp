@@ -36,7 +36,7 @@ class companion_files {
     }
   }
 
-  [[nodiscard]] const tokenizer_files& files() const { return files_; }
+  [[nodiscard]] const named_files& files() const { return files_; }
   [[nodiscard]] const std::string& tokenizer_class() const { return class_; }
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
@@ -99,7 +99,7 @@ class companion_files {
     return static_cast<token>(value);
   }
 
-  tokenizer_files files_;
+  named_files files_;
   std::string class_, bos_, eos_;
   std::optional<bool> adds_bos_, lowercase_;
   std::vector<added_token> added_;
@@ -138,7 +138,7 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
 
 /// The tokenizer of a description, with begin and end of text: as the files beside it say, or as the description has them,
 /// or by their usual names.
-[[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, tokenizer_files files, const companion_files& beside) {
+[[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside) {
   files.insert(files.end(), beside.files().begin(), beside.files().end());
   const auto model = make_tokenizer(std::move(from), std::move(files));
   special_tokens special;

@@ -26,7 +26,7 @@ class sentencepiece_model final : public tokenizer_model {
   ///   added    tokens beyond the model's own, found in the text as they are written
   ///   beside   files that save() writes besides the model
   ///   throws   file_error when the file is missing or is no SentencePiece model, config_error for added tokens that cannot be
-  explicit sentencepiece_model(const std::string& path, const std::vector<added_token>& added = {}, tokenizer_files beside = {})
+  explicit sentencepiece_model(const std::string& path, const std::vector<added_token>& added = {}, named_files beside = {})
       : beside_(std::move(beside)) {
     const mapped_file file(path);
     try {
@@ -109,7 +109,7 @@ class sentencepiece_model final : public tokenizer_model {
 
  private:
   sentencepiece::SentencePieceProcessor processor_;
-  tokenizer_files beside_;
+  named_files beside_;
   detail::added_tokens added_;
   token pieces_ = 0;
   std::size_t vocabulary_ = 0;

@@ -220,7 +220,7 @@ namespace detail {
 /// The tokenizer that a description describes.
 ///   files   what save() writes; where no tokenizer.json is among them, it writes one of its own as well
 ///   throws  config_error for what is not understood, and for what contradicts itself
-[[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(tokenizer_description from, tokenizer_files files) {
+[[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(tokenizer_description from, named_files files) {
   const json& settings = from.settings;
   // truncation and padding are matters of a batch, not of a text: a dataset says how long its rows are
   detail::settings_reader(settings, from.who, "tokenizer")

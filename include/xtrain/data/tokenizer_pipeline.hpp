@@ -36,11 +36,11 @@ struct tokenizer_steps {
 };
 
 /// Files that make a tokenizer again: name and contents.
-using tokenizer_files = std::vector<std::pair<std::string, std::string>>;
+using named_files = std::vector<std::pair<std::string, std::string>>;
 
 /// What save() writes: files as they came, and a tokenizer.json that is made when it is asked for, if none came.
 struct saved_tokenizer {
-  tokenizer_files files{};
+  named_files files{};
   std::function<std::string()> tokenizer_json{};
 };
 
