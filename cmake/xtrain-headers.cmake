@@ -13,6 +13,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
+    xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/spill.hpp
@@ -186,9 +187,32 @@ set(XTRAIN_IO_HEADERS
 )
 
 set(XTRAIN_TEXT_HEADERS
-    xtrain/data/byte_level_bpe.hpp
+    xtrain/data/added_tokens.hpp
+    xtrain/data/aligned_text.hpp
+    xtrain/data/bpe.hpp
+    xtrain/data/byte_level_files.hpp
+    xtrain/data/byte_trie.hpp
+    xtrain/data/charsmap.hpp
+    xtrain/data/companion_files.hpp
     xtrain/data/load_tokenizer.hpp
+    xtrain/data/normalizer.hpp
+    xtrain/data/post_processor.hpp
+    xtrain/data/pre_tokenizer.hpp
     xtrain/data/sentencepiece_tokenizer.hpp
+    xtrain/data/settings_reader.hpp
+    xtrain/data/text_pattern.hpp
+    xtrain/data/token_decoder.hpp
+    xtrain/data/tokenizer_json.hpp
+    xtrain/data/tokenizer_pipeline.hpp
+    xtrain/data/unicode.hpp
+    xtrain/data/unicode_form.hpp
+    xtrain/data/unigram.hpp
+    xtrain/data/vocabulary.hpp
+    xtrain/data/word_cutter.hpp
+    xtrain/data/word_model.hpp
+    xtrain/data/word_pattern.hpp
+    xtrain/data/word_piece.hpp
+    xtrain/data/word_piece_files.hpp
     xtrain/text.hpp
 )
 

@@ -1,4 +1,4 @@
-// Component 'text': tokenizers with vocabularies, conversations. Needs SentencePiece and PCRE2.
+// Component 'text': tokenizers with vocabularies, conversations. Needs SentencePiece, PCRE2 and utf8proc.
 #pragma once
 
 #include <xtrain/data/chat_dataset.hpp>
