@@ -243,6 +243,8 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
+  for (const auto& entry : fs::directory_iterator(from))  // files of ranks have names of their own
+    if (entry.path().extension() == ".tiktoken") copy(entry.path().string(), entry.path().filename().string());
 }
 
 /// The config.json of a model.

@@ -75,10 +75,10 @@ TEST_CASE("activations, embeddings and rotations name what does not fit") {
   refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]",
           [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
   refuses("embedding: y_nc", [](bench& b) { ops::embedding(b.where, b.tokens(2), b.matrix(5, 3), b.matrix(3, 3)); });
-  refuses("rotary: the head dim must be even; given 3",
-          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, b.matrix(2, 3)); });
+  refuses("rotary: what is turned must be even and at most the head dim of 4; given 3",
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, 4, b.matrix(2, 4)); });
   refuses("rotary: x must have 2 rows with room for 2 heads of 4",
-          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, b.matrix(2, 7)); });
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, 4, b.matrix(2, 7)); });
   refuses("add: y", [](bench& b) { ops::add(b.where, b.matrix(2, 3), b.matrix(3, 2)); });
 }
 
