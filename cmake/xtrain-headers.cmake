@@ -15,6 +15,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/dataset.hpp
     xtrain/data/encode_batch.hpp
     xtrain/data/loader.hpp
+    xtrain/data/part_visitor.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/tokenizer.hpp
