@@ -16,6 +16,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
+    xtrain/data/part_visitor.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp

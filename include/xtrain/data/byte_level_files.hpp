@@ -25,43 +25,31 @@ namespace xtrain {
 namespace detail {
 
 /// The settings of a byte-level BPE that cuts words by a pattern.
-[[nodiscard]] inline json byte_level_settings(const std::string& pattern, bool nfc, bool ignore_merges, bool prefix_space = false) {
-  const auto byte_level = [&](bool use_regex) -> json {
-    return {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"trim_offsets", false}, {"use_regex", use_regex}};
-  };
-  json cut = byte_level(true);
-  if (pattern != gpt2_pattern) {
-    const json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
-    cut = {{"type", "Sequence"}, {"pretokenizers", json::array({split, byte_level(false)})}};
-  }
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", json::array()},
-          {"normalizer", nfc ? json{{"type", "NFC"}} : json(nullptr)},
-          {"pre_tokenizer", std::move(cut)},
-          {"post_processor", nullptr},
-          {"decoder", byte_level(true)},
-          {"model",
-           {{"type", "BPE"},
-            {"dropout", nullptr},
-            {"unk_token", nullptr},
-            {"continuing_subword_prefix", nullptr},
-            {"end_of_word_suffix", nullptr},
-            {"fuse_unk", false},
-            {"byte_fallback", false},
-            {"ignore_merges", ignore_merges}}}};
+[[nodiscard]] inline json byte_level_settings(const std::string& pattern, bool nfc, bool ignore_merges) {
+  const std::string by_pattern =
+      concat(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": )", json(pattern).dump(),
+             R"(}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}]})");
+  const std::string byte_level = R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true})";
+  return parse_json(concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": )",
+                           nfc ? R"({"type": "NFC"})" : "null", R"(, "pre_tokenizer": )", pattern == gpt2_pattern ? byte_level : by_pattern,
+                           R"(, "post_processor": null, "decoder": )", byte_level, R"(, "model": {"type": "BPE", "dropout": null,
+      "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+      "ignore_merges": )",
+                           ignore_merges, "}}"),
+                    "tokenizer");
 }
 
 /// Puts a token in front of every text.
 [[nodiscard]] inline json begin_with(const std::string& text, token id) {
-  const auto special = [&](int type) -> json { return {{"SpecialToken", {{"id", text}, {"type_id", type}}}}; };
-  const auto sequence = [](const char* which, int type) -> json { return {{"Sequence", {{"id", which}, {"type_id", type}}}}; };
-  return {{"type", "TemplateProcessing"},
-          {"single", json::array({special(0), sequence("A", 0)})},
-          {"pair", json::array({special(0), sequence("A", 0), special(1), sequence("B", 1)})},
-          {"special_tokens",
-           {{text, {{"id", text}, {"ids", json::array({static_cast<std::uint64_t>(id)})}, {"tokens", json::array({text})}}}}}};
+  const std::string name = json(text).dump();
+  const auto special = [&](int type) { return concat(R"({"SpecialToken": {"id": )", name, R"(, "type_id": )", type, "}}"); };
+  return parse_json(
+      concat(R"({"type": "TemplateProcessing", "single": [)", special(0), R"(, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [)",
+             special(0), R"(, {"Sequence": {"id": "A", "type_id": 0}}, )", special(1),
+             R"(, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {)", name, R"(: {"id": )", name, R"(, "ids": [)", id,
+             R"(], "tokens": [)", name, "]}}}"),
+      "tokenizer");
 }
 
 /// Ranks without the bytes themselves cannot encode; vocabularies trained on a few characters leave some out.

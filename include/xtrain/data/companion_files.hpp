@@ -107,13 +107,15 @@ class companion_files {
 };
 
 [[nodiscard]] inline json json_of(const added_token& one) {
-  return {{"id", static_cast<std::uint64_t>(one.id)},
-          {"content", one.content},
-          {"single_word", one.single_word},
-          {"lstrip", one.lstrip},
-          {"rstrip", one.rstrip},
-          {"normalized", one.normalized},
-          {"special", one.special}};
+  json result = json::object();
+  result["id"] = static_cast<std::uint64_t>(one.id);
+  result["content"] = one.content;
+  result["single_word"] = one.single_word;
+  result["lstrip"] = one.lstrip;
+  result["rstrip"] = one.rstrip;
+  result["normalized"] = one.normalized;
+  result["special"] = one.special;
+  return result;
 }
 
 /// Adds what lies beside a vocabulary to its description: tokens with numbers of their own, and tokens of the vocabulary that

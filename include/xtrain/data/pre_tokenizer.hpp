@@ -14,6 +14,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/aligned_text.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
+#include <xtrain/data/part_visitor.hpp>
 #include <xtrain/data/settings_reader.hpp>
 #include <xtrain/data/text_pattern.hpp>
 #include <xtrain/data/unicode.hpp>
@@ -117,7 +118,7 @@ class split final : public pre_tokenizer {
  public:
   split(text_pattern pattern, cut_behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   void apply(cut_text& text) const override {
-    cut_pieces(text, behavior_, [&](std::string_view view, auto&& add) {
+    cut_pieces(text, behavior_, [&](std::string_view view, const part_visitor& add) {
       pattern_.for_each_match(view, [&](std::size_t begin, std::size_t end, bool matches) { add(begin, end, matches != invert_); });
     });
   }
@@ -134,7 +135,7 @@ class split_at final : public pre_tokenizer {
  public:
   split_at(Kind kind, cut_behavior behavior) : kind_(std::move(kind)), behavior_(behavior) {}
   void apply(cut_text& text) const override {
-    cut_pieces(text, behavior_, [&](std::string_view view, auto&& add) {
+    cut_pieces(text, behavior_, [&](std::string_view view, const part_visitor& add) {
       std::size_t begin = 0;
       for (std::size_t at = 0; at < view.size();) {
         const character c = character_at(view, at);
@@ -158,7 +159,7 @@ class split_at final : public pre_tokenizer {
 class whitespace_split final : public pre_tokenizer {
  public:
   void apply(cut_text& text) const override {
-    cut_pieces(text, cut_behavior::removed, [](std::string_view view, auto&& add) {
+    cut_pieces(text, cut_behavior::removed, [](std::string_view view, const part_visitor& add) {
       const auto kind_at = [&](std::size_t at) {
         const std::int32_t code = character_at(view, at).code;
         return is_word(code) ? 1 : is_space(code) ? 0 : 2;
@@ -178,7 +179,7 @@ class fixed_length final : public pre_tokenizer {
  public:
   explicit fixed_length(std::size_t length) : length_(length) {}
   void apply(cut_text& text) const override {
-    cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, auto&& add) {
+    cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, const part_visitor& add) {
       for (std::size_t at = 0, end = 0; at < view.size(); at = end) {
         for (std::size_t i = 0; i < length_ && end < view.size(); ++i) end += character_at(view, end).bytes;
         add(at, end, true);
@@ -206,7 +207,7 @@ class metaspace final : public pre_tokenizer {
       }
     });
     if (!split_) return;
-    cut_pieces(text, cut_behavior::merged_with_next, [&](std::string_view view, auto&& add) {
+    cut_pieces(text, cut_behavior::merged_with_next, [&](std::string_view view, const part_visitor& add) {
       std::size_t covered = 0;
       for (std::size_t at = view.find(sign_); at != std::string_view::npos; at = view.find(sign_, covered)) {
         if (at > covered) add(covered, at, false);
@@ -235,7 +236,8 @@ class byte_level final : public pre_tokenizer {
       rewrite_pieces(text, [](std::string_view view, text_rewriter& rewriter, byte_range piece) {
         if (view[piece.begin] != ' ') rewriter.replace(piece.begin, " ");
       });
-    if (cutter_) cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, auto&& add) { cutter_->for_each_match(view, add); });
+    if (cutter_)
+      cut_pieces(text, cut_behavior::isolated, [&](std::string_view view, const part_visitor& add) { cutter_->for_each_match(view, add); });
     if (!rewrite_) return;
     rewrite_pieces(text, [](std::string_view view, text_rewriter& rewriter, byte_range piece) {
       for (std::size_t i = piece.begin; i < piece.end; ++i) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/data/part_visitor.hpp>
 #include <xtrain/data/settings_reader.hpp>
 #include <xtrain/data/word_cutter.hpp>
 
@@ -28,8 +29,7 @@ class text_pattern {
   }
 
   /// As word_pattern::for_each_match.
-  template <class Visit>
-  void for_each_match(std::string_view text, Visit&& visit) const {
+  void for_each_match(std::string_view text, const part_visitor& visit) const {
     if (expression_) return expression_->for_each_match(text, visit);
     std::size_t covered = 0;
     if (!string_.empty())

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/data/part_visitor.hpp>
 #include <xtrain/data/unicode.hpp>
 #include <xtrain/data/word_pattern.hpp>
 
@@ -160,8 +161,7 @@ class word_cutter {
   }
 
   /// As word_pattern::for_each_match.
-  template <class Visit>
-  void for_each_match(std::string_view text, Visit&& visit) const {
+  void for_each_match(std::string_view text, const part_visitor& visit) const {
     switch (kind_) {
       case kind::any:
         return pattern_->for_each_match(text, visit);
@@ -186,8 +186,8 @@ class word_cutter {
     return kind::any;
   }
 
-  template <class Visit, class End>
-  static void walk(std::string_view text, Visit& visit, End&& end_of) {
+  template <class End>
+  static void walk(std::string_view text, const part_visitor& visit, End&& end_of) {
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t whole = whole_characters_end(text, begin);
       const word_walk words(text.substr(begin, whole - begin));

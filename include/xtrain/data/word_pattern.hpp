@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/data/part_visitor.hpp>
 #include <xtrain/data/unicode.hpp>
 
 namespace xtrain::detail {
@@ -82,8 +83,7 @@ class word_pattern {
   /// visit(begin, end, matches) for every match and for what lies between matches: together they are the whole text. A match
   /// may be empty, but not directly behind another.
   ///   throws  data_error when the pattern gives up on the text
-  template <class Visit>
-  void for_each_match(std::string_view text, Visit&& visit) const {
+  void for_each_match(std::string_view text, const part_visitor& visit) const {
     const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     const std::unique_ptr<pcre2_match_context, deleter> limits(::pcre2_match_context_create(nullptr));
     ::pcre2_set_match_limit(limits.get(), static_cast<std::uint32_t>(std::min<std::size_t>(1000000 + 64 * text.size(), 2000000000)));

@@ -20,32 +20,23 @@ namespace detail {
 
 /// BERT's steps around a WordPiece model: [CLS] text [SEP], or [CLS] text [SEP] second [SEP].
 [[nodiscard]] inline json bert_settings(bool lowercase, token begin, token end) {
-  const auto sequence = [](const char* which, int type) -> json { return {{"Sequence", {{"id", which}, {"type_id", type}}}}; };
-  const auto special = [](const char* which, int type) -> json { return {{"SpecialToken", {{"id", which}, {"type_id", type}}}}; };
-  const auto described = [](const char* text, token id) -> json {
-    return {{"id", text}, {"ids", json::array({static_cast<std::uint64_t>(id)})}, {"tokens", json::array({text})}};
-  };
-  json around = nullptr;
-  if (begin >= 0 && end >= 0)
-    around = {{"type", "TemplateProcessing"},
-              {"single", json::array({special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0)})},
-              {"pair", json::array({special("[CLS]", 0), sequence("A", 0), special("[SEP]", 0), sequence("B", 1), special("[SEP]", 1)})},
-              {"special_tokens", {{"[CLS]", described("[CLS]", begin)}, {"[SEP]", described("[SEP]", end)}}}};
-  return {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", json::array()},
-      {"normalizer",
-       {{"type", "BertNormalizer"},
-        {"clean_text", true},
-        {"handle_chinese_chars", true},
-        {"strip_accents", nullptr},
-        {"lowercase", lowercase}}},
-      {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-      {"post_processor", std::move(around)},
-      {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
-      {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"continuing_subword_prefix", "##"}, {"max_input_chars_per_word", 100}}}};
+  const std::string around = concat(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+      {"SpecialToken": {"id": "[SEP]", "type_id": 0}}], "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A",
+      "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]",
+      "type_id": 1}}], "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [)",
+      begin, R"(], "tokens": ["[CLS]"]},
+      "[SEP]": {"id": "[SEP]", "ids": [)",
+      end, R"(], "tokens": ["[SEP]"]}}})");
+  return parse_json(
+      concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "BertNormalizer",
+      "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": )",
+             lowercase, R"(},
+      "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": )",
+             begin >= 0 && end >= 0 ? around : "null", R"(,
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true}, "model": {"type": "WordPiece", "unk_token": "[UNK]",
+      "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}})"),
+      "tokenizer");
 }
 
 }  // namespace detail
