@@ -106,8 +106,11 @@ TEST_CASE("megabytes without a space are cut in no more time than their length a
 
 TEST_CASE("a pattern that does not come to an end gives up, and says so") {
   const detail::word_cutter cutter("(?:a+a+)+b", "the test");
+  std::string text(5000, 'a');
+  text[4998] = 'c';
+  text[4999] = 'b';
   CHECK_THROWS_WITH_AS(
-      cutter.for_each_match(std::string(4998, 'a') + "cb", [](std::size_t, std::size_t, bool) {}),
+      cutter.for_each_match(text, [](std::size_t, std::size_t, bool) {}),
       doctest::Contains("the test: the pattern must match within the library's limits; it gave up at byte 0 of a text of 5000"),
       data_error);
 }
