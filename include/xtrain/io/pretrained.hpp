@@ -111,7 +111,8 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   if (entry.spec.rows_in_files) {
     host.resize(entry.size());
     read_numbers<number>(tensor, 0, host);
-    copy_to_device(model.work(), to, reordered<number>(host, *entry.spec.rows_in_files, false));
+    host = reordered<number>(host, *entry.spec.rows_in_files, false);
+    copy_to_device(model.work(), to, host);
     model.work().synchronize();
     return;
   }

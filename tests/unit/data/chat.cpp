@@ -283,7 +283,8 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   put_file(
       scratch / "chat.jsonl",
       R"({"messages": [{"role": "user", "content": "What is é?"}, {"role": "assistant", "content": "An accent."}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "No."}]})");
-  const tokenizer with = load_tokenizer(folder);
+  // the SentencePiece model: the tokenizer.json beside it, as Hugging Face's package reads it, takes the space before </s> into </s>
+  const tokenizer with = load_tokenizer(folder + "/tokenizer.model");
   const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template("llama2"));
   std::vector<token> ids;
   std::string learned;
