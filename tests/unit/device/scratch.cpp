@@ -29,8 +29,9 @@ void check_products() {
   struct size {
     std::size_t outputs, inputs;
   };
-  for (const auto [outputs, inputs] : {size{24, 32}, size{200, 1100}, size{4096, 700}, size{96, 30000}}) {
+  for (const size& layer : {size{24, 32}, size{200, 1100}, size{4096, 700}, size{96, 30000}}) {
     for (const std::size_t threads : {std::size_t{1}, std::size_t{2}, std::size_t{16}}) {
+      const std::size_t outputs = layer.outputs, inputs = layer.inputs;
       CAPTURE(outputs);
       CAPTURE(inputs);
       CAPTURE(threads);
