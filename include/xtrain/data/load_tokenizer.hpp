@@ -54,11 +54,11 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
   if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return tokenizer_form::sentencepiece;  // a list of pieces, each with a text
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return tokenizer_form::unknown;
-  if (text[first] == '{') {  // a tokenizer.json has a model; a vocabulary has numbers only
+  if (text[first] == '{') {  // a vocabulary has numbers only; a tokenizer.json has none outside its parts
     const std::size_t colon = text.find("\":");
     const std::size_t value = colon == std::string_view::npos ? colon : text.find_first_not_of(" \t\r\n", colon + 2);
     const bool number = value != std::string_view::npos && text[value] >= '0' && text[value] <= '9';
-    return number && text.find("\"vocab\"") == std::string_view::npos ? tokenizer_form::vocabulary : tokenizer_form::json;
+    return number ? tokenizer_form::vocabulary : tokenizer_form::json;
   }
   if (text.starts_with("#version")) return tokenizer_form::merges;
   const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size()));

@@ -181,6 +181,7 @@ TEST_CASE("tiktoken's files give the reference ids") {
   CHECK(qwen2.special().eos == 151645);
   const std::string inputs = get_file(folder + "/llamacpp_vocab/ggml-vocab-gpt-2.gguf.inp");
   CHECK(qwen.encode(inputs) == qwen2.encode(inputs));
+  CHECK(load_tokenizer(folder + "/qwen2/vocab.json").encode(inputs) == qwen2.encode(inputs));
   check_saved(qwen);
   check_saved(qwen2);
 }
