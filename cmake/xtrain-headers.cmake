@@ -4,8 +4,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp
     xtrain/adapt/lora.hpp
     xtrain/adapt/none.hpp
+    xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
+    xtrain/comm/group.hpp
+    xtrain/comm/mesh.hpp
     xtrain/comm/self.hpp
+    xtrain/comm/threads.hpp
+    xtrain/comm/transport.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
@@ -135,6 +140,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/slow_transport.hpp
+    xtrain/testing/transport_conformance.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
     xtrain/train/events.hpp
