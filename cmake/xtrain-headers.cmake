@@ -126,6 +126,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/sgd.hpp
     xtrain/parallel/concepts.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp

@@ -289,7 +289,7 @@ class decoder {
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     begin_load(p);
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const auto last = p.temporary(x.shape(0), x.shape(1));
       final_norm_.forward(p, x, last);
@@ -306,9 +306,9 @@ class decoder {
     const std::size_t n = p.batch.n(), c = config_.width;
     const auto d = p.temporary(n, c);
     const auto done = [&](std::size_t block) {
-      if (last_of_step) p.parallel.gradients_ready(p.stream, *parameters_, block);
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
     };
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, block_visit::backward, [&] {
       const auto dlast = head_.backward(p, n, c);
       fill_zero(p.stream, d.span());
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
@@ -318,7 +318,7 @@ class decoder {
     for (std::size_t i = config_.layers; i-- > 0;) {
       const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, [&] {
+      around_block(p, i + 1, block_visit::backward, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
           blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
@@ -327,7 +327,7 @@ class decoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, [&] { embed_backward(p, d); });
+    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
     end_load(p);
     done(0);
@@ -339,7 +339,7 @@ class decoder {
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const std::size_t r = rows_r.shape(0), c = config_.width;
       const auto chosen = p.temporary(r, c);
@@ -391,7 +391,8 @@ class decoder {
                   : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
               config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
     options_.adapter.finish(*parameters_);
-    parameters_->allocate();
+    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
+    parameters_->allocate(parallel_->divided());
     build_.reset();
   }
 
@@ -429,11 +430,12 @@ class decoder {
   }
 
   template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, Work&& work) const {
-    p.parallel.block_begins(p.stream, *parameters_, block);
+  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block, visit);
     work();
-    p.parallel.block_ends(p.stream, *parameters_, block);
+    p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
+  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
@@ -441,12 +443,12 @@ class decoder {
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, [&] { embed(p, x); });
+    around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
       const std::size_t before = p.kept.entries();
-      around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
+      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
       other = x;
       x = y;

@@ -20,15 +20,22 @@ struct single {
 
     [[nodiscard]] self& data() { return self_; }
     [[nodiscard]] self& tensor() { return self_; }
+    [[nodiscard]] slicing divided() const { return {}; }
 
     template <class Stream, class Store>
-    void block_begins(Stream&, Store&, std::size_t) {}
+    void block_begins(Stream&, Store&, std::size_t, block_visit) {}
     template <class Stream, class Store>
-    void block_ends(Stream&, Store&, std::size_t) {}
+    void block_ends(Stream&, Store&, std::size_t, block_visit) {}
     template <class Stream, class Store>
-    void gradients_ready(Stream&, Store&, std::size_t) {}
+    void gradients_ready(Stream&, Store&, std::size_t, bool) {}
     template <class Stream, class Store>
     void finish_gradients(Stream&, Store&) {}
+    template <class Store, class Squares>
+    [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+      return squares(store.gradients());
+    }
+    template <class Stream, class Store>
+    void weights_changed(Stream&, Store&) {}
 
    private:
     self self_;

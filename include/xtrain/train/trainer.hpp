@@ -162,6 +162,7 @@ class trainer {
       optimizer_->step(
           on, model_->parameters(),
           {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
+      model_->parallel().weights_changed(model_->work(), model_->parameters());
       model_->work().synchronize();
       if (precision::scales_loss) scale_.fitted();
       ++progress_.updates;
@@ -212,7 +213,9 @@ class trainer {
             .accumulate = config_.accumulate,
             .context = config_.context,
             .shuffle = config_.shuffle,
-            .seed = config_.seed};
+            .seed = config_.seed,
+            .ranks = model_->parallel().data().size(),
+            .rank = model_->parallel().data().rank()};
   }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
@@ -366,7 +369,8 @@ class trainer {
     }
     model_->parallel().data().all_reduce(loss, reduction::sum);
     sums.loss = counts[0] > 0 ? loss[0] / counts[0] : 0.0;
-    sums.gradient_norm = std::sqrt(squares_of(model_->parameters().gradients())) / loss_scale();
+    const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto span) { return squares_of(span); });
+    sums.gradient_norm = std::sqrt(squares) / loss_scale();
     return sums;
   }
 
@@ -440,13 +444,16 @@ class trainer {
   }
 
   [[nodiscard]] evaluation evaluate(const loader& rows) {
-    return evaluate_rows(rows, [&](const host_batch& batch) {
-      const std::size_t n = batch.b * batch.t;
-      pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-      p.batch = memory_->batch.upload(model_->work(), batch);
-      model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
-      return sum_losses(n);
-    });
+    return evaluate_rows(
+        rows,
+        [&](const host_batch& batch) {
+          const std::size_t n = batch.b * batch.t;
+          pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+          p.batch = memory_->batch.upload(model_->work(), batch);
+          model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
+          return sum_losses(n);
+        },
+        [&](std::span<double> sums) { model_->parallel().data().all_reduce(sums, reduction::sum); });
   }
   void evaluate_and_tell(const loader& rows) {
     const auto begin = clock::now();
