@@ -9,6 +9,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
+    xtrain/core/pattern.hpp
     xtrain/core/random.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
