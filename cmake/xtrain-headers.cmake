@@ -2,7 +2,12 @@
 
 set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp
+    xtrain/adapt/dora.hpp
+    xtrain/adapt/freeze.hpp
     xtrain/adapt/lora.hpp
+    xtrain/adapt/lora_config.hpp
+    xtrain/adapt/merge.hpp
+    xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/self.hpp
@@ -141,6 +146,7 @@ set(XTRAIN_CORE_HEADERS
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
+    xtrain/adapt/peft_config.hpp
     xtrain/core/json.hpp
     xtrain/data/json_dataset.hpp
     xtrain/io.hpp

@@ -220,6 +220,7 @@ class decoder {
   explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : decoder(std::move(sizes), on, settings, Family::names()) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
+    meet_weights();
   }
 
   /// Values that are not defined: for whoever loads them next.
@@ -230,6 +231,12 @@ class decoder {
   /// For a model whose weights are about to be loaded: the adapter as it begins, everything else zero.
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
+  }
+
+  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  void meet_weights() {
+    if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
+      Recipe::adapter::meet_weights(*parameters_, *stream_);
   }
 
   [[nodiscard]] const config& sizes() const { return config_; }

@@ -210,6 +210,12 @@ class parameter_store {
     return nullptr;
   }
 
+  /// A handle of that one parameter, though it may lie in a matrix with others; one that does not exist when there is none of that name.
+  [[nodiscard]] parameter handle_of(std::string_view name) const {
+    const entry* found = find(name);
+    return found == nullptr ? parameter{} : parameter(static_cast<std::uint32_t>(found - entries_.data()), 1);
+  }
+
   /// Everything that is trained, padding between parameters included (padding is zero and stays zero).
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
     return values_.template as<parameter_type>().subspan(0, trained_);
