@@ -130,6 +130,16 @@ void check_adapter(const std::string& base, const std::string& adapter) {
   auto beside = Family<lora_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
   load_adapter(beside, golden::folder(adapter));
   require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " beside the weights");
+  const scratch_folder folder;
+  save_pretrained(beside, folder.path());
+  const safetensors_file before(golden::folder(adapter) + "/adapter_model.safetensors"),
+      after(folder.path() + "/adapter_model.safetensors");
+  CHECK(before.tensors().size() == after.tensors().size());
+  for (const file_tensor& tensor : before.tensors()) {
+    REQUIRE_MESSAGE(after.find(tensor.name) != nullptr, adapter, ": '", tensor.name, "' is not saved");
+    CHECK_MESSAGE(golden::numbers(before, tensor.name) == golden::numbers(after, tensor.name), adapter, ": '", tensor.name,
+                  "' is another one");
+  }
   merge_adapter(beside);
   require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " merged");
 

@@ -53,6 +53,8 @@ struct lora_config {
   bool dora = false;                                                   ///< rows of weights get lengths of their own  [Liu et al. 2024]
   trained_biases bias = trained_biases::none;
 
+  friend bool operator==(const lora_config&, const lora_config&) = default;
+
   [[nodiscard]] std::size_t rank_of(const std::string& module) const { return chosen_by(rank_pattern, module, rank, "rank_pattern"); }
   [[nodiscard]] double scale_of(const std::string& module) const {
     const auto r = static_cast<double>(rank_of(module));

@@ -16,7 +16,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A list of names; one name stands for a list of it. None when the key is missing.
+/// A list of names; one name stands for a list of it. None when the key is missing or the name is empty.
 [[nodiscard]] inline std::vector<std::string> names_in(const json_settings& s, const char* key) {
   std::vector<std::string> names;
   if (!s.has({key})) return names;
@@ -25,9 +25,9 @@ namespace detail {
     require<config_error>(one.is_string(), s.who(), ": '", key, "' must be a list of module names; given ", value.dump());
     names.push_back(one.get<std::string>());
   };
-  if (!value.is_array()) add(value);
-  else
+  if (value.is_array())
     for (const json& one : value) add(one);
+  else if (value != "") add(value);
   return names;
 }
 
@@ -87,9 +87,9 @@ inline void require_plain_features(const json_settings& s) {
                             value.dump());
       c.layers.push_back(one.get<std::size_t>());
     };
-    if (!value.is_array()) add(value);
-    else
+    if (value.is_array())
       for (const json& one : value) add(one);
+    else add(value);
   }
   c.layers_pattern = names_in(s, "layers_pattern");
   c.rank_pattern =

@@ -100,7 +100,10 @@ class pattern {
     else if (take("?")) least = 0;
     else if (!take_counts(least, most, endless)) return one;
     take("?");  // lazy: the same texts match
-    if (next_is("*") || next_is("+") || next_is("?")) refuse("a repetition is repeated");
+    std::size_t again_least = 0, again_most = 0;
+    bool again_endless = false;
+    if (next_is("*") || next_is("+") || next_is("?") || take_counts(again_least, again_most, again_endless))
+      refuse("a repetition is repeated");
     part all;
     for (std::size_t i = 0; i < least; ++i) append(all, one);
     const auto length = static_cast<std::ptrdiff_t>(one.size());

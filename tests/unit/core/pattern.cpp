@@ -99,6 +99,7 @@ TEST_CASE("expressions that are malformed or not understood are refused, with th
   refused(R"([\d-z])", "a range must go from one byte up to another");
   refused("*a", "there is nothing to repeat");
   refused("a**", "a repetition is repeated");
+  refused("a{2}{3}", "a repetition is repeated");
   refused("a{3,2}", "largest count is below its smallest");
   refused("a{99999}", "it repeats too often");
   refused("((a{60}){60}){60}", "it becomes too long");
