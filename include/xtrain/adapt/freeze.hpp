@@ -34,10 +34,11 @@ struct freeze {
       require<config_error>(!trained.empty(), "freeze: at least one module must be trained; none is named");
       std::vector<std::string> known;
       for (const auto& entry : store.entries())
-        for (std::string module = module_of(entry.spec.name);; module = module_of(module)) {
-          known.push_back(module.substr(module.rfind('.') + 1));
-          if (module.find('.') == std::string::npos) break;
-        }
+        (void)lies_in(module_of(entry.spec.name), [&](std::string_view name) {
+          known.emplace_back(name);
+          if (const auto last = name.substr(name.rfind('.') + 1); last.size() > 1) known.emplace_back(last);  // not a layer's number
+          return false;
+        });
       for (const std::string& choice : trained) {
         const bool found = std::any_of(store.entries().begin(), store.entries().end(), [&](const auto& entry) {
           return lies_in(module_of(entry.spec.name), [&](std::string_view name) { return named_by(choice, name); });

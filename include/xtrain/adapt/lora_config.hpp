@@ -110,6 +110,12 @@ struct lora_config {
       require<config_error>(
           std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return layer_of(m, layer_patterns()) == layer; }),
           "lora: layers must be layers of the model; it has no layer ", layer);
+    for (const auto& entry : store.entries()) {  // the head is a matrix too
+      const std::string module = module_of(entry.spec.name);
+      const bool is_left = entry.spec.shape.size() != 2 || all_linear() || !lora_names::module_beside(entry.spec.name).empty() ||
+                           !adapts(module) || std::find(adapted.begin(), adapted.end(), module) != adapted.end();
+      require<config_error>(is_left, "lora: targets must be linear modules or embeddings; '", module, "' is neither; exclude it");
+    }
     require<config_error>(!adapted.empty(), "lora: at least one module must get an adapter; ",
                           target_pattern.empty() ? std::string("layers and exclusions leave none")
                                                  : concat("'", target_pattern, "' matches none that is not left out"));

@@ -65,6 +65,8 @@ TEST_CASE("a pattern means the modules whose whole names it matches") {
   CHECK(adapted({.target_pattern = "all-linear"}) == every_linear);
   CHECK(adapted({.target_pattern = "All-Linear"}) == every_linear);
   refused({.target_pattern = "q_proj"}, "at least one module must get an adapter; 'q_proj' matches none");  // a part of a name
+  refused({.target_pattern = ".*(q_proj|head)"}, "targets must be linear modules or embeddings; 'lm_head' is neither; exclude it");
+  CHECK(adapted({.target_pattern = ".*(q_proj|head)", .exclude = {"lm_head"}}) == names{"0.self_attn.q_proj", "1.self_attn.q_proj"});
   refused({.target_pattern = "(q_proj"}, "must be a regular expression that is understood here");
 }
 

@@ -93,7 +93,7 @@ TEST_CASE("the whole model is saved, and a checkpoint goes on where it was") {
 
 TEST_CASE("names that are no modules are refused with the nearest that is one") {
   refused({}, "freeze: at least one module must be trained; none is named");
-  refused({"model.nrm"}, "freeze: 'model.nrm' must name a module of the model; did you mean 'norm'?");
+  refused({"model.nrm"}, "freeze: 'model.nrm' must name a module of the model; did you mean 'model.norm'?");
   refused({"embed_tokens", "down_prj"}, "freeze: 'down_prj' must name a module of the model; did you mean 'down_proj'?");
   refused({"weight"}, "freeze: 'weight' must name a module of the model");
   refused({""}, "freeze: '' must name a module of the model");

@@ -34,6 +34,7 @@ decoder_config sizes(bool tied = false) {
           .feed_forward = 40,
           .context = 12,
           .attention_bias = true,
+          .output_bias = true,
           .tied_head = tied,
           .initial_deviation = 0.1};
 }
