@@ -330,3 +330,19 @@ TEST_CASE("an adapter that was made with other settings than the model's is refu
       },
       "must have shape [3, 24]");
 }
+
+TEST_CASE("a published adapter's settings are read") {
+  const std::string folder = test_data("formats/peft");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to adapters' settings");
+    return;
+  }
+  const scratch_folder scratch;
+  put_file(scratch / "adapter_config.json", get_file(folder + "/qwen2_adapter_config.json"));
+  const lora::config c = adapter_config_of(scratch.path());
+  CHECK(c.rank == 8);
+  CHECK(c.alpha == 16);
+  CHECK(c.targets.size() == 8);
+  CHECK(c.adapts_table("model.embed_tokens"));
+  CHECK(c.adapts("model.layers.3.mlp.gate_proj"));
+}
