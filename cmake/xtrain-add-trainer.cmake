@@ -11,20 +11,22 @@
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
+#   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm; each
+#              is compiled, so a program lists those it needs
 #   HEADERS    headers that declare types of yours; names with :: are taken as they are, others are xtrain's
 #
 # The source includes "recipe.hpp", which this function writes: struct recipe, with the policies chosen.
 
 function(xtrain_add_trainer)
   set(axes DEVICE PRECISION PARALLEL OPTIMIZER RECOMPUTE OFFLOAD ADAPTER)
-  cmake_parse_arguments(T "" "NAME;SOURCE;${axes}" "HEADERS" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;SOURCE;${axes}" "HEADERS;FAMILIES" ${ARGN})
   list(JOIN ARGN " " given)
   if(NOT T_NAME OR NOT T_SOURCE)
     message(FATAL_ERROR "xtrain_add_trainer: NAME and SOURCE must be given; given were: ${given}")
   endif()
   if(T_UNPARSED_ARGUMENTS)
     list(JOIN T_UNPARSED_ARGUMENTS " " unknown)
-    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, RECOMPUTE, OFFLOAD, ADAPTER and HEADERS; "
+    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, RECOMPUTE, OFFLOAD, ADAPTER, FAMILIES and HEADERS; "
                         "given was also: ${unknown}")
   endif()
   if(T_KEYWORDS_MISSING_VALUES)
@@ -75,6 +77,34 @@ function(xtrain_add_trainer)
     endif()
     string(APPEND includes "#include \"${header}\"\n")
   endforeach()
+  if(NOT T_FAMILIES)
+    set(T_FAMILIES gpt2 llama)
+  endif()
+  if(T_FAMILIES STREQUAL "all")
+    set(families "xtrain::all_families")
+    string(APPEND includes "#include <xtrain/models/families.hpp>\n")
+  else()
+    foreach(family ${T_FAMILIES})
+      set(header "${family}")
+      if(family STREQUAL "internlm2")
+        set(header internlm)
+      endif()
+      foreach(room "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../include" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../../include")
+        if(EXISTS "${room}/xtrain/models/${header}.hpp")
+          set(found TRUE)
+        endif()
+      endforeach()
+      if(NOT found)
+        message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): FAMILIES must be 'all' or names of families; there is no '${family}'")
+      endif()
+      unset(found)
+      string(APPEND includes "#include <xtrain/models/${header}.hpp>\n")
+    endforeach()
+    list(TRANSFORM T_FAMILIES PREPEND "xtrain::")
+    list(TRANSFORM T_FAMILIES APPEND "_family")
+    list(JOIN T_FAMILIES ", " families)
+    set(families "xtrain::family_list<${families}>")
+  endif()
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/xtrain-recipes/${T_NAME}")
   file(GENERATE OUTPUT "${folder}/recipe.hpp" CONTENT "// The policies of the trainer '${T_NAME}', as xtrain_add_trainer was told.
 #pragma once
@@ -82,6 +112,9 @@ function(xtrain_add_trainer)
 ${includes}
 struct recipe : xtrain::defaults {
 ${lines}};
+
+/// The families that it can load.
+using families = ${families};
 ")
 
   add_executable(${T_NAME} "${source}")

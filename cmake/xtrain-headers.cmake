@@ -19,9 +19,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
+    xtrain/data/encode_batch.hpp
+    xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
+    xtrain/data/part_visitor.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
+    xtrain/data/text_span.hpp
     xtrain/data/tokenizer.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
@@ -30,6 +34,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
+    xtrain/device/cpu/experts.hpp
     xtrain/device/cpu/few_rows.hpp
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
@@ -49,6 +54,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
+    xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
@@ -59,6 +65,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
+    xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
     xtrain/device/reference/norm.hpp
@@ -75,6 +82,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
     xtrain/layers/dropout.hpp
+    xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/linear.hpp
@@ -91,17 +99,20 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
     xtrain/models/families.hpp
+    xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
     xtrain/models/internlm.hpp
     xtrain/models/llama.hpp
     xtrain/models/mistral.hpp
+    xtrain/models/mixtral.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
+    xtrain/ops/experts.hpp
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
@@ -148,6 +159,28 @@ set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
     xtrain/core/json.hpp
+    xtrain/data/chat_dataset.hpp
+    xtrain/data/chat_record.hpp
+    xtrain/data/chat_template.hpp
+    xtrain/data/chat_templates.hpp
+    xtrain/data/jinja/characters.hpp
+    xtrain/data/jinja/evaluator.hpp
+    xtrain/data/jinja/filters.hpp
+    xtrain/data/jinja/formatting.hpp
+    xtrain/data/jinja/from_json.hpp
+    xtrain/data/jinja/lexer.hpp
+    xtrain/data/jinja/list_filters.hpp
+    xtrain/data/jinja/loop.hpp
+    xtrain/data/jinja/methods.hpp
+    xtrain/data/jinja/operators.hpp
+    xtrain/data/jinja/parser.hpp
+    xtrain/data/jinja/printing.hpp
+    xtrain/data/jinja/renderer.hpp
+    xtrain/data/jinja/statements.hpp
+    xtrain/data/jinja/syntax.hpp
+    xtrain/data/jinja/template.hpp
+    xtrain/data/jinja/tests.hpp
+    xtrain/data/jinja/value.hpp
     xtrain/data/json_dataset.hpp
     xtrain/io.hpp
     xtrain/io/file_tensor.hpp
@@ -168,9 +201,32 @@ set(XTRAIN_IO_HEADERS
 )
 
 set(XTRAIN_TEXT_HEADERS
-    xtrain/data/byte_level_bpe.hpp
+    xtrain/data/added_tokens.hpp
+    xtrain/data/aligned_text.hpp
+    xtrain/data/bpe.hpp
+    xtrain/data/byte_level_files.hpp
+    xtrain/data/byte_trie.hpp
+    xtrain/data/charsmap.hpp
+    xtrain/data/companion_files.hpp
     xtrain/data/load_tokenizer.hpp
+    xtrain/data/normalizer.hpp
+    xtrain/data/post_processor.hpp
+    xtrain/data/pre_tokenizer.hpp
     xtrain/data/sentencepiece_tokenizer.hpp
+    xtrain/data/settings_reader.hpp
+    xtrain/data/text_pattern.hpp
+    xtrain/data/token_decoder.hpp
+    xtrain/data/tokenizer_json.hpp
+    xtrain/data/tokenizer_pipeline.hpp
+    xtrain/data/unicode.hpp
+    xtrain/data/unicode_form.hpp
+    xtrain/data/unigram.hpp
+    xtrain/data/vocabulary.hpp
+    xtrain/data/word_cutter.hpp
+    xtrain/data/word_model.hpp
+    xtrain/data/word_pattern.hpp
+    xtrain/data/word_piece.hpp
+    xtrain/data/word_piece_files.hpp
     xtrain/text.hpp
 )
 

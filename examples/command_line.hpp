@@ -141,16 +141,15 @@ struct device_flags {
   }
 };
 
-/// Calls use(tag) with the family that a folder's config.json names: tag.type is xtrain::gpt2<Recipe> or xtrain::llama<Recipe>.
+/// Calls use(tag) with the model type of the family that a folder's config.json names: tag.type is xtrain::gpt2<Recipe>, ...
 template <class Model>
 struct model_tag {
   using type = Model;
 };
-template <class Recipe, class Use>
+template <class Recipe, class Families, class Use>
 void with_family(const std::string& type, const std::string& who, Use&& use) {
-  if (type == xtrain::gpt2_family::name) return use(model_tag<xtrain::gpt2<Recipe>>{});
-  if (type == xtrain::llama_family::name) return use(model_tag<xtrain::llama<Recipe>>{});
-  xtrain::fail<xtrain::config_error>(who, ": must be a gpt2 or llama model; it is '", type, "'");
+  Families::choose(type, who,
+                               [&](auto family) { use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{}); });
 }
 
 }  // namespace command_line

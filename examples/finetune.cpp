@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
     const std::string type =
         command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
     const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags); };
-    if (flags.lora.rank > 0) command_line::with_family<lora_recipe>(type, "--model " + flags.model, go);
-    else command_line::with_family<recipe>(type, "--model " + flags.model, go);
+    if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(type, "--model " + flags.model, go);
+    else command_line::with_family<recipe, families>(type, "--model " + flags.model, go);
   });
 }

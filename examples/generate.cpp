@@ -96,6 +96,6 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     const std::string type =
         command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
-    command_line::with_family<recipe>(type, "--model " + flags.model, [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
+    command_line::with_family<recipe, families>(type, "--model " + flags.model, [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
   });
 }

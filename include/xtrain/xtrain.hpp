@@ -1,5 +1,5 @@
 // All of xtrain that needs nothing but xtensor, xsimd and a C++20 compiler. What needs more libraries has headers of its
-// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2), <xtrain/openmp.hpp>.
+// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2, utf8proc), <xtrain/openmp.hpp>.
 #pragma once
 
 #include <xtrain/adapt/freeze.hpp>
@@ -12,6 +12,7 @@
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/eval/perplexity.hpp>
 #include <xtrain/generate/generator.hpp>
+#include <xtrain/models/family_list.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/optim/sgd.hpp>

@@ -122,9 +122,10 @@ def config():
     c("refused-dropout", gpt2, attn_pdrop=1.0)
     c("refused-epsilon", gpt2, layer_norm_epsilon=0)
     c("refused-rope-base", llama, rope_parameters={"rope_theta": -1.0})
-    c("refused-scaled-rope", llama, rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters=None)
+    c("valid-scaled-rope", llama, rope_scaling={"type": "linear", "factor": 2.0}, rope_parameters=None)
+    c("refused-yarn", llama, rope_scaling={"type": "yarn", "factor": 2.0}, rope_parameters=None)
     c("refused-rope-is-number", llama, rope_parameters=4)
-    c("refused-biases", llama, attention_bias=True)
+    c("valid-biases", llama, attention_bias=True)
     c("refused-token-negative", gpt2, eos_token_id=-1)
     c("refused-token-beyond-31-bits", gpt2, eos_token_id=(1 << 64) - 1)
     c("refused-tokens-mixed", llama, eos_token_id=[1, "2"])
@@ -174,7 +175,41 @@ def tokenizer():
     j("refused-added-hole", more=', "added_tokens": [{"id": 16777215, "content": "<b>"}]')
     j("refused-added-without-id", more=', "added_tokens": [{"content": "<b>"}]')
     j("refused-added-is-text", more=', "added_tokens": ["<b>"]')
-    j("refused-normalizer", more=', "normalizer": {"type": "NFC"}')
+    j("refused-normalizer", more=', "normalizer": {"type": "NFZ"}')
+    j("refused-normalizer-member", more=', "normalizer": {"type": "NFC", "version": 2}')
+    j("refused-pattern", cut='{"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": false}')
+    j("refused-set-in-set", cut='{"type": "Split", "pattern": {"Regex": "[a[b]]"}, "behavior": "Isolated", "invert": false}')
+    j("refused-behavior", cut='{"type": "Split", "pattern": {"String": "a"}, "behavior": "Kept", "invert": false}')
+    j("refused-decoder", more=', "decoder": {"type": "Guess"}')
+    j("refused-charsmap", more=', "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}')
+    j("refused-template", more=', "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}}')
+    j("refused-cls-beyond", more=', "post_processor": {"type": "BertProcessing", "sep": ["a", 1], "cls": ["b", 9999]}')
+    j("refused-dropout", more=', "model": {"type": "BPE", "dropout": 0.1, "vocab": {"a": 0}, "merges": []}')
+    j("valid-normalizer", more=', "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}, '
+      '{"type": "Lowercase"}, {"type": "Replace", "pattern": {"Regex": "\\\\s+"}, "content": " "}]}')
+    j("valid-steps", cut='{"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Digits", '
+      '"individual_digits": true}, {"type": "Split", "pattern": {"Regex": "(?=[A-Z])"}, "behavior": "MergedWithNext", "invert": false}, '
+      '{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]}',
+      more=', "decoder": {"type": "ByteLevel"}, "post_processor": {"type": "RobertaProcessing", "sep": ["a", 1], "cls": ["b", 2]}')
+    metaspace = '{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": true}'
+    put("tokenizer", "valid-unigram", folder_of(
+        tokenizer__json='{"pre_tokenizer": %s, "decoder": %s, "normalizer": {"type": "Nmt"}, "model": {"type": "Unigram", "unk_id": 0, '
+        '"vocab": [["<unk>", 0], ["\u2581", -2], ["the", -3], ["t", -4], ["h", -4.5], ["<0xC3>", -9]]}}' % (metaspace, metaspace)))
+    put("tokenizer", "valid-word-piece", folder_of(
+        tokenizer__json='{"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}, "decoder": {"type": "WordPiece"}, '
+        '"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[C]", "type_id": 0}}, {"Sequence": {"id": "A", '
+        '"type_id": 0}}], "special_tokens": {"[C]": {"id": "[C]", "ids": [1], "tokens": ["[C]"]}}}, "added_tokens": [{"id": 1, "content": "[C]", '
+        '"special": true, "lstrip": true}], "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "[C]": 1, "the": 2, "##n": 3}}}'))
+    put("tokenizer", "valid-word-level", folder_of(
+        tokenizer__json='{"pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "the": 1}}}'))
+    put("tokenizer", "valid-character-bpe", folder_of(
+        tokenizer__json='{"normalizer": {"type": "Prepend", "prepend": "_"}, "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, '
+        '{"type": "Fuse"}, {"type": "Strip", "content": "_", "start": 1, "stop": 0}]}, "model": {"type": "BPE", "byte_fallback": true, "fuse_unk": true, '
+        '"unk_token": "?", "vocab": {"?": 0, "_": 1, "t": 2, "h": 3, "th": 4, "<0xFF>": 5}, "merges": ["t h"]}}'))
+    put("tokenizer", "valid-vocabulary-txt", folder_of(vocab__txt="[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n##n\nth\n"))
+    put("tokenizer", "refused-vocabulary-txt", folder_of(vocab__txt="the\n##n\nth\n"))
+    v("valid-added-tokens", "{$bytes}", "", added_tokens__json='{"<new>": 256}')
+    v("refused-added-tokens", "{$bytes}", "", added_tokens__json='{"<new>": -1}')
     j("refused-cut-is-number", cut="5")
     put("tokenizer", "refused-json-is-list", folder_of(tokenizer__json="[]"))
     put("tokenizer", "refused-model-is-text", folder_of(tokenizer__json='{"model": "x"}'))
@@ -187,6 +222,26 @@ def tokenizer():
         put("tokenizer", "refused-json-" + name, folder_of(tokenizer__json=BAD_JSON[name]))
         put("tokenizer", "refused-special-" + name,
             folder_of(vocab__json="{$bytes}", merges__txt="", tokenizer_config__json=BAD_JSON[name]))
+
+
+def tiktoken():
+    def t(name, ranks, **more):
+        put("tiktoken", name, folder_of(ranks=ranks, **more))
+
+    t("valid-cl100k", "$bytes\ndGg= 256\ndGhl 257\n")
+    t("valid-gpt2", "$bytes\ndGg= 256\ndGhl 257\n", family="gpt2", text="the<|endoftext|>the")
+    t("valid-llama3", "$bytes\r\ndGg= 256\r\n", family="llama3", text="a<|begin_of_text|>")
+    t("valid-qwen", "$bytes\n", family="qwen", text="e\u0301 <|im_start|>")
+    t("refused-empty", "")
+    t("refused-family", "$bytes\n", family="x")
+    t("refused-no-bytes", "dGg= 256\n")
+    t("refused-no-rank", "$bytes\ndGg=\n")
+    t("refused-rank-negative", "$bytes\ndGg= -1\n")
+    t("refused-rank-huge", "$bytes\ndGg= 99999999999999999999\n")
+    t("refused-rank-hole", "$bytes\ndGg= 16777215\n")
+    t("refused-rank-twice", "$bytes\ndGg= 97\n")
+    t("refused-not-base64", "$bytes\nd!g= 256\n")
+    t("refused-zero-byte", b"$bytes\ndGg= 25\x006\n")
 
 
 def field(number, contents):
@@ -528,5 +583,60 @@ def model_file():
     llmc("refused-llama3-epsilon", newer, numbers(count), struct.pack("<3f", 1.3, float("nan"), 5e5).ljust(1024, b"\0"))
 
 
-for write in (safetensors, config, tokenizer, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file):
+def chat_template():
+    def t(name, text, messages=None, tools=None):
+        parts = {"template": text}
+        if messages is not None:
+            parts["messages"] = messages
+        if tools is not None:
+            parts["tools"] = tools
+        put("chat_template", name, folder_of(**parts))
+
+    def r(name, *records):
+        put("chat_template", name, folder_of(records="\n".join(records)))
+
+    chatml = ("{%- for m in messages %}\n{{ '<|im_start|>' + m.role + '\\n' + m.content | trim + '<|im_end|>' }}\n{% endfor -%}\n"
+              "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+    t("valid-chatml", chatml)
+    t("valid-marked", "{% for m in messages %}{% generation %}{{ m['content'] }}{% endgeneration %}{{ eos_token }}{% endfor %}")
+    t("valid-tools", "{% if tools is defined and tools %}{% for t in tools %}{{ t | tojson(indent=2) }}{% endfor %}{% endif %}", "[]",
+      '[{"name": "f", "parameters": {"type": "object", "properties": {"\u00fc": [1, 2.5, null, true]}}}]')
+    t("valid-macro", "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ caller() if caller }}{% endmacro %}{{ m(1) }}{% call m(b=3, a=4) %}x{% endcall %}")
+    t("valid-namespace", "{% set ns = namespace(a=[1], b=none) %}{% for x in range(5) if x is odd %}{% set ns.a = ns.a + [x] %}{% set ns.b = ns %}"
+      "{{ loop.index ~ loop.last ~ loop.length }}{% if x > 2 %}{% break %}{% endif %}{% else %}none{% endfor %}{{ ns.a }}")
+    t("valid-filters", "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | map('trim') | list | tojson }}"
+      "{{ [3, 1, 2] | sort(reverse=true) | join(', ') }}{{ 'a b'.split(' ')[-1] | upper }}{{ {'b': 1, 'a': 2} | dictsort }}{{ '%05.1f|%-3s' % (2.25, 'x') }}")
+    t("valid-slices", "{{ 'h\u00e9llo'[::-1] }}{{ messages[1:][0].content[:2] }}{{ (1, 2, 3)[-2:] }}{{ -7 // 2 }}{{ -7 % 3 }}{{ 2 ** 10 }}{{ 1 < 2 < 3 }}")
+    t("valid-layout", "  {# a #}\n {%- set x -%} a {%- endset +%}\n{% raw %}{{ }}{% endraw %}\n {%+ if x %}b{% elif y %}{% endif %}{% filter upper %}c{% endfilter %}{% with a = 1 %}{{ a }}{% endwith %}")
+    t("valid-date", "{{ strftime_now('%d %b %Y') }}")
+    t("refused-exception", "{{ raise_exception('no') }}")
+    t("refused-undefined", "{{ a.b }}")
+    t("refused-filter", "{{ a | shout }}")
+    t("refused-open", "{% for m in messages %}")
+    t("refused-include", "{% include 'x' %}")
+    t("refused-recursive", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
+    t("refused-endless", "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}")
+    t("refused-doubling", "{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}")
+    t("refused-sharing", "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}")
+    t("refused-nested-lists", "{% set ns = namespace(l=[1]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}")
+    t("refused-brackets", "{{ " + "(" * 1000 + "1" + ")" * 1000 + " }}")
+    t("refused-chain", "{{ 1" + "+1" * 1000 + " }}")
+    t("refused-range", "{{ range(9223372036854775807) }}")
+    t("refused-overflow", "{{ 9223372036854775807 + 1 }}")
+    t("refused-messages-text", chatml, '"text"')
+    t("refused-messages-number", chatml, "[5]")
+    t("refused-messages-json", chatml, "[")
+    t("refused-tools-number", chatml, "[]", "18446744073709551615")
+    r("valid-records-messages", '{"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": [{"type": "text", "text": "a"}]}]}')
+    r("valid-records-conversations", '[{"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}], "system": "S", "tools": "[{\\"name\\": \\"f\\"}]"}]')
+    r("valid-records-instruction", '{"instruction": "Human:u\\nAssistant:a\\nHuman:v\\nAssistant:", "output": "b"}', '{"instruction": "u", "input": "x", "output": "b"}')
+    r("valid-records-moss", '{"meta_instruction": "S",\n "chat": {"turn_1": {"Human": "<|Human|>: u<eoh>\\n", "MOSS": "<|MOSS|>: a<eom>"}}}')
+    r("refused-records-nothing", '{"text": "a"}')
+    r("refused-records-no-answer", '{"messages": [{"role": "user", "content": "u"}]}')
+    r("refused-records-turn-missing", '{"chat": {"turn_2": {"Human": "u", "MOSS": "a"}}}')
+    r("refused-records-call", '{"conversations": [{"from": "function_call", "value": "{"}]}')
+    r("refused-records-cut", '{"messages": [')
+
+
+for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file, chat_template):
     write()

@@ -10,7 +10,7 @@
 namespace golden {
 
 /// A folder of tests/golden.
-inline std::string folder(const std::string& name) { return std::string(XTRAIN_GOLDEN) + "/" + name; }
+inline std::string folder(const std::string& name) { return xtrain::concat(XTRAIN_GOLDEN "/", name); }
 
 /// A tensor of a fixture, as doubles.
 inline std::vector<double> numbers(const xtrain::safetensors_file& file, const std::string& name) {

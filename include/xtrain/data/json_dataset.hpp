@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/data/dataset.hpp>
+#include <xtrain/data/learned_text.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
@@ -46,11 +48,11 @@ namespace detail {
   return at;
 }
 
-/// visit(record, line) for every record of a file: the elements of a JSON list, or the lines of a JSON-lines file. One
-/// record is held at a time.
-///   throws  data_error with file and line when a record is not JSON
+/// visit(text, line) for every record of a file: the elements of a JSON list, the lines of a JSON-lines file, or
+/// one object alone. One record is held at a time. Whether it is JSON is for the visitor to see.
+///   throws  data_error with file and line when the list is none
 template <class Visit>
-void for_each_record(const mapped_file& file, Visit&& visit) {
+void for_each_record_text(const mapped_file& file, Visit&& visit) {
   const std::string_view text = file.text();
   std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::size_t line = 1, counted = 0;
@@ -72,7 +74,7 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
       first = false;
       const std::size_t end = value_end(text, at);
       const std::size_t where = line_at(at);
-      visit(parse_json<data_error>(text.substr(at, end - at), file.path(), where), where);
+      visit(text.substr(at, end - at), where);
       at = skip_space(text, end);
     }
     if (at >= text.size())
@@ -83,15 +85,27 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
       fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
     return;
   }
+  if (at < text.size() && text[at] == '{') {  // one record alone may span lines
+    const std::size_t end = value_end(text, at);
+    if (text[end - 1] == '}' && skip_space(text, end) == text.size()) {
+      visit(text.substr(at, end - at), line_at(at));
+      return;
+    }
+  }
   for (std::size_t begin = at; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view record = text.substr(begin, end - begin);
-    if (skip_space(record, 0) < record.size()) {
-      const std::size_t where = line_at(begin);
-      visit(parse_json<data_error>(record, file.path(), where), where);
-    }
+    if (skip_space(record, 0) < record.size()) visit(record, line_at(begin));
     begin = end + 1;
   }
+}
+
+/// visit(record, line) with the record parsed.
+///   throws  data_error with file and line when a record is not JSON
+template <class Visit>
+void for_each_record(const mapped_file& file, Visit&& visit) {
+  for_each_record_text(file,
+                       [&](std::string_view text, std::size_t line) { visit(parse_json<data_error>(text, file.path(), line), line); });
 }
 
 /// A string in a record.
@@ -185,22 +199,20 @@ struct instruct_options {
   dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
   all.when_too_long = options.when_too_long;
   const special_tokens& special = with.special();
-  std::vector<token> tokens;
+  detail::learned_text sample;
   detail::for_each_record(file, [&](const json& record, std::size_t line) {
     const std::string instruction = detail::text_field(record, "instruction", path, line);
     const std::string input =
         record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
     const std::string prompt = options.prompt.text(instruction, input);
     const std::string answer = detail::text_field(record, "output", path, line);
-    tokens.clear();
-    if (special.adds_bos && special.bos >= 0) tokens.push_back(special.bos);
-    std::size_t first_answer = tokens.size();
-    for (const placed_token& t : with.encode_placed(prompt + answer)) {
-      tokens.push_back(t.id);
-      if (t.end <= prompt.size()) first_answer = tokens.size();  // a token with even one byte of the answer is learned
-    }
-    if (special.eos >= 0) tokens.push_back(special.eos);
-    all.add(tokens, [&](std::size_t i) { return options.train_on_input || i >= first_answer; });
+    const std::string text = prompt + answer;
+    const text_span answered{prompt.size(), text.size()};
+    sample.clear();
+    if (special.adds_bos && special.bos >= 0) sample.add(special.bos, false);
+    sample.add(text, 0, std::span(&answered, 1), with);
+    if (special.eos >= 0) sample.add(special.eos, true);
+    sample.add_to(all, options.train_on_input);
   });
   all.finish();
   return all;

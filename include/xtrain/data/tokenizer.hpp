@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,7 +21,21 @@ struct placed_token {
   std::size_t begin = 0, end = 0;
 };
 
-/// What a tokenizer model implements.
+/// Tokens as a model is given them: with what its tokenizer puts around a text, or around two.
+struct encoding {
+  std::vector<placed_token> tokens{};  ///< special tokens that were put in come from no bytes: 0 to 0
+  std::vector<std::int32_t> types{};   ///< of each token: 0, or what says that it is of the second text
+  std::vector<std::int8_t> parts{};    ///< of each token: 0 the first text, 1 the second, -1 put in
+
+  [[nodiscard]] std::vector<token> ids() const {
+    std::vector<token> all;
+    all.reserve(tokens.size());
+    for (const placed_token& t : tokens) all.push_back(t.id);
+    return all;
+  }
+};
+
+/// What a tokenizer model implements: the first functions it must, the others it may.
 class tokenizer_model {
  public:
   virtual ~tokenizer_model() = default;
@@ -31,7 +46,29 @@ class tokenizer_model {
   [[nodiscard]] virtual std::size_t vocabulary() const = 0;
   /// Writes the files that make the same tokenizer again, in a Hugging Face folder.
   virtual void save(const std::string& folder) const = 0;
+
+  /// The tokens of one text or two with what belongs around them. Unless a model says otherwise, nothing does.
+  [[nodiscard]] virtual encoding encode_whole(std::string_view text, const std::string_view* second) const {
+    encoding whole;
+    encode(text, whole.tokens);
+    const std::size_t first = whole.tokens.size();
+    if (second != nullptr) encode(*second, whole.tokens);
+    whole.types.resize(whole.tokens.size(), 0);
+    whole.parts.resize(whole.tokens.size(), 0);
+    for (std::size_t i = first; i < whole.tokens.size(); ++i) whole.types[i] = whole.parts[i] = 1;
+    return whole;
+  }
+  /// Appends the tokens of `text`, in which special tokens are text like any other: what strangers wrote cannot end a text.
+  virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
+  /// Whether decoding may leave a token out, because it is not text.
+  [[nodiscard]] virtual bool is_special(token) const { return false; }
+  /// The token as the vocabulary writes it, and the token that it writes so: nothing and -1 where a model does not say.
+  [[nodiscard]] virtual std::string token_text(token) const { return {}; }
+  [[nodiscard]] virtual token find_token(const std::string&) const { return -1; }
 };
+
+/// Whether decoding gives the text of special tokens as well.
+enum class special_text : std::uint8_t { kept, left_out };
 
 /// Tokens that are not text.
 struct special_tokens {
@@ -50,7 +87,15 @@ class tokenizer {
     for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
     return ids;
   }
-  /// The same with the bytes each token came from.
+  /// The same, but special tokens that are written in the text are text like any other.
+  [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const {
+    std::vector<placed_token> tokens;
+    model_->encode_as_text(text, tokens);
+    std::vector<token> ids;
+    for (const placed_token& t : tokens) ids.push_back(t.id);
+    return ids;
+  }
+  /// As encode, with the bytes each token came from.
   [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const {
     std::vector<placed_token> tokens;
     model_->encode(text, tokens);
@@ -69,7 +114,21 @@ class tokenizer {
     }
     return ids;
   }
-  [[nodiscard]] std::string decode(std::span<const token> tokens) const { return model_->decode(tokens); }
+  /// The tokens with what the model they are for expects around them: [CLS] and [SEP], begin of text.
+  [[nodiscard]] encoding encode_whole(std::string_view text) const { return model_->encode_whole(text, nullptr); }
+  [[nodiscard]] encoding encode_whole(std::string_view text, std::string_view second) const { return model_->encode_whole(text, &second); }
+
+  [[nodiscard]] std::string decode(std::span<const token> tokens, special_text special = special_text::kept) const {
+    if (special == special_text::kept) return model_->decode(tokens);
+    std::vector<token> text;
+    for (const token t : tokens)
+      if (!model_->is_special(t)) text.push_back(t);
+    return model_->decode(text);
+  }
+
+  /// A token as the vocabulary writes it; the token that it writes so, or -1.
+  [[nodiscard]] std::string token_text(token id) const { return model_->token_text(id); }
+  [[nodiscard]] token find_token(const std::string& text) const { return model_->find_token(text); }
 
   [[nodiscard]] std::size_t vocabulary() const { return model_->vocabulary(); }
   [[nodiscard]] const special_tokens& special() const { return special_; }

@@ -111,7 +111,8 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   if (entry.spec.rows_in_files) {
     host.resize(entry.size());
     read_numbers<number>(tensor, 0, host);
-    copy_to_device(model.work(), to, reordered<number>(host, *entry.spec.rows_in_files, false));
+    host = reordered<number>(host, *entry.spec.rows_in_files, false);
+    copy_to_device(model.work(), to, host);
     model.work().synchronize();
     return;
   }
@@ -244,6 +245,8 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
+  for (const auto& entry : fs::directory_iterator(from))  // files of ranks have names of their own
+    if (entry.path().extension() == ".tiktoken") copy(entry.path().string(), entry.path().filename().string());
 }
 
 /// The config.json of a model.

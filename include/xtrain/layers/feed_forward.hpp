@@ -22,6 +22,11 @@ struct feed_forward_options {
   initial_values initial{};
   initial_values down_initial{};
   bool transposed_in_files = false;
+  // of a mixture of experts, whose names above have a '*' for the number of the expert
+  std::size_t experts = 0;
+  std::size_t experts_per_token = 0;
+  std::size_t layer = 0;  // which part of the load of all experts is this layer's
+  std::string router_name{};
 };
 
 /// y = W2 · f(W1 · x). `Activation` is the non-linearity: how many columns of W1 it takes per output, and its two kernels.

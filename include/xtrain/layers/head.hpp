@@ -116,7 +116,8 @@ class language_head {
                 const options& o)
       : normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     if (!normalized_) return;
-    copy_to_device(stream, scale_c_.span(), std::vector<compute>(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width)))));
+    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // until the copy is made
+    copy_to_device(stream, scale_c_.span(), scale);
     stream.synchronize();
   }
 

@@ -27,6 +27,20 @@ struct cache_view {
   matrix_view<T, typename Device::memory> values{};  // likewise
 };
 
+/// More experts than any published model has; a layer counts the rows of each on the host, where nothing may be allocated in a step.
+inline constexpr std::size_t most_experts = 512;
+
+/// How much the experts of each layer had to do, for the loss that keeps them equally busy. Each layer writes its own row; when all
+/// have, the gradient of that loss is known: the same for every row of the batch and every layer.
+template <class Device, class T>
+struct expert_load {
+  matrix_view<token, typename Device::memory> count_le{};
+  matrix_view<accumulate_t<T>, typename Device::memory> probability_le{};  // summed over rows
+  vector_view<accumulate_t<T>, typename Device::memory> dprobability_e{};
+
+  [[nodiscard]] bool exists() const { return count_le.exists(); }
+};
+
 /// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {
@@ -49,6 +63,7 @@ class pass : public execution<typename Recipe::device> {
   random_site random{};         // seed and step
   double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
   const cache_view<device, compute>* cache = nullptr;
+  expert_load<device, compute> load{};  // where experts are balanced
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
@@ -65,12 +80,14 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] vector_view<accumulate_t<compute>, memory> keep_sums(std::size_t n) {
     return {kept.template push<accumulate_t<compute>>(n), {n}};
   }
+  [[nodiscard]] vector_view<token, memory> keep_tokens(std::size_t n) { return {kept.template push<token>(n), {n}}; }
   matrix_view<compute, memory> pop(std::size_t rows, std::size_t columns) {
     return {kept.template pop<compute>(rows * columns), {rows, columns}};
   }
   [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_sums(std::size_t n) {
     return {kept.template pop<accumulate_t<compute>>(n), {n}};
   }
+  [[nodiscard]] vector_view<token, memory> pop_tokens(std::size_t n) { return {kept.template pop<token>(n), {n}}; }
   /// Where something is that the backward of this layer wants before it can pop it.
   void remember(matrix_view<compute, memory> what) { kept.push_reference(what.span()); }
   [[nodiscard]] matrix_view<compute, memory> recall(std::size_t rows, std::size_t columns) {

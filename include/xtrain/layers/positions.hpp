@@ -34,7 +34,8 @@ class rotary_positions {
 
   rotary_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : head_dim_(o.head_dim), cos_sin_pd_(context, {o.context, o.turned()}, memory_role::weights) {
-    copy_to_device(stream, cos_sin_pd_.span(), rope_table(o));
+    const std::vector<float> table = rope_table(o);  // until the copy is made
+    copy_to_device(stream, cos_sin_pd_.span(), table);
     stream.synchronize();
   }
 
@@ -58,7 +59,8 @@ class alibi_positions {
 
   alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : slope_h_(context, {o.heads}, memory_role::weights) {
-    copy_to_device(stream, slope_h_.span(), alibi_slopes(o.heads));
+    const std::vector<float> slopes = alibi_slopes(o.heads);  // until the copy is made
+    copy_to_device(stream, slope_h_.span(), slopes);
     stream.synchronize();
   }
 

@@ -7,6 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
+#include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/rope.hpp>
 
 namespace xtrain {
@@ -31,9 +32,13 @@ struct decoder_config {
   bool attention_bias = false;           ///< queries, keys and values have a bias
   bool output_bias = false;              ///< attention's output has one
   bool feed_forward_bias = false;
-  bool tied_head = true;         ///< the head's weight is the embedding's
-  double z_loss = 0.0;           ///< weight of the largest logit's square in the loss              [Yang et al. 2023, section 3.5]
-  bool normalized_head = false;  ///< rows of the head's weight have length 1 when it is used   [Yang et al. 2023, section 3.4]
+  bool tied_head = true;              ///< the head's weight is the embedding's
+  double z_loss = 0.0;                ///< weight of the largest logit's square in the loss              [Yang et al. 2023, section 3.5]
+  bool normalized_head = false;       ///< rows of the head's weight have length 1 when it is used   [Yang et al. 2023, section 3.4]
+  std::size_t experts = 0;            ///< feed-forward layers that a row chooses from, where the family has more than one
+  std::size_t experts_per_token = 0;  ///< how many it chooses
+  bool balances_experts = false;      ///< training pays for experts that are not equally busy    [Fedus et al. 2021, section 2.2]
+  double balance_loss = 0.001;        ///< weight of that in the loss
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
@@ -72,6 +77,11 @@ inline void complete_decoder(decoder_config& c, const char* family) {
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.z_loss >= 0.0, family, ": z_loss must not be negative; given ", c.z_loss);
+  require<config_error>(c.experts <= most_experts && c.layers * c.experts <= 4 * most_layers, family, ": experts must be at most ",
+                        most_experts, ", and at most ", 4 * most_layers, " in all layers; given ", c.experts, " in each of ", c.layers);
+  require<config_error>(c.experts_per_token <= c.experts, family, ": experts_per_token must be at most the ", c.experts, " experts; given ",
+                        c.experts_per_token);
+  require<config_error>(c.balance_loss >= 0.0, family, ": balance_loss must not be negative; given ", c.balance_loss);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
   require<config_error>(c.rope_base > 0.0, family, ": rope_base must be positive; given ", c.rope_base);
   require<config_error>(c.rotated % 2 == 0 && c.rotated <= c.head_dim, family, ": rotated must be even and at most the head dim of ",

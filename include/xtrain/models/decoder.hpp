@@ -24,6 +24,7 @@
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
 #include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/experts.hpp>
 
 namespace xtrain {
 
@@ -37,8 +38,9 @@ struct decoder_names {
   std::vector<std::string> qkv{};  // one module that makes all three, or one for each
   std::string attention_output{};
   std::string feed_forward_norm{};
-  std::vector<std::string> up{};  // one module, or gate and up
-  std::string down{};
+  std::string router{};           // empty: one feed-forward layer in a block
+  std::vector<std::string> up{};  // one module, or gate and up; of each expert: with a '*' for its number
+  std::string down{};             // likewise
   std::string final_norm{};
   std::string head{};
 };
@@ -59,6 +61,27 @@ struct decoder_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
 };
 
+namespace detail {
+
+/// What stands behind the second norm of a block: one feed-forward layer, unless the family names another.
+template <class Family, class Recipe>
+struct feed_forward_of {
+  using type = feed_forward<Recipe, typename Family::activation>;
+};
+template <class Family, class Recipe>
+requires requires { typename Family::template feed_forward_layer<Recipe>; }
+struct feed_forward_of<Family, Recipe> {
+  using type = typename Family::template feed_forward_layer<Recipe>;
+};
+
+/// It has a load of experts to be balanced.
+template <class FeedForward>
+concept balances_experts = requires {
+  FeedForward::has_experts;
+};
+
+}  // namespace detail
+
 /// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
 ///                                                                       [Radford et al. 2019; Touvron et al. 2023]
 template <class Recipe, class Family>
@@ -67,6 +90,7 @@ class decoder_block {
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
   using positions = typename Family::template positions<Recipe>;
+  using feed_forward_type = typename detail::feed_forward_of<Family, Recipe>::type;
   static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
 
   decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
@@ -162,14 +186,18 @@ class decoder_block {
             .down_name = full(names, index, names.down),
             .initial = initial_values::normal(c.initial_deviation),
             .down_initial = Family::residual_initial(c),
-            .transposed_in_files = Family::transposed_in_files};
+            .transposed_in_files = Family::transposed_in_files,
+            .experts = c.experts,
+            .experts_per_token = c.experts_per_token,
+            .layer = index,
+            .router_name = full(names, index, names.router)};
   }
 
   typename Family::template norm<Recipe> attention_norm_;
   causal_attention<Recipe, positions> attention_;
   residual<Recipe> attention_residual_;
   typename Family::template norm<Recipe> feed_forward_norm_;
-  feed_forward<Recipe, typename Family::activation> feed_forward_;
+  feed_forward_type feed_forward_;
   residual<Recipe> feed_forward_residual_;
 };
 
@@ -266,12 +294,14 @@ class decoder {
   /// The whole way forth. `boundaries` keeps what flows from block to block; pass::kept what each block keeps for itself.
   /// loss_n gets each row's loss. While training, everything the backward needs is kept.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
+    begin_load(p);
     const auto x = hidden(p, boundaries);
     around_block(p, config_.layers + 1, [&] {
       const auto scope = p.scope();
       const auto last = p.temporary(x.shape(0), x.shape(1));
       final_norm_.forward(p, x, last);
       head_.forward(p, last, loss_n);
+      balance_load(p, loss_n);
     });
     if (!p.trains()) forget(p, boundaries);
   }
@@ -306,6 +336,7 @@ class decoder {
     }
     around_block(p, 0, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
+    end_load(p);
     done(0);
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
   }
@@ -344,6 +375,7 @@ class decoder {
 
  private:
   using positions = typename decoder_block<Recipe, Family>::positions;
+  static constexpr bool has_experts = detail::balances_experts<typename decoder_block<Recipe, Family>::feed_forward_type>;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
@@ -452,6 +484,35 @@ class decoder {
       embedding_.backward(p, draw);
     } else {
       embedding_.backward(p, d);
+    }
+  }
+
+  /// While experts are balanced, what they have to do is kept in front of everything else, until all blocks are done with it.
+  void begin_load(pass<Recipe>& p) const {
+    if constexpr (has_experts) {
+      if (!p.trains() || !config_.balances_experts) return;
+      const std::size_t l = config_.layers, e = config_.experts;
+      p.load.count_le = {p.keep_tokens(l * e).span(), {l, e}};
+      p.load.probability_le = {p.keep_sums(l * e).span(), {l, e}};
+      p.load.dprobability_e = p.keep_sums(e);
+    }
+  }
+  /// The balance of all layers' experts joins each row's loss; its gradient waits for the blocks' backward.
+  void balance_load(pass<Recipe>& p, vector_view<accumulate, memory> loss_n) const {
+    if constexpr (has_experts) {
+      if (p.load.exists())
+        ops::expert_balance<compute>(p, p.load.count_le, p.load.probability_le, p.batch.targets_n, config_.vocabulary, config_.balance_loss,
+                                     p.gradient_scale, loss_n, p.load.dprobability_e);
+    }
+  }
+  void end_load(pass<Recipe>& p) const {
+    if constexpr (has_experts) {
+      if (!p.load.exists()) return;
+      const std::size_t l = config_.layers, e = config_.experts;
+      (void)p.pop_sums(e);
+      (void)p.pop_sums(l * e);
+      (void)p.pop_tokens(l * e);
+      p.load = {};
     }
   }
 

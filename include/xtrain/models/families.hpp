@@ -2,47 +2,24 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include <xtrain/models/aquila.hpp>
 #include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm.hpp>
 #include <xtrain/models/concepts.hpp>
+#include <xtrain/models/family_list.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/internlm.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mistral.hpp>
+#include <xtrain/models/mixtral.hpp>
 #include <xtrain/models/qwen2.hpp>
 
 namespace xtrain {
 
-template <class Family>
-struct family_tag {
-  using type = Family;
-};
-
-/// The families that a program can load. Each is compiled for every recipe it is used with: a program that knows its models lists them.
-template <class... Families>
-struct family_list {
-  /// "gpt2, llama, …"
-  [[nodiscard]] static std::string names() {
-    std::string all;
-    ((all += ", ", all += Families::name), ...);
-    return all.substr(2);
-  }
-  /// Calls use(family_tag<Family>{}) with the family whose config.json has this model_type.
-  ///   throws  config_error when it is none of the list; `who` names the file
-  template <class Use>
-  static void choose(const std::string& model_type, const std::string& who, Use&& use) {
-    const bool found = ((model_type == Families::name ? (use(family_tag<Families>{}), true) : false) || ...);
-    require<config_error>(found, who, ": its model_type must be one that this program was compiled with (", names(), "); it is '",
-                          model_type, "'. More families: list them in load_model<Recipe, family_list<...>>");
-  }
-};
-
-using all_families = family_list<gpt2_family, llama_family, mistral_family, qwen2_family, bloom_family, baichuan_family, internlm_family,
-                                 internlm2_family, aquila_family, chatglm_family>;
+using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
+                                 internlm_family, internlm2_family, aquila_family, chatglm_family>;
 
 /// Makes the model that a folder's config.json describes, whatever its family, and calls visit(model). With <xtrain/io.hpp> included.
 ///   throws  file_error, config_error, memory_error

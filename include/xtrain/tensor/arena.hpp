@@ -84,14 +84,14 @@ class stash {
   [[nodiscard]] device_span<T, memory> push(std::size_t n) {
     const std::size_t mark = arena_.used();
     const auto span = arena_.template take<T>(n);
-    pushed_.push_back({span.raw(), n * sizeof(T), mark, true});
+    pushed_.push_back({span.raw(), n * sizeof(T), mark, kind::memory});
     return span;
   }
   /// The memory pushed last. It stays readable until the next push.
   ///   throws  shape_error when n elements of T are not what was pushed last: the backward must mirror the forward
   template <class T>
   device_span<T, memory> pop(std::size_t n) {
-    const entry last = take_back(n * sizeof(T), true);
+    const entry last = take_back(n * sizeof(T), kind::memory);
     arena_.release(last.mark);
     return span_of<T, memory>(static_cast<T*>(last.address), n);
   }
@@ -99,18 +99,22 @@ class stash {
   /// Remembers where something is that lies elsewhere (further down in the stash, say). Costs no device memory.
   template <class T>
   void push_reference(device_span<T, memory> span) {
-    pushed_.push_back({const_cast<std::remove_const_t<T>*>(span.raw()), span.bytes(), 0, false});
+    pushed_.push_back({const_cast<std::remove_const_t<T>*>(span.raw()), span.bytes(), 0, kind::reference});
   }
   template <class T>
   [[nodiscard]] device_span<T, memory> pop_reference(std::size_t n) {
-    return span_of<T, memory>(static_cast<T*>(take_back(n * sizeof(T), false).address), n);
+    return span_of<T, memory>(static_cast<T*>(take_back(n * sizeof(T), kind::reference).address), n);
   }
+
+  /// Remembers a number that the host knows. Costs no device memory.
+  void push_number(std::size_t number) { pushed_.push_back({nullptr, 0, number, kind::number}); }
+  [[nodiscard]] std::size_t pop_number() { return take_back(0, kind::number).mark; }
 
   [[nodiscard]] std::size_t entries() const { return pushed_.size(); }
   /// Forgets everything pushed since there were `entries`.
   void drop(std::size_t entries) {
     for (std::size_t i = pushed_.size(); i > entries; --i)
-      if (pushed_[i - 1].owned) arena_.release(pushed_[i - 1].mark);
+      if (pushed_[i - 1].what == kind::memory) arena_.release(pushed_[i - 1].mark);
     pushed_.resize(std::min(entries, pushed_.size()));
   }
   [[nodiscard]] std::size_t high_water() const { return arena_.high_water(); }
@@ -120,19 +124,23 @@ class stash {
   [[nodiscard]] std::size_t reserved() const { return pushed_.capacity(); }
 
  private:
+  enum class kind : std::uint8_t { memory, reference, number };
   struct entry {
     void* address = nullptr;
     std::size_t bytes = 0;
-    std::size_t mark = 0;  // what the arena goes back to
-    bool owned = false;
+    std::size_t mark = 0;  // what the arena goes back to; of a number, the number
+    kind what = kind::memory;
   };
+  [[nodiscard]] static constexpr const char* name_of(kind what) {
+    return what == kind::memory ? "memory" : what == kind::reference ? "a reference" : "a number";
+  }
 
-  entry take_back(std::size_t bytes, bool owned) {
+  entry take_back(std::size_t bytes, kind what) {
     require<shape_error>(!pushed_.empty(), "stash: the backward must pop what the forward pushed; nothing is left to pop");
     const entry last = pushed_.back();
-    require<shape_error>(last.bytes == bytes && last.owned == owned, "stash: the backward must pop what the forward pushed, last first; ",
-                         last.owned ? "memory" : "a reference", " of ", last.bytes, " bytes was pushed last, ",
-                         owned ? "memory" : "a reference", " of ", bytes, " bytes is popped");
+    require<shape_error>(last.bytes == bytes && last.what == what, "stash: the backward must pop what the forward pushed, last first; ",
+                         name_of(last.what), " of ", last.bytes, " bytes was pushed last, ", name_of(what), " of ", bytes,
+                         " bytes is popped");
     pushed_.pop_back();
     return last;
   }

@@ -18,43 +18,6 @@ std::string random_bytes(std::size_t n, std::uint32_t seed) {
   return text;
 }
 
-/// Every line of a vector file: text, ids, decoded.
-void check_vectors(const tokenizer& with, const std::string& path) {
-  std::ifstream file(path);
-  std::size_t lines = 0;
-  for (std::string line; std::getline(file, line); ++lines) {
-    const json expected = parse_json(line, path, lines + 1);
-    const auto text = expected["text"].get<std::string>();
-    CAPTURE(text);
-    CHECK(with.encode(text) == expected["ids"].get<std::vector<token>>());
-    if (expected.contains("decoded"))
-      CHECK(with.decode(expected["ids"].get<std::vector<token>>()) == expected["decoded"].get<std::string>());
-  }
-  CHECK(lines > 100);
-}
-
-/// llama.cpp's vectors: inputs separated by a marker, ids one line each.
-void check_llamacpp(const tokenizer& with, const std::string& stem) {
-  const std::string inputs = get_file(stem + ".inp"), marker = "\n__ggml_vocab_test__\n";
-  std::ifstream outputs(stem + ".out");
-  std::size_t begin = 0, cases = 0;
-  for (std::string line; std::getline(outputs, line); ++cases) {
-    const std::size_t end = std::min(inputs.find(marker, begin), inputs.size());
-    std::vector<token> expected;
-    for (std::size_t at = 0; at < line.size();) {
-      std::size_t used = 0;
-      while (at < line.size() && line[at] == ' ') ++at;
-      if (at == line.size()) break;
-      expected.push_back(static_cast<token>(std::stol(line.substr(at), &used)));
-      at += used;
-    }
-    CAPTURE(cases);
-    CHECK(with.encode(inputs.substr(begin, end - begin)) == expected);
-    begin = end + marker.size();
-  }
-  CHECK(cases == 46);
-}
-
 /// A byte-level BPE with a few merges, as its two files.
 void write_small_bpe(const scratch_folder& folder) {
   json vocabulary = json::object();
@@ -126,9 +89,7 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   refuses("line 2 must be two tokens");
   put_file(folder / "merges.txt", "t z\n");
   refuses("merge 1 ('t' 'z') must join two tokens into a third");
-  put_file(folder / "vocab.json", R"({"a": 1})");
   put_file(folder / "merges.txt", "");
-  refuses("every byte must have a token");
   put_file(folder / "vocab.json", R"({"a": -1})");
   refuses("every token must be a whole number below 2^24; 'a' is -1");
   put_file(folder / "vocab.json", R"({"a": 99999999999})");
@@ -137,10 +98,42 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   refuses("the vocabulary must be an object");
   put_file(folder / "vocab.json", "{\"a\": 1\n");
   refuses("must be JSON; line");
-  put_file(folder / "tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [], "merges": []}})");
-  refuses("must be a byte-level BPE; its model is 'Unigram'");
-  put_file(folder / "tokenizer.json", R"({"model": {"type": "BPE", "vocab": {}, "merges": []}, "normalizer": {"type": "NFC"}})");
-  refuses("it normalises text ('NFC')");
+  put_file(folder / "vocab.json", R"({"a": 0, "b": 0})");
+  refuses("token 0 must stand for one text; it is 'a' and 'b'");
+  put_file(folder / "vocab.json", R"({"a": 0, "b": 9999999})");
+  refuses("tokens of a vocabulary of 2 must be below 65568; 'b' is 9999999");
+  put_file(folder / "vocab.json", R"({"a": 0})");
+  put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})");
+  refuses("tokenizer_class must be one whose way to cut text is known; tokenizer_config.json says 'CLIPTokenizer'");
+  put_file(folder / "tokenizer_config.json", "{}");
+  put_file(folder / "added_tokens.json", R"({"<x>": "1"})");
+  refuses("every added token must have a text and a number below 2^24");
+  put_file(folder / "added_tokens.json", R"({"<x>": 0})");
+  refuses("added token '<x>' must have the number that the vocabulary gives it; it is 0, where the vocabulary has 'a'");
+  put_file(folder / "added_tokens.json", "{}");
+  const auto refuses_json = [&](const std::string& text, const std::string& words) {
+    put_file(folder / "tokenizer.json", text);
+    refuses(words);
+  };
+  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})", "every piece must be a text and a score");
+  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})",
+               "'unk_id' must be a place in the vocabulary of 1; it is 1");
+  refuses_json(R"({"model": {"type": "Markov", "vocab": {"a": 0}}})",
+               "the model must be BPE, Unigram, WordPiece or WordLevel; given 'Markov'");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}})", "'dropout' must be null or 0");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "b"}})",
+               "the unknown token must be in the vocabulary");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFX"}})", "given 'NFX'");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "prelude": {}})",
+               "'prelude' must be something this library knows");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": [{"id": 1, "content": ""}]})",
+               "'content' must not be empty");
+  refuses_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "BertProcessing", "sep": ["a", 7], "cls": ["a", 0]}})",
+      "special tokens must be of the vocabulary of 1; the post-processor names 7");
+  refuses_json(R"({"added_tokens": []})", "must have a 'model' with a 'vocab'; it has none");
+  put_file(folder / "words.txt", "no tokenizer at all");
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "words.txt"), doctest::Contains("it is none of them"), file_error);
   CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "nothing"), doctest::Contains("there is nothing of that name"), file_error);
   const scratch_folder empty;
   CHECK_THROWS_WITH_AS((void)load_tokenizer(empty.path()), doctest::Contains("it holds none of them"), file_error);
@@ -170,45 +163,103 @@ TEST_CASE("a streaming decoder never gives out half a character, and together gi
   CHECK(many.substr(990) == "0123456789");
 }
 
-TEST_CASE("GPT-2's tokenizer gives the reference ids, from either of its forms") {
-  const std::string folder = test_data("tokenizers/gpt2");
-  if (folder.empty()) {
-    MESSAGE("skipped: no test data");
-    return;
-  }
-  const tokenizer from_json = load_tokenizer(folder + "/tokenizer.json"), from_vocabulary = load_tokenizer(folder + "/vocab.json");
-  CHECK(from_json.vocabulary() == 50257);
-  CHECK(from_json.special().eos == 50256);
-  for (const tokenizer* t : {&from_json, &from_vocabulary}) {
-    check_vectors(*t, test_data("tokenizers/vectors_reference/hf/gpt2.jsonl"));
-    check_llamacpp(*t, test_data("tokenizers/llamacpp_vocab") + "/ggml-vocab-gpt-2.gguf");
-    const std::string noise = random_bytes(5000, 9);
-    CHECK(t->decode(t->encode(noise)) == noise);
-  }
+TEST_CASE("an added token is found as its flags say") {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json",
+           R"({"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": [
+               {"id": 5, "content": "[M]", "lstrip": true, "special": true}, {"id": 6, "content": "in", "single_word": true, "normalized": true},
+               {"id": 7, "content": "Q", "normalized": true}, {"id": 8, "content": "[Me]", "rstrip": true, "normalized": false}],
+               "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, "in": 6, "[m]": 3}}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("a  [M] b") == std::vector<token>{1, 5, 2});
+  const auto placed = t.encode_placed("a  [M] b");
+  CHECK(placed[1].begin == 1);  // with the spaces before it
+  CHECK(placed[1].end == 6);
+  CHECK(t.encode("[m]") == std::vector<token>{3});
+  CHECK(t.encode_as_text("[M]") == std::vector<token>{3});
+  CHECK(t.encode("IN ain") == std::vector<token>{6, 0});
+  CHECK(t.encode("aqb") == std::vector<token>{1, 7, 2});
+  CHECK(t.encode("[Me]  a") == std::vector<token>{8, 1});  // of two at one place the longer one
+  CHECK(t.decode(std::vector<token>{1, 5, 2}, special_text::left_out) == "a b");
+  CHECK(t.token_text(5) == "[M]");
+  CHECK(t.find_token("[M]") == 5);
+  CHECK(t.find_token("nothing") == -1);
 }
 
-TEST_CASE("SentencePiece models give the reference ids, and their places lie in the text") {
-  const std::string path = test_data("tokenizers/llama2/tokenizer.model");
-  if (path.empty()) {
-    MESSAGE("skipped: no test data");
-    return;
-  }
-  const tokenizer llama = load_tokenizer(path);
-  CHECK(llama.vocabulary() == 32000);
-  CHECK(llama.special().bos == 1);
-  CHECK(llama.special().adds_bos);
-  CHECK(llama.encode_prompt("") == std::vector<token>{1});
-  check_vectors(llama, test_data("tokenizers/vectors_reference/spm/llama2.jsonl"));
-  check_llamacpp(llama, test_data("tokenizers/llamacpp_vocab") + "/ggml-vocab-llama-spm.gguf");
-  // the folder holds a tokenizer.json of a kind that is not read yet, and the model it was made from
-  CHECK(load_tokenizer(test_data("tokenizers/llama2")).encode("Hello world") == llama.encode("Hello world"));
-  const std::string text = "Two words, \xC3\xBC and \xF0\x9F\x98\x80.";
-  std::size_t last = 0;
-  for (const placed_token& t : llama.encode_placed(text)) {
-    CHECK(t.begin <= t.end);
-    CHECK(t.end <= text.size());
-    CHECK(t.end >= last);
-    last = t.end;
-  }
-  CHECK(last == text.size());
+TEST_CASE("characters without a token become bytes, the unknown token, or nothing") {
+  const auto ids = [](const std::string& more, const std::string& text) {
+    const scratch_folder folder;
+    put_file(folder / "tokenizer.json",
+             R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "<0xC3>": 4, "<0xA9>": 5}, "merges": ["a b"])" + more +
+                 "}}");
+    return load_tokenizer(folder.path()).encode(text);
+  };
+  using tokens = std::vector<token>;
+  CHECK(ids("",
+            "ab\xC3\xA9"
+            "a") == tokens{3, 1});
+  CHECK(ids("",
+            "a\xC3\xA9"
+            "b") == tokens{3});  // what is left out does not part its neighbours
+  CHECK(ids(R"(, "unk_token": "?")", "a\xC3\xA9xb") == tokens{1, 0, 0, 2});
+  CHECK(ids(R"(, "unk_token": "?", "fuse_unk": true)", "a\xC3\xA9xb") == tokens{1, 0, 2});
+  CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "a\xC3\xA9xb") == tokens{1, 4, 5, 0, 2});
+  CHECK(ids(R"(, "ignore_merges": true)", "ab") == tokens{3});
+}
+
+TEST_CASE("a unigram model takes the likeliest way") {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json",
+           R"({"pre_tokenizer": {"type": "Metaspace"}, "decoder": {"type": "Metaspace"}, "model": {"type": "Unigram", "unk_id": 0,
+      "vocab": [["<unk>", 0], ["\u2581", -2], ["\u2581ab", -4], ["a", -1], ["b", -1.5], ["abc", -9], ["c", -1]]}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("ab") == std::vector<token>{2});         // -4 over -4.5
+  CHECK(t.encode("abc") == std::vector<token>{2, 6});     // -5 over -11
+  CHECK(t.encode("xya") == std::vector<token>{1, 0, 3});  // unknown characters side by side are one token
+  CHECK(t.decode(t.encode("ab abc")) == "ab abc");
+}
+
+TEST_CASE("WordPiece takes the longest beginning, or nothing of a word") {
+  const scratch_folder folder;
+  put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nunaf\n");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("UNaffable") == std::vector<token>{1});  // unaf is longer than un, and ##fable is nothing
+  CHECK(t.encode("un") == std::vector<token>{4});
+  CHECK(t.encode_whole("un", "un").ids() == std::vector<token>{2, 4, 3, 4, 3});
+  CHECK(t.encode_prompt("un") == std::vector<token>{2, 4});
+  CHECK(t.special().eos == 3);
+}
+
+TEST_CASE("ranks join whatever makes a third token, and a word that is a token is that token") {
+  const scratch_folder folder;
+  std::string ranks;
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (unsigned byte = 0; byte < 256; ++byte) ranks += concat(std::string{digits[byte >> 2], digits[(byte & 3U) << 4]}, "== ", byte, "\n");
+  put_file(folder / "cl100k_small.tiktoken", ranks + "dGg= 256\naGU= 257\ndGhl 258\n");  // th, he, the
+  const tokenizer t = load_tiktoken(folder / "cl100k_small.tiktoken", "cl100k_base");
+  CHECK(t.encode("the") == std::vector<token>{258});
+  CHECK(t.encode("xthe") == std::vector<token>{'x', 258});
+  CHECK(t.encode("xhe") == std::vector<token>{'x', 257});
+  const std::string text = "any bytes \xFF\xC3 the" + random_bytes(500, 4);
+  CHECK(t.decode(t.encode(text)) == text);
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "cl100k_small.tiktoken"), doctest::Contains("ranks must belong to a known family"),
+                       config_error);
+  CHECK_THROWS_WITH_AS((void)load_tiktoken(folder / "cl100k_small.tiktoken", "gpt9"), doctest::Contains("given 'gpt9'"), config_error);
+}
+
+TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special tokens is heard") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  put_file(folder / "special_tokens_map.json",
+           R"({"bos_token": {"content": "<s>"}, "eos_token": "<|endoftext|>", "additional_special_tokens": ["th"]})");
+  put_file(folder / "tokenizer_config.json",
+           R"({"add_bos_token": true, "added_tokens_decoder": {"260": {"content": "<s>", "special": true, "normalized": false}}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.special().bos == 260);
+  CHECK(t.special().eos == 259);
+  CHECK(t.encode_prompt("the") == std::vector<token>{260, 256, 'e'});  // a special token is found before anything is merged
+  CHECK(t.decode(std::vector<token>{260, 257}, special_text::left_out) == "the");
+  const scratch_folder other;
+  t.save(other.path());
+  CHECK(load_tokenizer(other.path()).encode_prompt("the <s>") == t.encode_prompt("the <s>"));
 }

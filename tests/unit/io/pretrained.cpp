@@ -144,7 +144,7 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   {
     damaged d("llama_tied");
     d.replace_in_config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"");
-    d.refused<config_error>("rope scaling 'yarn' is asked for");
+    d.refused<config_error>("rope scaling must be default, dynamic, linear or llama3; given 'yarn'");
   }
   {
     damaged d("llama_tied");

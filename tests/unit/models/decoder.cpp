@@ -10,6 +10,7 @@
 #include <xtrain/device/reference/reference.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
+#include <xtrain/models/mixtral.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 
@@ -31,6 +32,15 @@ decoder_config small_sizes(std::size_t kv_heads) {
           .feed_forward = 10,
           .context = 9,
           .initial_deviation = 0.3};
+}
+
+decoder_config with_experts() {
+  decoder_config sizes = small_sizes(1);
+  sizes.experts = 5;
+  sizes.experts_per_token = 2;
+  sizes.balances_experts = true;
+  sizes.balance_loss = 0.7;
+  return sizes;
 }
 
 /// Two rows of 7 places, some without a target, packed: the second sample of each row begins at place 4.
@@ -123,6 +133,7 @@ TEST_CASE("the gradient of whole models is the slope along any direction") {
   decoder_config untied = small_sizes(2);
   untied.tied_head = false;
   check_directions<llama<oracle_recipe<recompute_full>>>(untied);
+  check_directions<mixtral<oracle_recipe<recompute_none>>>(with_experts());
 }
 
 TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit") {
@@ -137,6 +148,9 @@ TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit"
   CHECK(llama_kept == gradients_of<llama<oracle_recipe<recompute_full>>>(small_sizes(1)));
   CHECK(llama_kept ==
         gradients_of<llama<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(small_sizes(1)));
+  const auto mixtral_kept = gradients_of<mixtral<oracle_recipe<recompute_none>>>(with_experts());
+  CHECK(mixtral_kept == gradients_of<mixtral<oracle_recipe<recompute_full>>>(with_experts()));
+  CHECK(mixtral_kept == gradients_of<mixtral<oracle_recipe<recompute_selective<norm_outputs, activation_outputs>>>>(with_experts()));
 }
 
 TEST_CASE("a token changes nothing before it: attention is causal") {

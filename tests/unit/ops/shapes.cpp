@@ -9,6 +9,7 @@
 #include <xtrain/ops/attention.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
+#include <xtrain/ops/experts.hpp>
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/norm.hpp>
@@ -74,10 +75,10 @@ TEST_CASE("activations, embeddings and rotations name what does not fit") {
   refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]",
           [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
   refuses("embedding: y_nc", [](bench& b) { ops::embedding(b.where, b.tokens(2), b.matrix(5, 3), b.matrix(3, 3)); });
-  refuses("rotary: the head dim must be even; given 3",
-          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, b.matrix(2, 3)); });
+  refuses("rotary: what is turned must be even and at most the head dim of 4; given 3",
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, 4, b.matrix(2, 4)); });
   refuses("rotary: x must have 2 rows with room for 2 heads of 4",
-          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, b.matrix(2, 7)); });
+          [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, 4, b.matrix(2, 7)); });
   refuses("add: y", [](bench& b) { ops::add(b.where, b.matrix(2, 3), b.matrix(3, 2)); });
 }
 
@@ -92,6 +93,29 @@ TEST_CASE("attention and losses name what does not fit") {
           [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 4), b.tokens(2), b.vector(2)); });
   refuses("linear_cross_entropy: target_n",
           [](bench& b) { ops::linear_cross_entropy(b.where, b.matrix(2, 3), b.matrix(5, 3), b.tokens(3), b.vector(2)); });
+}
+
+TEST_CASE("routing and its like name what does not fit") {
+  const auto routes = [](bench& b, std::size_t n, std::size_t e, std::size_t k) {
+    const auto places = [&] { return b.tokens(n * k).reshaped<2>({n, k}); };
+    return ops::expert_routes<cpu, float>{b.matrix(n, e), places(), b.matrix(n, k), places(), b.tokens(n * k)};
+  };
+  const auto slots = [](bench& b, std::size_t n, std::size_t k) { return b.tokens(n * k).reshaped<2>({n, k}); };
+  refuses("expert_routing: a row must choose at least one and at most 3 experts; given 4",
+          [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 4), b.tokens(3)); });
+  refuses("expert_routing: probability_ne: must have shape [2, 3]; given [2, 4]",
+          [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 4, 2), b.tokens(3)); });
+  refuses("expert_routing: count_e", [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 2), b.tokens(2)); });
+  refuses("expert_routing_backward: dweight_nk: must have shape [2, 2]; given [2, 3]",
+          [&](bench& b) { ops::expert_routing_backward(b.where, routes(b, 2, 3, 2), b.matrix(2, 3), {}, b.matrix(2, 3)); });
+  refuses("expert_combine: x_sc: must have shape [4, 5]; given [3, 5]",
+          [&](bench& b) { ops::expert_combine(b.where, slots(b, 2, 2), {}, b.matrix(3, 5), b.matrix(2, 5)); });
+  refuses("expert_combine_backward: dx_sc", [&](bench& b) {
+    ops::expert_combine_backward(b.where, slots(b, 2, 2), b.matrix(2, 2), b.matrix(4, 5), b.matrix(2, 5), b.matrix(2, 5), b.matrix(2, 2));
+  });
+  refuses("expert_balance: loss_n: must have shape [2]; given [3]", [&](bench& b) {
+    ops::expert_balance<float>(b.where, slots(b, 1, 3), b.matrix(1, 3), b.tokens(2), 7, 0.1, 1.0, b.vector(3), b.vector(3));
+  });
 }
 
 TEST_CASE("an optimizer step over memory of different lengths is refused") {

@@ -90,6 +90,12 @@ TEST_CASE("a stash gives back what was pushed last, and refuses a backward that 
   s.push_reference(a);
   s.drop(before);
   CHECK(s.entries() == 1);
+  s.push_number(77);
+  CHECK_THROWS_WITH_AS((void)s.pop<float>(0), doctest::Contains("a number of 0 bytes was pushed last, memory of 0 bytes is popped"),
+                       shape_error);
+  CHECK(s.pop_number() == 77);
+  CHECK_THROWS_WITH_AS((void)s.pop_number(), doctest::Contains("memory of 4 bytes was pushed last, a number of 0 bytes is popped"),
+                       shape_error);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <xtrain/device/cpu/attention.hpp>
 #include <xtrain/device/cpu/elementwise.hpp>
 #include <xtrain/device/cpu/embedding.hpp>
+#include <xtrain/device/cpu/experts.hpp>
 #include <xtrain/device/cpu/loss.hpp>
 #include <xtrain/device/cpu/matmul.hpp>
 #include <xtrain/device/cpu/norm.hpp>

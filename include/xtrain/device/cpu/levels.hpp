@@ -21,6 +21,7 @@
 #include <xtrain/device/kernel/attention.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
+#include <xtrain/device/kernel/experts.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/loss.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
@@ -78,6 +79,8 @@ inline constexpr bool compiled = false;
   X(kernel::embedding<host_memory, T>)                     \
   X(kernel::embedding_backward<host_memory, T, T>)         \
   X(kernel::rotary<host_memory, T>)                        \
+  X(kernel::expert_combine<host_memory, T>)                \
+  X(kernel::expert_combine_backward<host_memory, T>)       \
   X(kernel::linear_cross_entropy<host_memory, T, T>)       \
   X(kernel::add<host_memory, T>)                           \
   X(kernel::dropout<host_memory, T>)                       \

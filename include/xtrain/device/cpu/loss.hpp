@@ -17,10 +17,13 @@ namespace cpu_kernels {
 
 /// Rows of logits at once: enough that reading and packing the head's weight is paid for, few enough that n rows cost no
 /// memory. The chunks of n rows are alike, because a last one of a few rows would read the whole weight for little.
-[[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n, std::size_t v) {
+[[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
   constexpr std::size_t most_rows = 280, fewest_rows = 56;  // whole tiles of fourteen rows
   constexpr std::size_t most_logits = most_rows * 50304;
-  const std::size_t most = std::clamp(most_logits / std::max<std::size_t>(1, v), fewest_rows, most_rows);
+  return std::clamp(most_logits / std::max<std::size_t>(1, v), fewest_rows, most_rows);
+}
+[[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n, std::size_t v) {
+  const std::size_t most = largest_loss_chunk(v);
   const std::size_t chunks = (n + most - 1) / most;
   return chunks <= 1 ? n : (n + chunks - 1) / chunks;
 }
@@ -92,7 +95,8 @@ template <class Arch, class T, class A>
 
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
-  const cpu_kernels::loss_products<T, G> products(k, cpu_kernels::loss_chunk(k.n, k.v));
+  // of the largest chunk that any number of rows up to n has: n rows may make smaller ones than fewer rows
+  const cpu_kernels::loss_products<T, G> products(k, std::min(k.n, cpu_kernels::largest_loss_chunk(k.v)));
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});
   return products.rest_at + product;

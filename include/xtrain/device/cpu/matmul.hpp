@@ -39,6 +39,7 @@ struct product_plan {
   std::size_t part_rows = 0;
   std::size_t part_columns = 0;
   std::size_t threads = 1;
+  std::size_t tile = 1;  // rows of one
 
   static constexpr std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
 
@@ -49,7 +50,7 @@ struct product_plan {
     // below some size a second thread costs more than it brings
     const std::size_t threads = kernel.operations() < 1e5 ? 1 : usable_threads;
     constexpr std::size_t tile_height = tile_rows<Arch>, panel = panel_columns<accumulate_t<T>, Arch>;
-    product_plan plan{.m = m, .n = n, .k = k, .per_unit = depth_of_unit<U>, .threads = threads};
+    product_plan plan{.m = m, .n = n, .k = k, .per_unit = depth_of_unit<U>, .threads = threads, .tile = tile_height};
     const std::size_t units = units_of<U>(k);
     plan.blocks = std::max<std::size_t>(1, (units + units_per_block - 1) / units_per_block);
     plan.block_depth = round_up((units + plan.blocks - 1) / plan.blocks, 4) * plan.per_unit;
@@ -70,14 +71,19 @@ struct product_plan {
   [[nodiscard]] std::size_t b_units() const { return round_up(part_columns, widest_panel) * (block_depth / per_unit); }
   [[nodiscard]] std::size_t sums(bool narrow) const { return narrow && blocks > 1 ? part_rows * part_columns : 0; }
 
-  /// One worker's share of the scratch memory, and all of it.
+  /// One worker's share of the scratch memory.
   template <class A>
   [[nodiscard]] std::size_t worker_bytes(bool narrow) const {
     return round_up((b_units() + sums(narrow)) * sizeof(A), 64);
   }
+  /// Enough for all of it, and for every product of fewer rows or less depth: cutting evenly, as `of` does, can take less for more.
   template <class A>
   [[nodiscard]] std::size_t bytes(bool narrow) const {
-    return a_units() * sizeof(A) + threads * worker_bytes<A>(narrow);
+    const std::size_t most_rows = std::min(m, round_up(rows_at_once, tile));
+    const std::size_t a = round_up(std::min(most_rows * units(), units_at_once + tile * units()), 16);
+    const std::size_t b = round_up(part_columns, widest_panel) * std::min(round_up(units(), 4), units_per_block);
+    const std::size_t sums = narrow && blocks > 1 ? most_rows * part_columns : 0;
+    return a * sizeof(A) + threads * round_up((b + sums) * sizeof(A), 64);
   }
 };
 

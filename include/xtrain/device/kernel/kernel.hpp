@@ -10,6 +10,8 @@
 //
 //     std::size_t scratch_bytes(const acme::properties&, const xtrain::kernel::rms_norm<acme::memory, float>&);
 //
+// Fewer rows must not need more: a step's memory is measured at its largest, and batches and experts may get less.
+//
 // Legend of the letters in operand names, the same everywhere:
 //   b batch, t time, c channels, h heads, k key/value heads, d head dim, f feed-forward, v vocabulary, l layers,
 //   e experts, r rank of an adapter, n flat count of rows

@@ -8,6 +8,7 @@
 #include <xtrain/device/reference/attention.hpp>
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>
+#include <xtrain/device/reference/experts.hpp>
 #include <xtrain/device/reference/loss.hpp>
 #include <xtrain/device/reference/matmul.hpp>
 #include <xtrain/device/reference/norm.hpp>

@@ -1,0 +1,88 @@
+// Texts found by their beginnings: all that begin at a place of another text, in one walk.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain::detail {
+
+class byte_trie {
+ public:
+  /// A walk goes no deeper than this, so that no file makes it take longer than the text's length times a constant.
+  static constexpr std::size_t longest = 1024;
+
+  byte_trie() = default;
+  /// Texts with a value each, not negative. Of equal texts the last one's value counts.
+  ///   throws  config_error when a text is longer than `longest` bytes
+  byte_trie(std::vector<std::pair<std::string, std::int32_t>> texts, const std::string& who) {
+    for (const auto& [text, value] : texts)
+      require<config_error>(text.size() <= longest, who, ": a token must be at most ", longest, " bytes long; one is ", text.size());
+    std::stable_sort(texts.begin(), texts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    nodes_.push_back({});
+    struct range {
+      std::size_t begin, end, depth, node;
+    };
+    std::vector<range> todo{{0, texts.size(), 0, 0}};
+    for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first: a node's children lie side by side
+      const range r = todo[next];
+      std::size_t i = r.begin;
+      for (; i < r.end && texts[i].first.size() == r.depth; ++i) nodes_[r.node].value = texts[i].second;
+      nodes_[r.node].children = static_cast<std::uint32_t>(nodes_.size());
+      while (i < r.end) {
+        const char label = texts[i].first[r.depth];
+        std::size_t j = i;
+        while (j < r.end && texts[j].first[r.depth] == label) ++j;
+        todo.push_back({i, j, r.depth + 1, nodes_.size()});
+        nodes_.push_back({});
+        labels_.resize(nodes_.size());
+        labels_.back() = static_cast<unsigned char>(label);
+        ++nodes_[r.node].count;
+        i = j;
+      }
+    }
+    for (std::size_t i = 0; i < nodes_[0].count; ++i)
+      first_[labels_[nodes_[0].children + i]] = nodes_[0].children + static_cast<std::uint32_t>(i);
+  }
+
+  [[nodiscard]] bool empty() const { return nodes_.size() < 2; }
+  /// Whether any text begins with this byte.
+  [[nodiscard]] bool begins_with(char byte) const { return first_[static_cast<unsigned char>(byte)] != 0; }
+
+  /// visit(length, value) for every text that begins at `at`, shortest first; the empty text is never visited.
+  template <class Visit>
+  void for_each_prefix(std::string_view text, std::size_t at, Visit&& visit) const {
+    if (at >= text.size()) return;
+    std::uint32_t inner = first_[static_cast<unsigned char>(text[at])];
+    for (std::size_t i = at + 1; inner != 0; ++i) {
+      if (nodes_[inner].value >= 0) visit(i - at, nodes_[inner].value);
+      if (i >= text.size()) return;
+      inner = child(inner, static_cast<unsigned char>(text[i]));
+    }
+  }
+
+ private:
+  struct node {
+    std::uint32_t children = 0, count = 0;
+    std::int32_t value = -1;
+  };
+
+  [[nodiscard]] std::uint32_t child(std::uint32_t of, unsigned char label) const {
+    const auto begin = labels_.begin() + nodes_[of].children, end = begin + nodes_[of].count;
+    const auto at = std::lower_bound(begin, end, label);
+    return at != end && *at == label ? static_cast<std::uint32_t>(at - labels_.begin()) : 0;
+  }
+
+  std::vector<node> nodes_;
+  std::vector<unsigned char> labels_;  // of the way to each node
+  std::array<std::uint32_t, 256> first_{};
+};
+
+}  // namespace xtrain::detail

@@ -1,0 +1,28 @@
+// What is called for every part of a text: a function that is lent for the call. One compiled walk serves all of them.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace xtrain::detail {
+
+/// visit(begin, end, matches) for bytes [begin, end) of a text, and whether they match what was looked for.
+class part_visitor {
+ public:
+  template <class Visit>
+  requires(!std::same_as<std::remove_cvref_t<Visit>, part_visitor>)
+      part_visitor(Visit&& visit)  // NOLINT(bugprone-forwarding-reference-overload): it lives no longer than the call
+      : visit_(const_cast<void*>(static_cast<const void*>(std::addressof(visit)))),
+        call_([](void* to, std::size_t begin, std::size_t end, bool matches) {
+          (*static_cast<std::remove_reference_t<Visit>*>(to))(begin, end, matches);
+        }) {}
+  void operator()(std::size_t begin, std::size_t end, bool matches) const { call_(visit_, begin, end, matches); }
+
+ private:
+  void* visit_;
+  void (*call_)(void*, std::size_t, std::size_t, bool);
+};
+
+}  // namespace xtrain::detail

@@ -1,0 +1,195 @@
+// Experts: rows are routed one by one, and sorted by counting; what moves whole rows is vectors.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <xtrain/device/cpu/embedding.hpp>
+#include <xtrain/device/cpu/norm.hpp>
+#include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/kernel/experts.hpp>
+
+namespace xtrain {
+
+namespace cpu_kernels {
+
+/// The largest logits that are left, one after the other. Whatever the logits are (NaN, say), the choices are all different.
+template <class T>
+void choose_experts(std::size_t experts, std::size_t choices, const T* logits, token* choice) {
+  using A = accumulate_t<T>;
+  for (std::size_t j = 0; j < choices; ++j) {
+    const auto taken = [&](std::size_t e) { return std::find(choice, choice + j, static_cast<token>(e)) != choice + j; };
+    std::size_t best = 0;
+    while (taken(best)) ++best;
+    for (std::size_t e = best + 1; e < experts; ++e)
+      if (static_cast<A>(logits[e]) > static_cast<A>(logits[best]) && !taken(e)) best = e;
+    choice[j] = static_cast<token>(best);
+  }
+}
+
+template <class T>
+void route_row(const kernel::expert_routing<host_memory, T>& k, std::size_t i) {
+  using A = accumulate_t<T>;
+  const T* logits = k.logits_ne.raw() + i * k.experts;
+  A* probability = k.probability_ne.raw() + i * k.experts;
+  token* choice = k.choice_nk.raw() + i * k.choices;
+  A* weight = k.weight_nk.raw() + i * k.choices;
+  choose_experts(k.experts, k.choices, logits, choice);
+  const A largest = static_cast<A>(logits[choice[0]]);
+  A sum{0}, chosen{0};
+  for (std::size_t e = 0; e < k.experts; ++e) sum += probability[e] = std::exp(static_cast<A>(logits[e]) - largest);
+  for (std::size_t e = 0; e < k.experts; ++e) probability[e] /= sum;
+  for (std::size_t j = 0; j < k.choices; ++j) chosen += weight[j] = probability[choice[j]];
+  for (std::size_t j = 0; j < k.choices; ++j) weight[j] /= chosen;
+}
+
+/// Slots in the order of experts, then of rows: counted, summed up, handed out.
+template <class T>
+void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
+  const std::size_t places = k.n * k.choices;
+  token* next = k.count_e.raw();  // of each expert, the slot that is handed out next
+  std::fill_n(next, k.experts, token{0});
+  for (std::size_t place = 0; place < places; ++place) ++next[k.choice_nk.raw()[place]];
+  token first = 0;
+  for (std::size_t e = 0; e < k.experts; ++e) first += std::exchange(next[e], first);
+  for (std::size_t place = 0; place < places; ++place) {
+    const token slot = next[k.choice_nk.raw()[place]]++;
+    k.slot_nk.raw()[place] = slot;
+    k.row_s.raw()[slot] = static_cast<token>(place / k.choices);
+  }
+  for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // each is its expert's end now
+}
+
+template <class T>
+void route_row_backward(const kernel::expert_routing_backward<host_memory, T>& k, std::size_t i, accumulate_t<T>* dprobability) {
+  using A = accumulate_t<T>;
+  const A* probability = k.probability_ne.raw() + i * k.experts;
+  const token* choice = k.choice_nk.raw() + i * k.choices;
+  const A* weight = k.weight_nk.raw() + i * k.choices;
+  const A* dweight = k.dweight_nk.raw() + i * k.choices;
+  for (std::size_t e = 0; e < k.experts; ++e) dprobability[e] = k.dprobability_e.empty() ? A{0} : k.dprobability_e.raw()[e];
+  // forward: w = p / Σ_chosen p
+  A chosen{0}, dw_w{0};
+  for (std::size_t j = 0; j < k.choices; ++j) {
+    chosen += probability[choice[j]];
+    dw_w += dweight[j] * weight[j];
+  }
+  for (std::size_t j = 0; j < k.choices; ++j) dprobability[choice[j]] += (dweight[j] - dw_w) / chosen;
+  // forward: p = softmax(logits)
+  A p_dp{0};
+  for (std::size_t e = 0; e < k.experts; ++e) p_dp += probability[e] * dprobability[e];
+  T* dlogits = k.dlogits_ne.raw() + i * k.experts;
+  for (std::size_t e = 0; e < k.experts; ++e) dlogits[e] = static_cast<T>(probability[e] * (dprobability[e] - p_dp));
+}
+
+inline constexpr std::size_t routed_rows_per_part = 64;
+
+template <class Arch, class T>
+void combine_rows(const cpu_stream& stream, const kernel::expert_combine<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, rows_per_part(k.choices * k.c * sizeof(T)), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const token* slot = k.slot_nk.raw() + i * k.choices;
+      T* y = k.y_nc.raw() + i * k.c;
+      for (std::size_t j = 0; i + 1 < end && j < k.choices; ++j)
+        prefetch_row(k.x_sc.raw(), slot[k.choices + j], k.n * k.choices, k.c, 0, k.c);
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
+        batch sum = k.accumulate ? simd::load<Arch>(y + at, count) : batch(A{0});
+        for (std::size_t j = 0; j < k.choices; ++j) {
+          const batch x = simd::load<Arch>(k.x_sc.raw() + static_cast<std::size_t>(slot[j]) * k.c + at, count);
+          sum = k.weight_nk.empty() ? sum + x : simd::multiply_add(batch(k.weight_nk.raw()[i * k.choices + j]), x, sum);
+        }
+        simd::store(y + at, sum, count);
+      });
+    }
+  });
+}
+
+template <class Arch, class T>
+void combine_backward_rows(const cpu_stream& stream, const kernel::expert_combine_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, rows_per_part(2 * k.choices * k.c * sizeof(T)), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t place = begin * k.choices; place < end * k.choices; ++place) {
+      const T* dy = k.dy_nc.raw() + place / k.choices * k.c;
+      const std::size_t slot = static_cast<std::size_t>(k.slot_nk.raw()[place]);
+      const T* x = k.x_sc.raw() + slot * k.c;
+      T* dx = k.dx_sc.raw() + slot * k.c;
+      // forward: y += weight · x
+      k.dweight_nk.raw()[place] = sum_of<Arch, A>(k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
+        return simd::load<Arch>(dy + at, count) * simd::load<Arch>(x + at, count);
+      });
+      const batch weight(k.weight_nk.raw()[place]);
+      simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(dx + at, weight * simd::load<Arch>(dy + at, count), count);
+      });
+    }
+  });
+}
+
+}  // namespace cpu_kernels
+
+template <class T>
+void run_native(cpu_stream& stream, const kernel::expert_routing<host_memory, T>& k, scratch_span<host_memory>) {
+  stream.parallel_ranges(k.n, cpu_kernels::routed_rows_per_part, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) cpu_kernels::route_row(k, i);
+  });
+  cpu_kernels::sort_by_expert(k);
+  if (k.load_e.empty()) return;
+  std::fill_n(k.load_e.raw(), k.experts, accumulate_t<T>{0});
+  for (std::size_t i = 0; i < k.n; ++i)
+    for (std::size_t e = 0; e < k.experts; ++e) k.load_e.raw()[e] += k.probability_ne.raw()[i * k.experts + e];
+}
+
+template <class T>
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::expert_routing_backward<host_memory, T>& k) {
+  return cpu.threads * k.experts * sizeof(accumulate_t<T>);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::expert_routing_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  constexpr std::size_t at_once = cpu_kernels::routed_rows_per_part;
+  stream.parallel((k.n + at_once - 1) / at_once, [&](std::size_t part, std::size_t worker) {
+    auto* const dprobability = reinterpret_cast<accumulate_t<T>*>(scratch.raw()) + worker * k.experts;
+    for (std::size_t i = part * at_once; i < std::min(k.n, (part + 1) * at_once); ++i) cpu_kernels::route_row_backward(k, i, dprobability);
+  });
+}
+
+template <class T>
+void run_native(cpu_stream& stream, const kernel::expert_combine<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::combine_rows<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::expert_combine_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::combine_backward_rows<simd::native>(stream, k);
+}
+
+template <class T>
+void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, scratch_span<host_memory>) {
+  using A = accumulate_t<T>;
+  const auto rows = static_cast<A>(k.layers * k.n);
+  const A weight = static_cast<A>(k.weight) * static_cast<A>(k.experts);
+  A balance{0};
+  for (std::size_t e = 0; e < k.experts; ++e) {
+    A count{0}, load{0};
+    for (std::size_t l = 0; l < k.layers; ++l) {
+      count += static_cast<A>(k.count_le.raw()[l * k.experts + e]);
+      load += k.load_le.raw()[l * k.experts + e];
+    }
+    k.dprobability_e.raw()[e] = count / rows;
+    balance += count / rows * (load / rows);
+  }
+  std::size_t targets = 0;
+  for (std::size_t i = 0; i < k.n; ++i) {
+    if (!cpu_kernels::in_table(k.target_n.raw()[i], k.v)) continue;
+    k.loss_n.raw()[i] += weight * balance;
+    ++targets;
+  }
+  // forward: loss = Σ over targets of weight · Σ_e count_e / rows · load_e / rows
+  const A scale = static_cast<A>(k.gradient_scale) * static_cast<A>(targets) * weight;
+  for (std::size_t e = 0; e < k.experts; ++e) k.dprobability_e.raw()[e] *= scale / rows;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <xtrain/device/kernel/experts.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain::ops {
+
+/// Which experts the rows of a batch go to, and where their copies lie. See kernel::expert_routing.
+template <class Device, class A>
+struct expert_routes {
+  matrix<A, Device> probability_ne{};
+  matrix<token, Device> choice_nk{};
+  matrix<A, Device> weight_nk{};
+  matrix<token, Device> slot_nk{};
+  vector<token, Device> row_s{};
+};
+
+namespace detail {
+
+/// throws shape_error unless the routes are those of n rows
+template <class Device, class A>
+void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::size_t experts) {
+  const std::size_t k = routes.choice_nk.shape(1);
+  require<shape_error>(k > 0 && k <= experts, "expert_routing: a row must choose at least one and at most ", experts, " experts; given ",
+                       k);
+  require_shape("expert_routing: probability_ne", routes.probability_ne.shape(), {n, experts});
+  require_shape("expert_routing: choice_nk", routes.choice_nk.shape(), {n, k});
+  require_shape("expert_routing: weight_nk", routes.weight_nk.shape(), {n, k});
+  require_shape("expert_routing: slot_nk", routes.slot_nk.shape(), {n, k});
+  require_shape("expert_routing: row_s", routes.row_s.shape(), {n * k});
+}
+
+}  // namespace detail
+
+/// The k likeliest experts of each row, their weights, and every choice's slot.
+///   logits_ne read; routes, count_e written; load_e written, or none
+///   throws  shape_error unless the shapes fit
+template <class Device, class X>
+void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
+                    const expert_routes<Device, accumulate_t<std::remove_const_t<X>>>& routes, vector<token, Device> count_e,
+                    vector<accumulate_t<std::remove_const_t<X>>, Device> load_e = {}) {
+  const std::size_t n = logits_ne.shape(0), e = logits_ne.shape(1);
+  detail::require_routes(routes, n, e);
+  require_shape("expert_routing: count_e", count_e.shape(), {e});
+  if (load_e.exists()) require_shape("expert_routing: load_e", load_e.shape(), {e});
+  launch(on, kernel::expert_routing<typename Device::memory, std::remove_const_t<X>>{.n = n,
+                                                                                     .experts = e,
+                                                                                     .choices = routes.choice_nk.shape(1),
+                                                                                     .logits_ne = logits_ne.span(),
+                                                                                     .probability_ne = routes.probability_ne.span(),
+                                                                                     .weight_nk = routes.weight_nk.span(),
+                                                                                     .choice_nk = routes.choice_nk.span(),
+                                                                                     .slot_nk = routes.slot_nk.span(),
+                                                                                     .row_s = routes.row_s.span(),
+                                                                                     .count_e = count_e.span(),
+                                                                                     .load_e = load_e.extent()});
+}
+
+/// dlogits from the gradient of every choice's weight, and of every expert's probability where experts are balanced.
+template <class Device, class T>
+void expert_routing_backward(execution<Device>& on, const expert_routes<Device, accumulate_t<T>>& routes,
+                             in_matrix<accumulate_t<T>, Device> dweight_nk, in_vector<accumulate_t<T>, Device> dprobability_e,
+                             matrix<T, Device> dlogits_ne) {
+  const std::size_t n = dlogits_ne.shape(0), e = dlogits_ne.shape(1);
+  detail::require_routes(routes, n, e);
+  require_shape("expert_routing_backward: dweight_nk", dweight_nk.shape(), routes.weight_nk.shape());
+  if (dprobability_e.exists()) require_shape("expert_routing_backward: dprobability_e", dprobability_e.shape(), {e});
+  launch(on, kernel::expert_routing_backward<typename Device::memory, T>{.n = n,
+                                                                         .experts = e,
+                                                                         .choices = routes.choice_nk.shape(1),
+                                                                         .probability_ne = routes.probability_ne.span(),
+                                                                         .weight_nk = routes.weight_nk.span(),
+                                                                         .dweight_nk = dweight_nk.span(),
+                                                                         .dprobability_e = dprobability_e.extent(),
+                                                                         .choice_nk = routes.choice_nk.span(),
+                                                                         .dlogits_ne = dlogits_ne.span()});
+}
+
+/// y row i = Σ_j weight_ij · x row slot_ij, or added to y. Without weights it is the backward of gathering rows into slots.
+template <class Device, class T>
+void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
+                    in_matrix<T, Device> x_sc, matrix<T, Device> y_nc, result how = result::replaces) {
+  const std::size_t n = slot_nk.shape(0), k = slot_nk.shape(1), c = y_nc.shape(1);
+  if (weight_nk.exists()) require_shape("expert_combine: weight_nk", weight_nk.shape(), {n, k});
+  require_shape("expert_combine: x_sc", x_sc.shape(), {n * k, c});
+  require_shape("expert_combine: y_nc", y_nc.shape(), {n, c});
+  launch(on, kernel::expert_combine<typename Device::memory, T>{.n = n,
+                                                                .c = c,
+                                                                .choices = k,
+                                                                .accumulate = how == result::is_added,
+                                                                .slot_nk = slot_nk.span(),
+                                                                .weight_nk = weight_nk.extent(),
+                                                                .x_sc = x_sc.span(),
+                                                                .y_nc = y_nc.span()});
+}
+
+/// dx row slot_ij = weight_ij · dy row i, dweight_ij = dy row i · x row slot_ij; dx_sc may be the memory of x_sc.
+template <class Device, class T>
+void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
+                             in_matrix<T, Device> x_sc, in_matrix<T, Device> dy_nc, matrix<T, Device> dx_sc,
+                             matrix<accumulate_t<T>, Device> dweight_nk) {
+  const std::size_t n = slot_nk.shape(0), k = slot_nk.shape(1), c = dy_nc.shape(1);
+  require_shape("expert_combine_backward: weight_nk", weight_nk.shape(), {n, k});
+  require_shape("expert_combine_backward: x_sc", x_sc.shape(), {n * k, c});
+  require_shape("expert_combine_backward: dy_nc", dy_nc.shape(), {n, c});
+  require_shape("expert_combine_backward: dx_sc", dx_sc.shape(), {n * k, c});
+  require_shape("expert_combine_backward: dweight_nk", dweight_nk.shape(), {n, k});
+  launch(on, kernel::expert_combine_backward<typename Device::memory, T>{.n = n,
+                                                                         .c = c,
+                                                                         .choices = k,
+                                                                         .slot_nk = slot_nk.span(),
+                                                                         .weight_nk = weight_nk.span(),
+                                                                         .x_sc = x_sc.span(),
+                                                                         .dy_nc = dy_nc.span(),
+                                                                         .dx_sc = dx_sc.span(),
+                                                                         .dweight_nk = dweight_nk.span()});
+}
+
+/// The load-balancing loss of all layers, added to the loss of every row that has a target, and its gradient.
+///   weight          of the balance in each row's loss
+///   gradient_scale  what the gradient of each row's loss is multiplied with
+///   count_le, load_le, target_n read; loss_n added to; dprobability_e written
+template <class T, class Device>
+void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in_matrix<accumulate_t<T>, Device> load_le,
+                    in_vector<token, Device> target_n, std::size_t vocabulary, double weight, double gradient_scale,
+                    vector<accumulate_t<T>, Device> loss_n, vector<accumulate_t<T>, Device> dprobability_e) {
+  const std::size_t n = target_n.shape(0), l = count_le.shape(0), e = count_le.shape(1);
+  require_shape("expert_balance: load_le", load_le.shape(), {l, e});
+  require_shape("expert_balance: loss_n", loss_n.shape(), {n});
+  require_shape("expert_balance: dprobability_e", dprobability_e.shape(), {e});
+  launch(on, kernel::expert_balance<typename Device::memory, T>{.n = n,
+                                                                .v = vocabulary,
+                                                                .layers = l,
+                                                                .experts = e,
+                                                                .weight = weight,
+                                                                .gradient_scale = gradient_scale,
+                                                                .count_le = count_le.span(),
+                                                                .target_n = target_n.span(),
+                                                                .load_le = load_le.span(),
+                                                                .loss_n = loss_n.span(),
+                                                                .dprobability_e = dprobability_e.span()});
+}
+
+}  // namespace xtrain::ops

@@ -1,0 +1,110 @@
+// A mixture of experts: its gradients, and what it is when the choice is no choice.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/adapt/lora.hpp>
+#include <xtrain/layers/experts.hpp>
+#include <xtrain/testing/check_gradient.hpp>
+
+using namespace xtrain;
+using testing::check_gradient;
+using testing::gradient_recipe;
+
+namespace {
+
+struct recomputing_recipe : gradient_recipe {
+  using recompute = recompute_selective<activation_outputs>;
+};
+struct lora_recipe : gradient_recipe {
+  using adapter = lora;
+};
+
+feed_forward_options mixture(std::size_t experts, std::size_t choices) {
+  return {.width = 5,
+          .inner = 7,
+          .up_names = {"experts.*.gate", "experts.*.up"},
+          .down_name = "experts.*.down",
+          .experts = experts,
+          .experts_per_token = choices,
+          .router_name = "router"};
+}
+
+template <class Recipe, class Activation = swiglu_activation>
+void check_mixture(const feed_forward_options& options, const typename Recipe::adapter::config& adapter = {}) {
+  const auto report = check_gradient<Recipe>(
+      {.b = 2, .t = 3, .inputs = 5, .outputs = 5}, [&](auto& build) { return mixture_of_experts<Recipe, Activation>(build, options); },
+      adapter);
+  CHECK(report.checked > 0);
+  CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
+}
+
+/// Runs a layer over three rows, its parameters drawn by position; `copies` repeats the parameters behind the first `shared` ones.
+template <class Layer>
+std::vector<double> output_of(const feed_forward_options& options, const std::vector<double>& values) {
+  const reference::context on;
+  reference::stream stream(on);
+  parameter_store<reference, fp64> store(on);
+  builder<gradient_recipe> build(store, {});
+  const Layer layer(build, options);
+  store.allocate();
+  std::size_t next = 0;
+  for (const auto& entry : store.entries())
+    for (double& value : store.value(entry).host()) value = values[next++ % values.size()];
+  single::state<reference> parallel{single::config{}};
+  stash<reference> kept(on, 1 << 16);
+  arena<reference> workspace(on, 1 << 16, memory_role::workspace);
+  pass<gradient_recipe> p({stream, workspace, on.properties()}, store, kept, parallel);
+  std::vector<double> x(15), y(15);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i * i % 7) / 4.0 - 0.75;
+  using view = matrix_view<double, host_memory>;
+  layer.forward(p, view(span_of(std::span<double>(x)), {3, 5}), view(span_of(std::span<double>(y)), {3, 5}), ops::result::replaces);
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("the gradients of a mixture of experts are their difference quotients, also of experts that nobody chose") {
+  check_mixture<gradient_recipe>(mixture(4, 2));
+  check_mixture<gradient_recipe>(mixture(3, 1));   // the weight of an only choice is 1: nothing for the router to learn
+  check_mixture<gradient_recipe>(mixture(3, 3));   // every row goes to everyone
+  check_mixture<gradient_recipe>(mixture(17, 2));  // six rows cannot keep them all busy
+  feed_forward_options biased = mixture(4, 2);
+  biased.bias = true;
+  biased.up_names = {"experts.*.up"};
+  check_mixture<gradient_recipe, gelu_activation>(biased);
+}
+
+TEST_CASE("a mixture of experts that is recomputed, or trained by adapters, has the same gradients") {
+  check_mixture<recomputing_recipe>(mixture(4, 2));
+  for (const std::vector<std::string>& targets : {std::vector<std::string>{"router"}, {"gate", "down"}, {"router", "up"}})
+    check_mixture<lora_recipe>(mixture(4, 2), {.rank = 2, .targets = targets});
+}
+
+TEST_CASE("experts that are all the same are one feed-forward layer, whoever is chosen") {
+  constexpr std::size_t of_one = 3 * 5 * 7;  // gate, up, down
+  std::vector<double> dense(of_one), many;
+  for (std::size_t i = 0; i < of_one; ++i) dense[i] = static_cast<double>((i * 37 + 11) % 29) / 14.0 - 1.0;
+  for (std::size_t i = 0; i < 4 * 5; ++i) many.push_back(static_cast<double>((i * 13 + 5) % 17) / 8.0 - 1.0);  // the router
+  for (int e = 0; e < 4; ++e) many.insert(many.end(), dense.begin(), dense.end());
+  feed_forward_options one = mixture(0, 0);
+  one.up_names = {"gate", "up"};
+  one.down_name = "down";
+  const auto expected = output_of<feed_forward<gradient_recipe, swiglu_activation>>(one, dense);
+  for (const std::size_t choices : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
+    const auto got = output_of<mixture_of_experts<gradient_recipe, swiglu_activation>>(mixture(4, choices), many);
+    // weights add up to 1 but for a few roundings, of numbers below 100
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-13));
+  }
+}
+
+TEST_CASE("a name without a place for the expert's number is refused") {
+  parameter_store<reference, fp64> store{reference::context()};
+  builder<gradient_recipe> build(store, {});
+  feed_forward_options options = mixture(4, 2);
+  options.down_name = "down";
+  CHECK_THROWS_WITH_AS((mixture_of_experts<gradient_recipe, swiglu_activation>(build, options)),
+                       doctest::Contains("'down' must have a '*' for the number of the expert"), config_error);
+}
