@@ -9,6 +9,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/merge.hpp
     xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
+    xtrain/adapt/prefix_tuning.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/self.hpp
     xtrain/core/error.hpp
@@ -158,6 +159,7 @@ set(XTRAIN_CORE_HEADERS
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
+    xtrain/adapt/prefix_folder.hpp
     xtrain/core/json.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_record.hpp
