@@ -23,6 +23,9 @@ struct bf16_recipe : defaults {
 struct lora_recipe : defaults {
   using adapter = lora;
 };
+struct prefix_recipe : defaults {
+  using adapter = prefix_tuning;
+};
 
 template <class T>
 std::vector<double> doubles(std::span<T> values) {
@@ -146,6 +149,23 @@ void check_adapter(const std::string& base, const std::string& adapter) {
   auto plain = Family<fp32_recipe>::from_pretrained(golden::folder(base));
   merge_adapter(plain, golden::folder(adapter));
   require_close(logits_of(plain, rows), logits, fp32_logits, adapter + " merged from its folder");
+}
+
+/// A prefix in front of the model. `kept` is the tensor that is saved as it was read, if there is one.
+template <template <class> class Family>
+void check_prefix(const std::string& base, const std::string& prefix, const std::string& kept = {}) {
+  const safetensors_file expected(golden::folder(prefix) + "/expected.safetensors");
+  const auto inputs = golden::numbers(expected, "inputs");
+  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
+  auto model = Family<prefix_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = prefix_config_of(golden::folder(prefix))});
+  load_adapter(model, golden::folder(prefix));
+  require_close(logits_of(model, rows), golden::numbers(expected, "logits"), fp32_logits, prefix);
+  if (kept.empty()) return;
+  const scratch_folder folder;
+  save_pretrained(model, folder.path());
+  const safetensors_file before(golden::folder(prefix) + "/adapter_model.safetensors"),
+      after(folder.path() + "/adapter_model.safetensors");
+  CHECK(golden::numbers(before, kept) == golden::numbers(after, kept));
 }
 
 /// What is loaded and saved again has the same bytes in every tensor, under the same names.
