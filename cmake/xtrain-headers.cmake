@@ -2,8 +2,14 @@
 
 set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp
+    xtrain/adapt/dora.hpp
+    xtrain/adapt/freeze.hpp
     xtrain/adapt/lora.hpp
+    xtrain/adapt/lora_config.hpp
+    xtrain/adapt/merge.hpp
+    xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
+    xtrain/adapt/prefix_tuning.hpp
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
@@ -14,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
+    xtrain/core/pattern.hpp
     xtrain/core/random.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
@@ -159,6 +166,8 @@ set(XTRAIN_CORE_HEADERS
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
+    xtrain/adapt/peft_config.hpp
+    xtrain/adapt/prefix_folder.hpp
     xtrain/core/json.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_record.hpp

@@ -24,6 +24,7 @@ struct device_batch {
   vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
   vector_view<const token, memory> starts_n{};     // where in the row each place's sample begins; none: at 0
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
+  bool is_packed = false;                          // some row holds more than one sample (padding is none)
 
   [[nodiscard]] std::size_t n() const { return b * t; }
 };
@@ -74,6 +75,8 @@ class batch_memory {
     on_device.targets_n = put(host.targets);
     on_device.positions_n = put(host.positions);
     on_device.starts_n = put(host.starts);
+    for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
+      on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     return on_device;
   }
 

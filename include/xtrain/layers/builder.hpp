@@ -48,13 +48,22 @@ class builder {
       specs.push_back({.name = concat(part.name, ".", kind),
                        .shape = {part.outputs},
                        .initial = initial_values::constant(value),
-                       .trainable = trains(part.name),
+                       .trainable = trains(part.name) || (kind == "bias" && trains_bias(part.name)),
                        .rows_in_files = part.order});
     return parameters_->declare(std::move(specs));
   }
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
+  /// An adapter may train biases of modules that it does not train otherwise. (Of a linear module, the weight is declared first.)
+  [[nodiscard]] bool trains_bias(const std::string& module) const {
+    if constexpr (requires { adapter_->trains_bias(module, true); }) {
+      const auto* weight = parameters_->find(module + ".weight");
+      return adapter_->trains_bias(module, weight != nullptr && weight->spec.shape.size() == 2);
+    }
+    return false;
+  }
+
   store* parameters_;
   const adapter_config* adapter_;
 };

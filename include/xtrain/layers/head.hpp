@@ -19,7 +19,25 @@
 
 namespace xtrain {
 
-/// y = dropout(token embedding (+ position embedding)).
+/// What an adapter adds to a table of embeddings: nothing, where it has no on_table.
+template <class Recipe>
+struct table_adapter {
+  struct type {
+    template <class Builder>
+    void declare(Builder&, const std::string&, std::size_t, std::size_t) {}
+    template <class Pass, class Indices, class Y>
+    void forward(Pass&, const Indices&, const Y&) const {}
+    template <class Pass, class Indices, class DY>
+    void backward(Pass&, const Indices&, const DY&) const {}
+  };
+};
+template <class Recipe>
+requires requires { typename Recipe::adapter::template on_table<Recipe>; }
+struct table_adapter<Recipe> {
+  using type = typename Recipe::adapter::template on_table<Recipe>;
+};
+
+/// y = dropout(token embedding (+ position embedding)), and whatever an adapter adds to either.
 template <class Recipe>
 class token_embedding {
  public:
@@ -39,13 +57,20 @@ class token_embedding {
 
   token_embedding(builder<Recipe>& build, const options& o)
       : dropout_(o.dropout), site_(o.site), tokens_(build.matrix({{o.name, o.vocabulary}}, o.width, o.initial)) {
-    if (!o.position_name.empty()) positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
+    token_adapter_.declare(build, o.name, o.vocabulary, o.width);
+    if (o.position_name.empty()) return;
+    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
+    position_adapter_.declare(build, o.position_name, o.positions, o.width);
   }
 
   /// y [n, width] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y);
-    if (positions_.exists()) ops::embedding(p, p.batch.positions_n, p.matrix(positions_), y, ops::result::is_added);
+    token_adapter_.forward(p, p.batch.tokens_n, y);
+    if (positions_.exists()) {
+      ops::embedding(p, p.batch.positions_n, p.matrix(positions_), y, ops::result::is_added);
+      position_adapter_.forward(p, p.batch.positions_n, y);
+    }
     if (drops(p)) ops::dropout(p, y, dropout_, p.random_at(site_, p.batch.t * y.shape(1)), y);
   }
 
@@ -53,8 +78,10 @@ class token_embedding {
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy) const {
     if (drops(p)) ops::dropout(p, dy, dropout_, p.random_at(site_, p.batch.t * dy.shape(1)), dy);
     if (const auto d = p.matrix_gradient(tokens_); d.exists()) ops::embedding_backward(p, p.batch.tokens_n, dy, d);
+    token_adapter_.backward(p, p.batch.tokens_n, dy);
     if (!positions_.exists()) return;
     if (const auto d = p.matrix_gradient(positions_); d.exists()) ops::embedding_backward(p, p.batch.positions_n, dy, d);
+    position_adapter_.backward(p, p.batch.positions_n, dy);
   }
 
   /// The table, for a head that is tied to it.
@@ -67,6 +94,7 @@ class token_embedding {
   std::uint32_t site_;
   parameter tokens_;
   parameter positions_;
+  typename table_adapter<Recipe>::type token_adapter_, position_adapter_;
 };
 
 /// logits = x · weightᵀ, and their cross-entropy. While training, the forward computes the gradients too: logits exist once,

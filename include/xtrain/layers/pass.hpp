@@ -25,6 +25,7 @@ struct cache_view {
   vector_view<const token, typename Device::memory> lengths_b{};
   matrix_view<T, typename Device::memory> keys{};    // [layers·b·k, capacity·d]
   matrix_view<T, typename Device::memory> values{};  // likewise
+  bool is_empty = false;                             // nothing is in it yet: what adapters put in front of texts goes first
 };
 
 /// More experts than any published model has; a layer counts the rows of each on the host, where nothing may be allocated in a step.

@@ -237,7 +237,7 @@ class decoder {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, lora); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, prefix_tuning); see adapt/README.md");
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -248,6 +248,7 @@ class decoder {
   explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : decoder(std::move(sizes), on, settings, Family::names()) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
+    meet_weights();
   }
 
   /// Values that are not defined: for whoever loads them next.
@@ -258,6 +259,12 @@ class decoder {
   /// For a model whose weights are about to be loaded: the adapter as it begins, everything else zero.
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
+  }
+
+  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  void meet_weights() {
+    if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
+      Recipe::adapter::meet_weights(*parameters_, *stream_);
   }
 
   [[nodiscard]] const config& sizes() const { return config_; }
@@ -351,6 +358,12 @@ class decoder {
     forget(p, boundaries);
   }
 
+  /// Places in front of every row that an adapter fills; a cache has room for them too.
+  [[nodiscard]] std::size_t tokens_before() const {
+    if constexpr (requires { options_.adapter.tokens_before(); }) return options_.adapter.tokens_before();
+    return 0;
+  }
+
   /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
     return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
@@ -381,7 +394,8 @@ class decoder {
                                                                 .rotated = config_.rotated,
                                                                 .rope_base = config_.rope_base,
                                                                 .scaling = config_.rope,
-                                                                .linear_biases = config_.linear_biases})),
+                                                                .linear_biases = config_.linear_biases,
+                                                                .first = first_position()})),
         embedding_(*build_, embedding_settings(config_, names)),
         embedding_norm_(*build_, names.embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks(names)),
         final_norm_(make_final_norm(names)),
@@ -390,12 +404,18 @@ class decoder {
                   ? embedding_.table()
                   : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
               config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
+    require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
+                          "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
     if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
     parameters_->allocate(parallel_->divided());
     build_.reset();
   }
 
+  [[nodiscard]] std::size_t first_position() const {
+    if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
+    return 0;
+  }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());
     return settings;

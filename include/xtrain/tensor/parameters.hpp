@@ -228,6 +228,12 @@ class parameter_store {
     return nullptr;
   }
 
+  /// A handle of that one parameter, though it may lie in a matrix with others; one that does not exist when there is none of that name.
+  [[nodiscard]] parameter handle_of(std::string_view name) const {
+    const entry* found = find(name);
+    return found == nullptr ? parameter{} : parameter(static_cast<std::uint32_t>(found - entries_.data()), 1);
+  }
+
   [[nodiscard]] const slicing& divided() const { return divided_; }
   /// Everything that is trained, padding between parameters included (padding is zero and stays zero). Only where this rank
   /// keeps all of it.

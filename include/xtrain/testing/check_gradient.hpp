@@ -82,6 +82,7 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
   p.batch = {.b = what.b, .t = what.t};
   p.batch.positions_n = {span_of(std::span<const token>(positions)), {n}};
   if (!starts.empty()) p.batch.starts_n = {span_of(std::span<const token>(starts)), {n}};
+  p.batch.is_packed = !starts.empty();
   p.random = {.seed = 3, .step = 1};
 
   std::uint64_t drawn = 0;
