@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -133,13 +134,17 @@ template <class Model, class Entry>
                          .bytes = entry.size() * sizeof(number)};
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
-    const auto from = model.parameters().value(entry);
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files;
+    const auto& store = model.parameters();
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values;
     std::vector<number> host(whole ? entry.size() : std::min(entry.size(), numbers_at_once));
     for (std::size_t first = 0; first < entry.size(); first += host.size()) {
       const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
-      copy_to_host(model.work(), piece, from.subspan(first, piece.size()));
-      model.work().synchronize();
+      if (whole) {
+        model.parallel().collect(model.work(), store, entry, store.kept_values(), piece);
+      } else {
+        copy_to_host(model.work(), piece, store.value(entry).subspan(first, piece.size()));
+        model.work().synchronize();
+      }
       if (entry.spec.transposed_in_files) {
         const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
         std::vector<number> turned(entry.size());
@@ -264,15 +269,38 @@ template <class Model>
   return config.object().dump(2) + "\n";
 }
 
+namespace detail {
+
+/// Where several ranks train one model, the first writes it; the others help, and go on when it is written.
+template <class Model>
+class saving_ranks {
+ public:
+  explicit saving_ranks(const Model& model) : model_(&model) {}
+  ~saving_ranks() noexcept(false) {
+    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().data().barrier();
+  }
+  saving_ranks(const saving_ranks&) = delete;
+  saving_ranks& operator=(const saving_ranks&) = delete;
+  [[nodiscard]] bool writes() const { return model_->parallel().data().rank() == 0; }
+
+ private:
+  const Model* model_;
+  int thrown_before_ = std::uncaught_exceptions();
+};
+
+}  // namespace detail
+
 /// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced in one
 /// rename, the weights last and all at once; checkpoints, which are whole folders, are what survives a kill at any instant.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
-  make_folder(folder);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes);
+  make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   json_settings generation;
   if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);

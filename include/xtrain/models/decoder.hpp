@@ -274,7 +274,7 @@ class decoder {
   [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() { return *parallel_; }
+  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
 
   /// A parameter by the name files give it.
   ///   throws  config_error when there is none of that name, shape_error when it has another rank

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -73,6 +74,15 @@ concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, 
   state.weights_changed(stream, store);
 };
 
+/// collect(stream, store, entry, array, whole): of an array that is cut as the store's weights or as the optimizer's state are,
+/// a parameter's numbers, whole, on the first of the ranks that data() connects. All ranks call it, for the same parameters.
+template <class P, class Device, class Store>
+concept strategy_collects_parameters =
+    requires(strategy_state<P, Device>& state, typename Device::stream& stream, const Store& store, const typename Store::entry& entry,
+             device_span<const typename Store::parameter_type, typename Device::memory> array, std::span<typename Store::parameter_type> whole) {
+  state.collect(stream, store, entry, array, whole);
+};
+
 }  // namespace clause
 
 /// The axis's types. Whether a strategy works on a device is asked where both are known: `parallel_strategy_for`.
@@ -83,6 +93,6 @@ template <class P, class Device, class Store>
 concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> &&
     clause::strategy_has_communicators<P, Device, typename Store::precision::compute> &&
     clause::strategy_divides_the_store<P, Device> &&
-    clause::strategy_hooks_into_a_step<P, Device, Store>;
+    clause::strategy_hooks_into_a_step<P, Device, Store> && clause::strategy_collects_parameters<P, Device, Store>;
 
 }  // namespace xtrain

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include <xtrain/comm/self.hpp>
+#include <xtrain/device/concepts.hpp>
 #include <xtrain/parallel/concepts.hpp>
 
 namespace xtrain {
@@ -36,6 +38,11 @@ struct single {
     }
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {}
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      stream.synchronize();
+    }
 
    private:
     self self_;

@@ -12,6 +12,7 @@
 // Everything is exchanged block by block, in the background of the blocks that are computed meanwhile.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -128,7 +129,7 @@ class zero_state {
       const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
       if (!part.empty()) sum[0] += squares(part);
     }
-    norms_.all_reduce(std::span<double>(sum), reduction::sum);
+    host_.all_reduce(std::span<double>(sum), reduction::sum);
     return sum[0];
   }
 
@@ -141,10 +142,31 @@ class zero_state {
     behind_.finish(begun_);
   }
 
+  /// A parameter's numbers out of an array that is cut like the weights or like the optimizer's state: whole, on the first rank.
+  template <class Store, class Entry, class T, class Number>
+  void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+               std::span<Number> whole) {
+    const bool cut = store.divided().parts > 1 && array.size() != store.total();
+    if (!cut) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      return stream.synchronize();
+    }
+    const auto mine = store.piece_of(entry);
+    const std::span<Number> own = whole.subspan(mine.first, mine.count);
+    copy_to_host(stream, own, array.subspan(mine.kept, mine.count));
+    stream.synchronize();
+    if (host_.rank() != 0) {
+      if (!own.empty()) host_.send(0, std::span<const Number>(own));
+      return;
+    }
+    for (std::size_t part = 1; part < host_.size(); ++part)
+      if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
+  }
+
   /// What this rank has sent so far.
   [[nodiscard]] traffic sent() const {
     traffic all = data_.sent();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &norms_}) all += one->sent();
+    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_}) all += one->sent();
     return all;
   }
   [[nodiscard]] traffic sent_gradients() const {
@@ -177,7 +199,7 @@ class zero_state {
   }
   // the main thread and the background each have channels of their own
   zero_state(const std::shared_ptr<transport>& wires, std::size_t shards)
-      : data_(wires, 0), norms_(wires, every(wires->rank() / shards * shards, 1, shards), 1), gradients_(wires, 2),
+      : data_(wires, 0), host_(wires, every(wires->rank() / shards * shards, 1, shards), 1), gradients_(wires, 2),
         shards_(wires, every(wires->rank() / shards * shards, 1, shards), 3),
         replicas_(wires, every(wires->rank() % shards, shards, wires->size() / shards), 4),
         weights_(wires, every(wires->rank() / shards * shards, 1, shards), 5) {}
@@ -247,7 +269,7 @@ class zero_state {
   }
 
   self self_;
-  group data_, norms_;                             // used by the thread that trains
+  group data_, host_;                             // used by the thread that trains
   group gradients_, shards_, replicas_, weights_;  // used in the background
   std::optional<stream_type> own_stream_;
   std::optional<arena<Device>> nothing_;  // adding needs no memory

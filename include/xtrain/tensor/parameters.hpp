@@ -210,16 +210,20 @@ class parameter_store {
     if (!e.spec.trainable || !has_gradients()) return {};
     return gradient_at(e, e.size());
   }
+  /// throws config_error when this rank does not keep all weights; `who` needs them
+  void require_whole(std::string_view who) const {
+    require<config_error>(!divided_.values, who, ": all weights must be on this rank; its strategy divides them among ", divided_.parts,
+                          " ranks. Save the model, and do it where one rank loads it");
+  }
   /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
   /// stream is synchronised.
   template <class Stream>
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
-    const std::size_t begin = e.offset + first, end = begin + host.size();
-    if (!divided_.values) return copy_to_device(stream, values_.template as<parameter_type>().subspan(begin, host.size()), host);
-    const std::size_t own = own_begin(e), own_end = own + own_size(e);
-    const std::size_t from = std::max(begin, own), to = std::min(end, own_end);
-    if (from >= to) return;
-    copy_to_device(stream, values_.template as<parameter_type>().subspan(kept_at(e, from), to - from), host.subspan(from - begin, to - from));
+    const auto all = values_.template as<parameter_type>();
+    if (!divided_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
+    const piece own = piece_of(e);
+    const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
+    if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
@@ -253,13 +257,19 @@ class parameter_store {
   [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
     return gradients_.template as<gradient_type>().subspan(divided_.gradients ? run.kept : run.begin, run.size());
   }
-  /// Calls visit(first element, where in the optimizer's arrays, count) for the elements of a trained parameter that this rank
-  /// steps.
-  template <class Visit>
-  void for_each_stepped(const entry& e, Visit&& visit) const {
-    const std::size_t from = std::max(e.offset, own_begin(e)), to = std::min(e.offset + e.size(), own_begin(e) + own_size(e));
-    if (from < to) visit(from - e.offset, kept_at(e, from), to - from);
+  /// Elements of a parameter that one rank keeps, and where they begin in its arrays.
+  struct piece {
+    std::size_t first = 0, kept = 0, count = 0;
+  };
+  /// Which elements of a parameter the rank with that part of every block keeps: none, perhaps.
+  [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const {
+    const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
+    const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
+    return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};
   }
+  [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, divided_.part); }
+  /// The weights that this rank keeps: all of them, or pieces.
+  [[nodiscard]] device_span<parameter_type, memory> kept_values() const { return values_.template as<parameter_type>(); }
 
   /// Where in the trained array the block's parameters are.
   [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1], false, 0}; }
@@ -294,6 +304,8 @@ class parameter_store {
     return a == b || (a != 0 && b != 0 && a != last && b != last && a % 2 == b % 2);
   }
 
+  /// Length of an array of all parameters, padding included.
+  [[nodiscard]] std::size_t total() const { return total_; }
   /// Numbers in all parameters, without padding.
   [[nodiscard]] std::size_t count() const { return counted(false); }
   /// Numbers in the parameters that are trained.
@@ -398,14 +410,10 @@ class parameter_store {
     }
   }
 
-  /// The elements of an entry's block, of its kind, that are this rank's; and where an element of those is kept.
+  /// Where blocks of an entry's kind begin, and how much of its block a rank keeps.
   [[nodiscard]] const std::vector<std::size_t>& begins_of(const entry& e) const { return e.spec.trainable ? block_begin_ : frozen_begin_; }
   [[nodiscard]] std::size_t own_size(const entry& e) const {
     return (begins_of(e)[e.block + 1] - begins_of(e)[e.block]) / divided_.parts;
-  }
-  [[nodiscard]] std::size_t own_begin(const entry& e) const { return begins_of(e)[e.block] + divided_.part * own_size(e); }
-  [[nodiscard]] std::size_t kept_at(const entry& e, std::size_t offset) const {
-    return begins_of(e)[e.block] / divided_.parts + (offset - own_begin(e));
   }
 
   /// Where each block's window begins, and how long all are together.

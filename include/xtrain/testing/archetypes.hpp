@@ -84,6 +84,11 @@ struct bare_strategy {
     }
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {}
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      stream.synchronize();
+    }
 
    private:
     bare_communicator communicator_;

@@ -122,14 +122,14 @@ class trainer {
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
-    while (progress_.step < steps && !stop.stop_requested()) {
+    while (progress_.step < steps && !stopped_anywhere(stop)) {
       const auto batches = rows.next();
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
     // whoever asked for a stop waits for the checkpoint, not for an evaluation
     const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
-    if (held_out_rows && !evaluated && !stop.stop_requested()) evaluate_and_tell(*held_out_rows);
+    if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
   }
 
@@ -199,9 +199,11 @@ class trainer {
 
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights() {
-    for (const auto& entry : model_->parameters().entries()) {
-      const auto values = model_->parameters().value(entry);
-      if (std::isfinite(squares_of(values))) continue;
+    const store& all = model_->parameters();
+    for (const auto& entry : all.entries()) {
+      const auto own = all.piece_of(entry);
+      const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
+      if (values.empty() || std::isfinite(squares_of(values))) continue;
       require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
                                 " is not (block ", entry.block, ")");
     }
@@ -282,6 +284,12 @@ class trainer {
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
   [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
+  /// All ranks stop after the same step.
+  [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
+    std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
+    if (model_->parallel().data().size() > 1) model_->parallel().data().all_reduce(asked, reduction::largest);
+    return stopped_ = asked[0] > 0;
+  }
   template <class Event>
   void tell(const Event& event) {
     for (observer* watcher : observers_) watcher->on(event);
@@ -470,6 +478,7 @@ class trainer {
   training_progress progress_{};
   std::optional<step_skipped> last_skip_;
   bool restored_ = false;
+  bool stopped_ = false;
   std::vector<observer*> observers_;
 };
 

@@ -62,6 +62,8 @@ struct watched {
     void weights_changed(Stream&, Store&) {
       calls().push_back("changed");
     }
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect(Stream&, const Store&, const Entry&, Span, std::span<T>) {}
     [[nodiscard]] slicing divided() const { return {}; }
     counting_communicator data_, tensor_;
   };
