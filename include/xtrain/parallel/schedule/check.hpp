@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/parallel/schedule/schedule.hpp>
@@ -45,7 +47,7 @@ class rank_check {
     must(static_cast<std::size_t>(action.kind) < action_kinds && action.micro_batch < schedule_->micro_batches() &&
              action.chunk < schedule_->chunks,
          "micro-batches and chunks must be there");
-    if (is_send(action.kind) || is_receive(action.kind)) check_peer();
+    if (is_message(action.kind)) check_peer();
     switch (action.kind) {
       case action_kind::forward: return take_forward();
       case action_kind::backward: take_input(); return take_weight();

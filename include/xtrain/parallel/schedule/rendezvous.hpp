@@ -21,7 +21,7 @@ namespace xtrain {
     bool is_message;
     action_place place;
   };
-  const pipeline_timeline timeline = simulate_schedule(schedule, {.stages = {{{1, 0}, {1, 0}, {1, 0}, 0}}, .message = {}});
+  const pipeline_timeline timeline = simulate_schedule(schedule, {.stages = {{{1, 0}, {1, 0}, {1, 0}, 0}}});
 
   std::vector<event> events;
   for (std::size_t rank = 0; rank < schedule.ranks(); ++rank)

@@ -38,6 +38,7 @@ inline constexpr std::size_t action_kinds = 9;
 [[nodiscard]] constexpr bool is_receive(action_kind kind) {
   return kind == action_kind::receive_forward || kind == action_kind::receive_backward;
 }
+[[nodiscard]] constexpr bool is_message(action_kind kind) { return is_send(kind) || is_receive(kind); }
 /// Forwards and backwards: what a rank computes.
 [[nodiscard]] constexpr bool is_work(action_kind kind) { return static_cast<std::size_t>(kind) <= 3; }
 /// What makes the gradient that the stage before waits for.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <deque>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/parallel/schedule/check.hpp>
@@ -24,15 +25,15 @@ struct row_cost {
 
 /// How long a stage takes for a micro-batch. A backward in one part takes as long as its two parts.
 struct stage_cost {
-  row_cost forward, backward_input, backward_weight;
+  row_cost forward = {}, backward_input = {}, backward_weight = {};
   double reduce = 0;  // of all its gradients
 };
 
 /// stages    of each stage, or one that stands for all
 /// message   fixed is its latency. Messages of a channel follow one another at per_row; latencies overlap
 struct pipeline_costs {
-  std::vector<stage_cost> stages;
-  row_cost message;
+  std::vector<stage_cost> stages = {};
+  row_cost message = {};
 };
 
 namespace detail {
