@@ -171,7 +171,7 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
 ///   throws  config_error that names rank, index and action
 [[nodiscard]] inline schedule_report check_schedule(const pipeline_schedule& schedule) {
   const std::size_t ranks = schedule.ranks();
-  (void)empty_schedule(schedule.name, ranks, schedule.chunks, schedule.rows);  // its sizes are good ones
+  require_schedule_sizes(schedule.name, ranks, schedule.chunks, schedule.rows);
 
   schedule_report report;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -118,8 +118,8 @@ class timeline_painter {
   }
 
   void axis(double bottom) {
-    if (!(length_ > 0)) return;
-    const double distance = mark_distance(length_);
+    const double distance = length_ > 0 ? mark_distance(length_) : 0;
+    if (!(distance > 0)) return;  // no time, or less than can be divided
     for (std::size_t i = 0; distance * static_cast<double>(i) <= length_; ++i) {
       const double x = at(distance * static_cast<double>(i));
       svg_ += concat("<path d=\"M", pixels(x), " ", pixels(top_), "V", pixels(bottom), "\" stroke=\"#ddd\"/>\n");
