@@ -38,14 +38,17 @@ void print_row(const pipeline_schedule& schedule, double formula) {
   const pipeline_timeline waiting = simulate_schedule(with_rendezvous(schedule), costs, send_mode::rendezvous);
   const schedule_report report = check_schedule(schedule);
   const double chunks = static_cast<double>(schedule.chunks);
-  std::printf("| `%s`, %zu | %s | %s | %s | %s, %s |\n", schedule.name.c_str(), schedule.chunks, percent(timeline.bubble()).c_str(), percent(formula).c_str(),
-              percent(waiting.bubble()).c_str(), concat(static_cast<double>(report.stashed.front()) / chunks).c_str(),
+  std::printf("| `%s`, %zu | %s | %s | %s | %s, %s |\n", schedule.name.c_str(), schedule.chunks, percent(timeline.bubble()).c_str(),
+              percent(formula).c_str(), percent(waiting.bubble()).c_str(),
+              concat(static_cast<double>(report.stashed.front()) / chunks).c_str(),
               concat(static_cast<double>(report.stashed.back()) / chunks).c_str());
 }
 
 void print_bubbles(std::size_t ranks, std::size_t count) {
   const std::vector<std::size_t> rows(count, 1);
-  std::printf("\n%zu ranks, %zu micro-batches:\n\n| schedule, chunks | bubble | formula | sends wait | kept by first, last rank |\n|---|---|---|---|---|\n", ranks, count);
+  std::printf(
+      "\n%zu ranks, %zu micro-batches:\n\n| schedule, chunks | bubble | formula | sends wait | kept by first, last rank |\n|---|---|---|---|---|\n",
+      ranks, count);
   print_row(gpipe_schedule(ranks, rows), one_forward_one_backward_bubble(ranks, count));
   print_row(one_forward_one_backward_schedule(ranks, rows), one_forward_one_backward_bubble(ranks, count));
   print_row(zero_bubble_schedule(ranks, rows), zero_bubble_bubble(ranks, count, 1, 1, 1));
@@ -69,8 +72,9 @@ void print_variable(std::size_t ranks, double fixed_cost) {
   const pipeline_schedule variable = variable_micro_batch_schedule(ranks, list, step_rows, 4);
   const double before = idle(equal, send_mode::buffered), after = idle(variable, send_mode::buffered);
   const double waiting = idle(with_rendezvous(variable), send_mode::rendezvous);
-  std::printf("| %zu, %zu rows | %s | %s | %s | -%s | -%s |\n", ranks, step_rows, concat(fixed_cost).c_str(), concat(before).c_str(), concat(after).c_str(),
-              percent(1 - after / before).c_str(), percent(1 - waiting / idle(with_rendezvous(equal), send_mode::rendezvous)).c_str());
+  std::printf("| %zu, %zu rows | %s | %s | %s | -%s | -%s |\n", ranks, step_rows, concat(fixed_cost).c_str(), concat(before).c_str(),
+              concat(after).c_str(), percent(1 - after / before).c_str(),
+              percent(1 - waiting / idle(with_rendezvous(equal), send_mode::rendezvous)).c_str());
 }
 
 void write_picture(const std::string& folder, const pipeline_schedule& schedule, double reduce) {
@@ -78,8 +82,8 @@ void write_picture(const std::string& folder, const pipeline_schedule& schedule,
   costs.stages[0].reduce = reduce;
   const std::string picture =
       paint_timeline(simulate_schedule(schedule, costs),
-                     {.title = concat(schedule.name, ": ", schedule.ranks(), " ranks, ", schedule.chunks, schedule.chunks == 1 ? " chunk, " : " chunks, ",
-                                      schedule.micro_batches(), " micro-batches")});
+                     {.title = concat(schedule.name, ": ", schedule.ranks(), " ranks, ", schedule.chunks,
+                                      schedule.chunks == 1 ? " chunk, " : " chunks, ", schedule.micro_batches(), " micro-batches")});
   const std::string path = concat(folder, "/", schedule.name, ".svg");
   write_file(path, picture);
   std::printf("%s: %zu bytes\n", path.c_str(), picture.size());

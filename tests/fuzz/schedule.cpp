@@ -42,12 +42,18 @@ class number_reader {
 
 pipeline_schedule make(std::size_t maker, std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows) {
   switch (maker % 6) {
-    case 0: return gpipe_schedule(ranks, rows);
-    case 1: return one_forward_one_backward_schedule(ranks, rows);
-    case 2: return zero_bubble_schedule(ranks, rows);
-    case 3: return all_in_all_out_schedule(ranks, chunks, rows);
-    case 4: return interleaved_schedule(ranks, chunks, rows);
-    default: return fifo_schedule(ranks, chunks, rows);
+    case 0:
+      return gpipe_schedule(ranks, rows);
+    case 1:
+      return one_forward_one_backward_schedule(ranks, rows);
+    case 2:
+      return zero_bubble_schedule(ranks, rows);
+    case 3:
+      return all_in_all_out_schedule(ranks, chunks, rows);
+    case 4:
+      return interleaved_schedule(ranks, chunks, rows);
+    default:
+      return fifo_schedule(ranks, chunks, rows);
   }
 }
 
@@ -58,16 +64,30 @@ void change(pipeline_schedule& schedule, number_reader& numbers) {
   if (list.empty()) return;
   pipeline_action& action = list[index % list.size()];
   switch (what % 8) {
-    case 0: list.erase(list.begin() + static_cast<std::ptrdiff_t>(index % list.size())); break;
-    case 1:
-      if (list.size() < longest) list.push_back(action), std::rotate(list.begin() + static_cast<std::ptrdiff_t>(index % list.size()), list.end() - 1, list.end());
+    case 0:
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(index % list.size()));
       break;
-    case 2: std::swap(action, list[number % list.size()]); break;
-    case 3: action.micro_batch = number; break;
-    case 4: action.chunk = number; break;
-    case 5: action.peer = number; break;
-    case 6: action.peer_chunk = number; break;
-    default: action.kind = static_cast<action_kind>(number % 256);
+    case 1:
+      if (list.size() < longest)
+        list.push_back(action), std::rotate(list.begin() + static_cast<std::ptrdiff_t>(index % list.size()), list.end() - 1, list.end());
+      break;
+    case 2:
+      std::swap(action, list[number % list.size()]);
+      break;
+    case 3:
+      action.micro_batch = number;
+      break;
+    case 4:
+      action.chunk = number;
+      break;
+    case 5:
+      action.peer = number;
+      break;
+    case 6:
+      action.peer_chunk = number;
+      break;
+    default:
+      action.kind = static_cast<action_kind>(number % 256);
   }
 }
 
@@ -87,11 +107,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     while (!numbers.ended()) change(schedule, numbers);
     const schedule_report report = check_schedule(schedule);
 
-    const pipeline_costs costs{.stages = {{.forward = {.1, 1}, .backward_input = {.2, 1}, .backward_weight = {.3, 1}, .reduce = 5}}, .message = {.5, .25}};
+    const pipeline_costs costs{.stages = {{.forward = {.1, 1}, .backward_input = {.2, 1}, .backward_weight = {.3, 1}, .reduce = 5}},
+                               .message = {.5, .25}};
     const pipeline_timeline timeline = simulate_schedule(schedule, costs);
     for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
       fuzz::must(timeline.ranks[rank].size() == schedule.actions[rank].size(), "every action must have a time");
-      fuzz::must(report.stashed[rank] > 0 && report.stashed[rank] <= schedule.chunks * schedule.micro_batches(), "no rank keeps more than there is");
+      fuzz::must(report.stashed[rank] > 0 && report.stashed[rank] <= schedule.chunks * schedule.micro_batches(),
+                 "no rank keeps more than there is");
       fuzz::must(timeline.bubble(rank) > -1e-9 && timeline.bubble(rank) < 1, "a rank must work, and not longer than the step");
     }
     fuzz::must(paint_timeline(timeline).ends_with("</svg>\n"), "every time line must have a picture");

@@ -21,7 +21,9 @@ using namespace xtrain;
 
 namespace {
 
-std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) { return std::vector<std::size_t>(micro_batches, rows); }
+std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) {
+  return std::vector<std::size_t>(micro_batches, rows);
+}
 
 /// A forward takes 1, a backward 2, whatever the rows.
 pipeline_costs unit_costs(double forward = 1, double input = 1, double weight = 1) {
@@ -51,12 +53,14 @@ template <class Visit>
 void for_many_schedules(Visit&& visit) {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
     for (std::size_t micro_batches = 1; micro_batches <= 32; ++micro_batches) for_each_schedule(ranks, micro_batches, visit);
-  for (const auto& [ranks, micro_batches] : {std::array<std::size_t, 2>{16, 1}, {16, 32}, {33, 33}, {64, 64}}) for_each_schedule(ranks, micro_batches, visit);
+  for (const auto& [ranks, micro_batches] : {std::array<std::size_t, 2>{16, 1}, {16, 32}, {33, 33}, {64, 64}})
+    for_each_schedule(ranks, micro_batches, visit);
 }
 
 /// The sizes of a schedule, where a check of one out of thousands fails.
 std::string sizes_text(const pipeline_schedule& schedule) {
-  return concat(schedule.name, " on ", schedule.ranks(), " ranks, ", schedule.chunks, " chunks, ", schedule.micro_batches(), " micro-batches");
+  return concat(schedule.name, " on ", schedule.ranks(), " ranks, ", schedule.chunks, " chunks, ", schedule.micro_batches(),
+                " micro-batches");
 }
 
 /// The most micro-batches that a rank of a schedule should keep.
@@ -65,7 +69,8 @@ std::size_t expected_stash(const pipeline_schedule& schedule, std::size_t rank) 
   if (schedule.name == "one_forward_one_backward") return std::min(all, ranks - rank);
   if (schedule.name == "fifo" && schedule.chunks == 1) return std::min(all, ranks - rank);
   if (schedule.name == "zero_bubble") return std::min(all, ranks);
-  if (schedule.name == "interleaved" || schedule.name == "fifo") return std::min(all, 2 * (ranks - rank - 1) + (schedule.chunks - 1) * ranks + 1);
+  if (schedule.name == "interleaved" || schedule.name == "fifo")
+    return std::min(all, 2 * (ranks - rank - 1) + (schedule.chunks - 1) * ranks + 1);
   return all;
 }
 
@@ -121,8 +126,9 @@ TEST_CASE("moved messages are safe for sends that wait, and leave the order of w
 TEST_CASE("sends that wait cost nothing where neighbours take turns") {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
     for (std::size_t micro_batches = 1; micro_batches <= 16; ++micro_batches)
-      for (const auto& schedule : {gpipe_schedule(ranks, equal_rows(micro_batches)), one_forward_one_backward_schedule(ranks, equal_rows(micro_batches)),
-                                   zero_bubble_schedule(ranks, equal_rows(micro_batches)), all_in_all_out_schedule(ranks, 2, equal_rows(micro_batches))}) {
+      for (const auto& schedule :
+           {gpipe_schedule(ranks, equal_rows(micro_batches)), one_forward_one_backward_schedule(ranks, equal_rows(micro_batches)),
+            zero_bubble_schedule(ranks, equal_rows(micro_batches)), all_in_all_out_schedule(ranks, 2, equal_rows(micro_batches))}) {
         CAPTURE(sizes_text(schedule));
         REQUIRE(step_time(with_rendezvous(schedule), unit_costs(), send_mode::rendezvous) == step_time(schedule));
       }
@@ -146,26 +152,31 @@ TEST_CASE("bubbles are what papers say") {
 }
 
 TEST_CASE("zero_bubble's bubble follows its formula for other lengths of its three parts") {
-  const std::vector<std::vector<double>> lengths = {{2, 3, 2}, {3, 3, 2}, {3, 2, 2}, {2, 1, 1}, {1, 2, 1}, {1, 3, 2}, {1, 4, 3}, {3, 1, 2}, {10, 13, 7}, {1, 1, 0}, {1, 1, 2}, {2, 2, 3}};
+  const std::vector<std::vector<double>> lengths = {{2, 3, 2}, {3, 3, 2}, {3, 2, 2},   {2, 1, 1}, {1, 2, 1}, {1, 3, 2},
+                                                    {1, 4, 3}, {3, 1, 2}, {10, 13, 7}, {1, 1, 0}, {1, 1, 2}, {2, 2, 3}};
   for (const auto& of : lengths)
     for (std::size_t ranks = 1; ranks <= 8; ++ranks)
       for (std::size_t count = ranks; count <= 32; ++count) {
-        const pipeline_timeline timeline = simulate_schedule(zero_bubble_schedule(ranks, equal_rows(count)), unit_costs(of[0], of[1], of[2]));
+        const pipeline_timeline timeline =
+            simulate_schedule(zero_bubble_schedule(ranks, equal_rows(count)), unit_costs(of[0], of[1], of[2]));
         REQUIRE(timeline.bubble() == doctest::Approx(zero_bubble_bubble(ranks, count, of[0], of[1], of[2])).epsilon(1e-12));
       }
 }
 
 TEST_CASE("micro-batches that do not divide by ranks are refused with the numbers") {
-  CHECK(refusal([] { (void)interleaved_schedule(4, 2, equal_rows(6)); }) == "interleaved: micro-batches (6) must be divisible by ranks (4)");
+  CHECK(refusal([] { (void)interleaved_schedule(4, 2, equal_rows(6)); }) ==
+        "interleaved: micro-batches (6) must be divisible by ranks (4)");
   CHECK(refusal([] { (void)fifo_schedule(4, 2, equal_rows(7)); }) == "interleaved: micro-batches (7) must be divisible by ranks (4)");
 }
 
 TEST_CASE("sizes of nothing, and sizes beyond any step, are refused before anything is made") {
-  CHECK(refusal([] { (void)gpipe_schedule(0, equal_rows(1)); }) == "gpipe: ranks, chunks and micro-batches must be at least 1; given 0, 1 and 1");
+  CHECK(refusal([] { (void)gpipe_schedule(0, equal_rows(1)); }) ==
+        "gpipe: ranks, chunks and micro-batches must be at least 1; given 0, 1 and 1");
   CHECK(refusal([] { (void)gpipe_schedule(1, {}); }) == "gpipe: ranks, chunks and micro-batches must be at least 1; given 1, 1 and 0");
   CHECK(refusal([] { (void)all_in_all_out_schedule(1, 0, equal_rows(1)); }).find("given 1, 0 and 1") != std::string::npos);
-  CHECK(refusal([] { (void)gpipe_schedule(2, {1, 0}); }) == 
-        "gpipe: a micro-batch must have at least one row, and fewer than 2^32; given 0 rows of micro-batch 1");
+  CHECK(refusal([] {
+          (void)gpipe_schedule(2, {1, 0});
+        }) == "gpipe: a micro-batch must have at least one row, and fewer than 2^32; given 0 rows of micro-batch 1");
   for (const std::size_t huge : {std::size_t{1} << 23, std::size_t{1} << 63, ~std::size_t{0}}) {
     CHECK(refusal([&] { (void)gpipe_schedule(huge, equal_rows(1)); }).find("must be at most 4194304") != std::string::npos);
     CHECK(refusal([&] { (void)all_in_all_out_schedule(2, huge, equal_rows(2)); }).find("must be at most 4194304") != std::string::npos);
@@ -203,8 +214,9 @@ TEST_CASE("a list of work of one's own becomes a schedule") {
   CHECK(step_time(schedule) == 9);
 
   work.actions[1][2] = {action_kind::reduce, 0};
-  CHECK(refusal([&] { (void)with_messages(work); }) ==
-        "reversed: a list of work must hold forwards and backwards of 2 micro-batches on 1 chunks; given rank 1, action 2: reduce of chunk 0");
+  CHECK(
+      refusal([&] { (void)with_messages(work); }) ==
+      "reversed: a list of work must hold forwards and backwards of 2 micro-batches on 1 chunks; given rank 1, action 2: reduce of chunk 0");
   work.actions[1][2] = {action_kind::backward, 7};
   CHECK(refusal([&] { (void)with_messages(work); }).find("rank 1, action 2: backward of micro-batch 7 on chunk 0") != std::string::npos);
 }
@@ -216,12 +228,15 @@ TEST_CASE("lists of AscendSpeed's optimized pipeline have the rows and the micro
     CHECK_NOTHROW((void)variable_micro_batch_schedule(ranks, list, rows, 4));
   }
   CHECK(refusal([] { (void)manual_micro_batches(6); }) == "manual_micro_batches: lists exist for 4 and 8 ranks; given 6");
-  CHECK(refusal([] { (void)variable_micro_batch_schedule(2, {1, 3}, 8, 4); }) ==
-        "variable_micro_batch: 2 micro-batches must have 8 rows together; given 2 with 4");
-  CHECK(refusal([] { (void)variable_micro_batch_schedule(2, {1, 3, 4}, 8, 4); }) ==
-        "variable_micro_batch: 2 micro-batches must have 8 rows together; given 3 with 8");
-  CHECK(refusal([] { (void)variable_micro_batch_schedule(2, {1, 3}, 9, 4); }) ==
-        "variable_micro_batch: a step's rows (9) must be divisible by a micro-batch's (4)");
+  CHECK(refusal([] {
+          (void)variable_micro_batch_schedule(2, {1, 3}, 8, 4);
+        }) == "variable_micro_batch: 2 micro-batches must have 8 rows together; given 2 with 4");
+  CHECK(refusal([] {
+          (void)variable_micro_batch_schedule(2, {1, 3, 4}, 8, 4);
+        }) == "variable_micro_batch: 2 micro-batches must have 8 rows together; given 3 with 8");
+  CHECK(refusal([] {
+          (void)variable_micro_batch_schedule(2, {1, 3}, 9, 4);
+        }) == "variable_micro_batch: a step's rows (9) must be divisible by a micro-batch's (4)");
 }
 
 TEST_CASE("small micro-batches at both ends make the bubble smaller for the same rows") {
@@ -231,6 +246,6 @@ TEST_CASE("small micro-batches at both ends make the bubble smaller for the same
   CHECK(idle(one_forward_one_backward_schedule(4, equal_rows(16, 4)), 64) == 36);
   CHECK(idle(variable_micro_batch_schedule(4, manual_micro_batches(4), 64, 4), 64) == 25);  // 31 % less
   CHECK(idle(one_forward_one_backward_schedule(8, equal_rows(24, 4)), 96) == 84);
-  CHECK(idle(variable_micro_batch_schedule(8, manual_micro_batches(8), 96, 4), 96) == 64);  // 24 % less
+  CHECK(idle(variable_micro_batch_schedule(8, manual_micro_batches(8), 96, 4), 96) == 64);                        // 24 % less
   CHECK(check_schedule(variable_micro_batch_schedule(4, manual_micro_batches(4), 64, 4)).stashed_rows[0] == 20);  // and not 16
 }

@@ -34,8 +34,14 @@ std::string place_text(std::size_t rank, std::size_t index, const pipeline_actio
 /// A few of each kind, small enough to spoil every one of their actions.
 std::vector<pipeline_schedule> some_schedules() {
   const std::vector<std::size_t> rows = {1, 2, 3, 4};
-  return {gpipe_schedule(3, rows),          one_forward_one_backward_schedule(3, rows), interleaved_schedule(2, 2, rows), interleaved_schedule(4, 3, rows),
-          all_in_all_out_schedule(2, 3, rows), all_in_all_out_schedule(1, 3, rows),        zero_bubble_schedule(4, rows),    zero_bubble_schedule(1, rows)};
+  return {gpipe_schedule(3, rows),
+          one_forward_one_backward_schedule(3, rows),
+          interleaved_schedule(2, 2, rows),
+          interleaved_schedule(4, 3, rows),
+          all_in_all_out_schedule(2, 3, rows),
+          all_in_all_out_schedule(1, 3, rows),
+          zero_bubble_schedule(4, rows),
+          zero_bubble_schedule(1, rows)};
 }
 
 /// visit(schedule, rank, index) for every action.
@@ -93,7 +99,8 @@ TEST_CASE("a misplaced action is refused, or does no harm") {
         continue;
       }
       ++harmless;
-      const pipeline_timeline timeline = simulate_schedule(other, {.stages = {{.forward = {1, 0}, .backward_input = {1, 0}, .backward_weight = {1, 0}}}});
+      const pipeline_timeline timeline =
+          simulate_schedule(other, {.stages = {{.forward = {1, 0}, .backward_input = {1, 0}, .backward_weight = {1, 0}}}});
       for (std::size_t i = 0; i < other.ranks(); ++i) REQUIRE(timeline.ranks[i].size() == other.actions[i].size());
     }
   });
@@ -129,8 +136,8 @@ TEST_CASE("a message to anyone but a neighbouring stage is refused") {
       pipeline_schedule other = schedule;
       pipeline_action& action = other.actions[rank][index];
       ++(wrong_rank ? action.peer : action.peer_chunk);
-      REQUIRE(verdict(other) ==
-              concat(schedule.name, ": a message must go to the next stage, or to the one before; given ", place_text(rank, index, action)));
+      REQUIRE(verdict(other) == concat(schedule.name, ": a message must go to the next stage, or to the one before; given ",
+                                       place_text(rank, index, action)));
     }
   });
 }
@@ -144,12 +151,14 @@ TEST_CASE("each rule has its sentence") {
   SUBCASE("the input first, where the stage before is on the same rank") {
     pipeline_schedule schedule = all_in_all_out_schedule(1, 2, {1});
     std::swap(schedule.actions[0][0], schedule.actions[0][1]);
-    CHECK(verdict(schedule) == "all_in_all_out: a forward must come after its input; given rank 0, action 0: forward of micro-batch 0 on chunk 1");
+    CHECK(verdict(schedule) ==
+          "all_in_all_out: a forward must come after its input; given rank 0, action 0: forward of micro-batch 0 on chunk 1");
   }
   SUBCASE("the forward first") {
     pipeline_schedule schedule = gpipe_schedule(1, {1});
     std::swap(schedule.actions[0][0], schedule.actions[0][1]);
-    CHECK(verdict(schedule) == "gpipe: a backward must come after its forward; given rank 0, action 0: backward of micro-batch 0 on chunk 0");
+    CHECK(verdict(schedule) ==
+          "gpipe: a backward must come after its forward; given rank 0, action 0: backward of micro-batch 0 on chunk 0");
   }
   SUBCASE("the gradient of the output first") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
@@ -161,14 +170,16 @@ TEST_CASE("each rule has its sentence") {
   SUBCASE("gradients of inputs first") {
     pipeline_schedule schedule = zero_bubble_schedule(1, {1});
     std::swap(schedule.actions[0][1], schedule.actions[0][2]);
-    CHECK(verdict(schedule) ==
-          "zero_bubble: gradients of weights must come after those of inputs; given rank 0, action 1: backward_weight of micro-batch 0 on chunk 0");
+    CHECK(
+        verdict(schedule) ==
+        "zero_bubble: gradients of weights must come after those of inputs; given rank 0, action 1: backward_weight of micro-batch 0 on chunk 0");
   }
   SUBCASE("computed, then sent") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
     std::swap(schedule.actions[0][0], schedule.actions[0][1]);
-    CHECK(verdict(schedule) ==
-          "gpipe: what is sent must be computed before; given rank 0, action 0: send_forward of micro-batch 0 on chunk 0, to chunk 0 of rank 1");
+    CHECK(
+        verdict(schedule) ==
+        "gpipe: what is sent must be computed before; given rank 0, action 0: send_forward of micro-batch 0 on chunk 0, to chunk 0 of rank 1");
   }
   SUBCASE("complete, then reduced") {
     pipeline_schedule schedule = gpipe_schedule(1, {1, 1});
@@ -178,8 +189,9 @@ TEST_CASE("each rule has its sentence") {
   SUBCASE("no message beyond the ends") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
     schedule.actions[0].insert(schedule.actions[0].begin(), {action_kind::receive_forward, 0, 0, 1, 0});
-    CHECK(verdict(schedule) == "gpipe: a message must have a stage at its other end; given rank 0, action 0: receive_forward of micro-batch 0 on "
-                               "chunk 0, from chunk 0 of rank 1");
+    CHECK(verdict(schedule) ==
+          "gpipe: a message must have a stage at its other end; given rank 0, action 0: receive_forward of micro-batch 0 on "
+          "chunk 0, from chunk 0 of rank 1");
   }
   SUBCASE("nothing missing") {
     pipeline_schedule schedule = gpipe_schedule(2, {1, 1});
@@ -193,16 +205,18 @@ TEST_CASE("each rule has its sentence") {
     pipeline_schedule schedule = gpipe_schedule(2, {1, 1});
     auto& list = schedule.actions[0];  // forward, send, forward, send, ...
     list = {list[0], list[2], list[3], list[1], list[4], list[5], list[6], list[7], list[8]};
-    CHECK(verdict(schedule) ==
-          "gpipe: messages from one rank to another must be received in the order they are sent; given rank 0, action 2: send_forward of micro-batch 1 on "
-          "chunk 0, to chunk 0 of rank 1, and rank 1, action 0: receive_forward of micro-batch 0 on chunk 0, from chunk 0 of rank 0");
+    CHECK(
+        verdict(schedule) ==
+        "gpipe: messages from one rank to another must be received in the order they are sent; given rank 0, action 2: send_forward of micro-batch 1 on "
+        "chunk 0, to chunk 0 of rank 1, and rank 1, action 0: receive_forward of micro-batch 0 on chunk 0, from chunk 0 of rank 0");
   }
   SUBCASE("nobody waits for ever") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
     auto& list = schedule.actions[0];  // the gradient before the forward that it comes from
     list = {list[2], list[0], list[1], list[3], list[4]};
-    CHECK(verdict(schedule) ==
-          "gpipe: no rank must wait for ever; given rank 0, action 0: receive_backward of micro-batch 0 on chunk 0, from chunk 0 of rank 1");
+    CHECK(
+        verdict(schedule) ==
+        "gpipe: no rank must wait for ever; given rank 0, action 0: receive_backward of micro-batch 0 on chunk 0, from chunk 0 of rank 1");
   }
 }
 

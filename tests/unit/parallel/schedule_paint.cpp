@@ -15,7 +15,8 @@ using namespace xtrain;
 
 namespace {
 
-const pipeline_costs costs{.stages = {{.forward = {1, 0}, .backward_input = {1, 0}, .backward_weight = {1, 0}, .reduce = 3}}, .message = {.25, 0}};
+const pipeline_costs costs{.stages = {{.forward = {1, 0}, .backward_input = {1, 0}, .backward_weight = {1, 0}, .reduce = 3}},
+                           .message = {.25, 0}};
 
 std::size_t count(std::string_view text, std::string_view part) {
   std::size_t found = 0;
@@ -27,7 +28,8 @@ std::size_t count(std::string_view text, std::string_view part) {
 bool entities_are_known(std::string_view text) {
   for (std::size_t at = text.find('&'); at != std::string_view::npos; at = text.find('&', at + 1)) {
     const std::string_view rest = text.substr(at);
-    if (!rest.starts_with("&amp;") && !rest.starts_with("&lt;") && !rest.starts_with("&gt;") && !rest.starts_with("&quot;") && !rest.starts_with("&apos;"))
+    if (!rest.starts_with("&amp;") && !rest.starts_with("&lt;") && !rest.starts_with("&gt;") && !rest.starts_with("&quot;") &&
+        !rest.starts_with("&apos;"))
       return false;
   }
   return true;
@@ -94,7 +96,8 @@ std::string refusal(const pipeline_timeline& timeline, const paint_options& opti
 
 TEST_CASE("the test's reader of XML sees what is wrong") {
   CHECK(is_well_formed("<a b=\"1\"><c/>x &amp; y</a>\n"));
-  for (const std::string_view wrong : {"", "<a>", "<a></b>", "<a/><a/>", "<a b=1/>", "<a b=\"1\" b=\"2\"/>", "<a>&</a>", "<a>&x;</a>", "x<a/>", "<a>></a>", "<a b=\"<\"/>"})
+  for (const std::string_view wrong : {"", "<a>", "<a></b>", "<a/><a/>", "<a b=1/>", "<a b=\"1\" b=\"2\"/>", "<a>&</a>", "<a>&x;</a>",
+                                       "x<a/>", "<a>></a>", "<a b=\"<\"/>"})
     CHECK_FALSE(is_well_formed(wrong));
 }
 
@@ -155,8 +158,9 @@ TEST_CASE("very short and very long steps have about ten marks") {
 
 TEST_CASE("times that are none are refused with their action") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-  CHECK(refusal({{{}, {{{action_kind::forward, 3}, 2, 1}}}}) ==
-        "paint_timeline: an action must start at 0 or later and end after that; given rank 1, action 0: forward of micro-batch 3 on chunk 0, from 2 to 1");
+  CHECK(
+      refusal({{{}, {{{action_kind::forward, 3}, 2, 1}}}}) ==
+      "paint_timeline: an action must start at 0 or later and end after that; given rank 1, action 0: forward of micro-batch 3 on chunk 0, from 2 to 1");
   for (const auto& [start, end] : {std::pair(nan, 1.0), std::pair(0.0, nan), std::pair(-1.0, 1.0), std::pair(0.0, infinity)})
     CHECK(refusal({{{{{action_kind::forward, 0}, start, end}}}}).find("must start at 0 or later") != std::string::npos);
   CHECK(refusal({}, {.width = nan}).find("the width must be from 200") != std::string::npos);

@@ -15,7 +15,9 @@ using namespace xtrain;
 
 namespace {
 
-std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) { return std::vector<std::size_t>(micro_batches, rows); }
+std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) {
+  return std::vector<std::size_t>(micro_batches, rows);
+}
 
 stage_cost stage(double forward, double input, double weight, double reduce = 0) {
   return {.forward = {forward, 0}, .backward_input = {input, 0}, .backward_weight = {weight, 0}, .reduce = reduce};
@@ -47,7 +49,8 @@ TEST_CASE("one micro-batch takes every stage and every message, one after the ot
 TEST_CASE("every action of every rank is timed, in order, and after what it needs") {
   const pipeline_schedule schedule = interleaved_schedule(4, 3, {3, 1, 4, 1, 5, 9, 2, 6});
   const pipeline_timeline timeline = simulate_schedule(
-      schedule, {.stages = {{.forward = {.2, 1}, .backward_input = {.3, 1.1}, .backward_weight = {.1, .9}, .reduce = 7}}, .message = {.4, .05}});
+      schedule,
+      {.stages = {{.forward = {.2, 1}, .backward_input = {.3, 1.1}, .backward_weight = {.1, .9}, .reduce = 7}}, .message = {.4, .05}});
   for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
     REQUIRE(timeline.ranks[rank].size() == schedule.actions[rank].size());
     double clock = 0;
@@ -60,8 +63,9 @@ TEST_CASE("every action of every rank is timed, in order, and after what it need
       if (!is_receive(timed.action.kind)) continue;
       bool sent = false;  // and arrived when the receive ends, or before
       for (const timed_action& other : timeline.ranks[timed.action.peer])
-        sent = sent || (is_send(other.action.kind) && other.action.peer == rank && other.action.micro_batch == timed.action.micro_batch &&
-                        other.action.chunk == timed.action.peer_chunk && other.action.peer_chunk == timed.action.chunk && other.end <= timed.end);
+        sent = sent ||
+               (is_send(other.action.kind) && other.action.peer == rank && other.action.micro_batch == timed.action.micro_batch &&
+                other.action.chunk == timed.action.peer_chunk && other.action.peer_chunk == timed.action.chunk && other.end <= timed.end);
       REQUIRE(sent);
     }
   }
@@ -78,8 +82,8 @@ TEST_CASE("messages of a channel follow one another, their latencies overlap") {
 
 TEST_CASE("the slowest stage sets the pace") {
   const std::size_t count = 100;
-  const pipeline_timeline timeline =
-      simulate_schedule(one_forward_one_backward_schedule(3, equal_rows(count)), {.stages = {stage(1, 1, 1), stage(2, 2, 2), stage(1, 1, 1)}});
+  const pipeline_timeline timeline = simulate_schedule(one_forward_one_backward_schedule(3, equal_rows(count)),
+                                                       {.stages = {stage(1, 1, 1), stage(2, 2, 2), stage(1, 1, 1)}});
   CHECK(timeline.step_time() == 6 * count + 4);  // a forward before its first, 1 until its first gradient, a backward after its last
   CHECK(timeline.bubble(1) < 0.02);
   CHECK(timeline.bubble(0) > 0.5);
@@ -111,12 +115,14 @@ TEST_CASE("costs that are none are refused") {
   CHECK(refusal(schedule, {.stages = {stage(1, 1, 1), stage(1, 1, 1)}}).find("for each of 3; given 2") != std::string::npos);
   CHECK(refusal(schedule, {.stages = {stage(1, -1, 1)}}) ==
         "one_forward_one_backward: the cost of a backward_input must be a number that is not negative; given -1");
-  CHECK(refusal(schedule, {.stages = {stage(1, 1, 1, std::numeric_limits<double>::infinity())}}).find("cost of a reduce") != std::string::npos);
-  CHECK(refusal(schedule, {.stages = {stage(1, 1, 1)}, .message = {0, std::numeric_limits<double>::quiet_NaN()}}).find("cost of a message") !=
+  CHECK(refusal(schedule, {.stages = {stage(1, 1, 1, std::numeric_limits<double>::infinity())}}).find("cost of a reduce") !=
         std::string::npos);
+  CHECK(
+      refusal(schedule, {.stages = {stage(1, 1, 1)}, .message = {0, std::numeric_limits<double>::quiet_NaN()}}).find("cost of a message") !=
+      std::string::npos);
 }
 
 TEST_CASE("sends that wait are refused where they would wait for ever") {
-  CHECK(refusal(one_forward_one_backward_schedule(3, equal_rows(4)), {.stages = {stage(1, 1, 1)}}, send_mode::rendezvous).find("with_rendezvous") !=
-        std::string::npos);
+  CHECK(refusal(one_forward_one_backward_schedule(3, equal_rows(4)), {.stages = {stage(1, 1, 1)}}, send_mode::rendezvous)
+            .find("with_rendezvous") != std::string::npos);
 }

@@ -19,7 +19,8 @@ namespace xtrain {
 /// zero_bubble with at least as many micro-batches as ranks, where a stage takes `forward`, `input` and `weight` for the parts of a
 /// micro-batch.                                                      [Qi et al. 2023, table 2: forward + input - weight]
 ///   departs   a weight part fills no gap that is shorter than itself: gaps are as long as forward and as input
-[[nodiscard]] constexpr double zero_bubble_bubble(std::size_t ranks, std::size_t micro_batches, double forward, double input, double weight) {
+[[nodiscard]] constexpr double zero_bubble_bubble(std::size_t ranks, std::size_t micro_batches, double forward, double input,
+                                                  double weight) {
   const double shorter = forward < input ? forward : input;
   const double idle = static_cast<double>(ranks - 1) * (forward + input - (weight < shorter ? weight : shorter));
   return idle / (static_cast<double>(micro_batches) * (forward + input + weight) + idle);

@@ -15,10 +15,10 @@ namespace xtrain {
 
 /// What is known of a schedule beyond that it is right.
 struct schedule_report {
-  bool rendezvous_safe = false;            // no deadlock even if a send waits for its receive
-  bool gradients_in_order = true;          // every stage adds up micro-batches in ascending order, as one rank alone does
-  std::vector<std::size_t> stashed;        // the most micro-batches that a rank keeps at a time, counted on each of its chunks
-  std::vector<std::size_t> stashed_rows;   // the most rows
+  bool rendezvous_safe = false;           // no deadlock even if a send waits for its receive
+  bool gradients_in_order = true;         // every stage adds up micro-batches in ascending order, as one rank alone does
+  std::vector<std::size_t> stashed;       // the most micro-batches that a rank keeps at a time, counted on each of its chunks
+  std::vector<std::size_t> stashed_rows;  // the most rows
 };
 
 namespace detail {
@@ -27,7 +27,8 @@ namespace detail {
 class rank_check {
  public:
   rank_check(const pipeline_schedule& schedule, std::size_t rank)
-      : schedule_(&schedule), rank_(rank), happened_(schedule.chunks * schedule.micro_batches()), ended_(schedule.chunks), reduced_(schedule.chunks) {}
+      : schedule_(&schedule), rank_(rank), happened_(schedule.chunks * schedule.micro_batches()), ended_(schedule.chunks),
+        reduced_(schedule.chunks) {}
 
   void run() {
     const auto& list = schedule_->actions[rank_];
@@ -40,7 +41,15 @@ class rank_check {
   bool gradients_in_order = true;
 
  private:
-  enum event : std::uint8_t { forward = 1, input = 2, weight = 4, sent_forward = 8, received_forward = 16, sent_backward = 32, received_backward = 64 };
+  enum event : std::uint8_t {
+    forward = 1,
+    input = 2,
+    weight = 4,
+    sent_forward = 8,
+    received_forward = 16,
+    sent_backward = 32,
+    received_backward = 64
+  };
 
   void take(const pipeline_action& action) {
     action_ = &action;
@@ -49,15 +58,27 @@ class rank_check {
          "micro-batches and chunks must be there");
     if (is_message(action.kind)) check_peer();
     switch (action.kind) {
-      case action_kind::forward: return take_forward();
-      case action_kind::backward: take_input(); return take_weight();
-      case action_kind::backward_input: return take_input();
-      case action_kind::backward_weight: return take_weight();
-      case action_kind::send_forward: must(has(forward), "what is sent must be computed before"); return once(sent_forward);
-      case action_kind::send_backward: must(has(input), "what is sent must be computed before"); return once(sent_backward);
-      case action_kind::receive_forward: return once(received_forward);
-      case action_kind::receive_backward: return once(received_backward);
-      case action_kind::reduce: return take_reduce();
+      case action_kind::forward:
+        return take_forward();
+      case action_kind::backward:
+        take_input();
+        return take_weight();
+      case action_kind::backward_input:
+        return take_input();
+      case action_kind::backward_weight:
+        return take_weight();
+      case action_kind::send_forward:
+        must(has(forward), "what is sent must be computed before");
+        return once(sent_forward);
+      case action_kind::send_backward:
+        must(has(input), "what is sent must be computed before");
+        return once(sent_backward);
+      case action_kind::receive_forward:
+        return once(received_forward);
+      case action_kind::receive_backward:
+        return once(received_backward);
+      case action_kind::reduce:
+        return take_reduce();
     }
   }
 
@@ -104,15 +125,16 @@ class rank_check {
   void nothing_is_missing(std::size_t chunk, std::size_t micro_batch) const {
     const auto expect = [&](bool holds, std::string_view what) {
       if (!holds)
-        fail<config_error>(schedule_->name, ": nothing must be missing; rank ", rank_, " does no ", what, " of micro-batch ", micro_batch, " on chunk ",
-                           chunk, " in its ", schedule_->actions[rank_].size(), " actions");
+        fail<config_error>(schedule_->name, ": nothing must be missing; rank ", rank_, " does no ", what, " of micro-batch ", micro_batch,
+                           " on chunk ", chunk, " in its ", schedule_->actions[rank_].size(), " actions");
     };
     const auto seen = happened_[at(chunk, micro_batch)];
     expect((seen & forward) != 0, "forward");
     expect((seen & input) != 0, "backward");
     expect((seen & weight) != 0, "backward_weight");
-    for (const auto& [kind, bit] : {std::pair(action_kind::send_forward, sent_forward), std::pair(action_kind::receive_forward, received_forward),
-                                    std::pair(action_kind::send_backward, sent_backward), std::pair(action_kind::receive_backward, received_backward)})
+    for (const auto& [kind, bit] :
+         {std::pair(action_kind::send_forward, sent_forward), std::pair(action_kind::receive_forward, received_forward),
+          std::pair(action_kind::send_backward, sent_backward), std::pair(action_kind::receive_backward, received_backward)})
       expect((seen & bit) != 0 || !other_end(*schedule_, rank_, chunk, kind).exists, name_of(kind));
     if (!reduced_[chunk])
       fail<config_error>(schedule_->name, ": nothing must be missing; rank ", rank_, " does no reduce of chunk ", chunk, " in its ",
@@ -128,19 +150,22 @@ class rank_check {
     happened_[at(action_->chunk, action_->micro_batch)] |= what;
   }
   [[nodiscard]] bool has(event what) const { return (happened_[at(action_->chunk, action_->micro_batch)] & what) != 0; }
-  [[nodiscard]] std::size_t at(std::size_t chunk, std::size_t micro_batch) const { return chunk * schedule_->micro_batches() + micro_batch; }
+  [[nodiscard]] std::size_t at(std::size_t chunk, std::size_t micro_batch) const {
+    return chunk * schedule_->micro_batches() + micro_batch;
+  }
 
   const pipeline_schedule* schedule_;
   std::size_t rank_, index_ = 0;
   const pipeline_action* action_ = nullptr;
-  std::vector<unsigned> happened_;      // events of each micro-batch on each chunk
-  std::vector<std::size_t> ended_;      // micro-batches of each chunk
+  std::vector<unsigned> happened_;  // events of each micro-batch on each chunk
+  std::vector<std::size_t> ended_;  // micro-batches of each chunk
   std::vector<bool> reduced_;
-  std::size_t kept_ = 0, rows_ = 0;     // now
+  std::size_t kept_ = 0, rows_ = 0;  // now
 };
 
 /// The messages of a channel, at one of its ends: where they are on the rank's list.
-[[nodiscard]] inline std::vector<std::size_t> messages_between(const pipeline_schedule& schedule, std::size_t rank, std::size_t peer, bool sent) {
+[[nodiscard]] inline std::vector<std::size_t> messages_between(const pipeline_schedule& schedule, std::size_t rank, std::size_t peer,
+                                                               bool sent) {
   std::vector<std::size_t> places;
   const auto& list = schedule.actions[rank];
   for (std::size_t i = 0; i < list.size(); ++i)
@@ -159,8 +184,8 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
     const pipeline_action &send = schedule.actions[from][sends[i]], &receive = schedule.actions[to][receives[i]];
     require<config_error>(are_one_message(send, receive), schedule.name,
-                          ": messages from one rank to another must be received in the order they are sent; given rank ", from, ", action ", sends[i],
-                          ": ", action_text(send), ", and rank ", to, ", action ", receives[i], ": ", action_text(receive));
+                          ": messages from one rank to another must be received in the order they are sent; given rank ", from, ", action ",
+                          sends[i], ": ", action_text(send), ", and rank ", to, ", action ", receives[i], ": ", action_text(receive));
   }
 }
 

@@ -25,9 +25,7 @@ namespace xtrain {
   const std::size_t group = ranks * chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     auto& list = schedule.actions[rank];
-    const auto forward = [&](std::size_t i) {
-      list.push_back({action_kind::forward, i / group * ranks + i % ranks, i % group / ranks});
-    };
+    const auto forward = [&](std::size_t i) { list.push_back({action_kind::forward, i / group * ranks + i % ranks, i % group / ranks}); };
     const auto backward = [&](std::size_t i) {
       list.push_back({action_kind::backward, i / group * ranks + i % ranks, chunks - 1 - i % group / ranks});
     };

@@ -25,8 +25,7 @@ class work_places {
     for (std::size_t rank = 0; rank < work.ranks(); ++rank) {
       const auto& list = work.actions[rank];
       for (std::size_t chunk = 0; chunk < work.chunks; ++chunk)
-        for (std::size_t i = 0; i < work.micro_batches(); ++i)
-          forward_[at(rank, chunk, i)] = backward_[at(rank, chunk, i)] = list.size();
+        for (std::size_t i = 0; i < work.micro_batches(); ++i) forward_[at(rank, chunk, i)] = backward_[at(rank, chunk, i)] = list.size();
       for (std::size_t i = 0; i < list.size(); ++i) {
         if (list[i].kind == action_kind::forward) forward_[at(rank, list[i].chunk, list[i].micro_batch)] = i;
         if (makes_input_gradient(list[i].kind)) backward_[at(rank, list[i].chunk, list[i].micro_batch)] = i;
@@ -79,8 +78,7 @@ class work_places {
       channel.clear();  // of two ranks, both are this one
     }
   }
-  for (auto& list : receives)
-    std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
+  for (auto& list : receives) std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
   return receives;
 }
 
@@ -95,8 +93,8 @@ class work_places {
     for (std::size_t i = 0; i < work.actions[rank].size(); ++i) {
       const pipeline_action& action = work.actions[rank][i];
       require<config_error>(is_work(action.kind) && action.micro_batch < work.micro_batches() && action.chunk < work.chunks, work.name,
-                            ": a list of work must hold forwards and backwards of ", work.micro_batches(), " micro-batches on ", work.chunks,
-                            " chunks; given rank ", rank, ", action ", i, ": ", action_text(action));
+                            ": a list of work must hold forwards and backwards of ", work.micro_batches(), " micro-batches on ",
+                            work.chunks, " chunks; given rank ", rank, ", action ", i, ": ", action_text(action));
     }
 
   const auto receives = detail::receives_of(work);

@@ -33,12 +33,17 @@ struct colour {
 /// Three groups that are told apart without seeing colours well, too: forth, back, and what is no work.
 [[nodiscard]] constexpr colour colour_of(action_kind kind) {
   switch (kind) {
-    case action_kind::forward: return {91, 155, 232};
+    case action_kind::forward:
+      return {91, 155, 232};
     case action_kind::backward:
-    case action_kind::backward_input: return {240, 165, 60};
-    case action_kind::backward_weight: return {125, 190, 120};
-    case action_kind::reduce: return {165, 120, 200};
-    default: return {150, 150, 150};
+    case action_kind::backward_input:
+      return {240, 165, 60};
+    case action_kind::backward_weight:
+      return {125, 190, 120};
+    case action_kind::reduce:
+      return {165, 120, 200};
+    default:
+      return {150, 150, 150};
   }
 }
 
@@ -97,9 +102,9 @@ class timeline_painter {
 
   [[nodiscard]] std::string paint() {
     const double bottom = top_ + row_height() * static_cast<double>(timeline_->ranks.size());
-    svg_ = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", pixels(options_->width), "\" height=\"", pixels(bottom + 56), "\" viewBox=\"0 0 ",
-                  pixels(options_->width), " ", pixels(bottom + 56), "\" font-family=\"sans-serif\" font-size=\"11\">\n",
-                  "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    svg_ = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", pixels(options_->width), "\" height=\"", pixels(bottom + 56),
+                  "\" viewBox=\"0 0 ", pixels(options_->width), " ", pixels(bottom + 56),
+                  "\" font-family=\"sans-serif\" font-size=\"11\">\n", "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
     if (!options_->title.empty()) text(left, 20, xml_escaped(options_->title), " font-size=\"14\"");
     axis(bottom);
     for (std::size_t rank = 0; rank < timeline_->ranks.size(); ++rank) row(rank);
@@ -123,7 +128,8 @@ class timeline_painter {
     for (std::size_t i = 0; distance * static_cast<double>(i) <= length_; ++i) {
       const double x = at(distance * static_cast<double>(i));
       svg_ += concat("<path d=\"M", pixels(x), " ", pixels(top_), "V", pixels(bottom), "\" stroke=\"#ddd\"/>\n");
-      text(x, bottom + 14, concat(number(distance * static_cast<double>(i), distance), xml_escaped(options_->unit)), " text-anchor=\"middle\"");
+      text(x, bottom + 14, concat(number(distance * static_cast<double>(i), distance), xml_escaped(options_->unit)),
+           " text-anchor=\"middle\"");
     }
   }
 
@@ -159,7 +165,8 @@ class timeline_painter {
       const auto kind = static_cast<action_kind>(i);
       if (is_message(kind)) continue;
       for (std::size_t chunk = 0; chunk < std::min<std::size_t>(chunks_, 8); ++chunk, x += 12)
-        svg_ += concat("<rect x=\"", pixels(x), "\" y=\"", pixels(y - 9), "\" width=\"12\" height=\"10\" fill=\"", shade(kind, chunk, chunks_), "\"/>\n");
+        svg_ += concat("<rect x=\"", pixels(x), "\" y=\"", pixels(y - 9), "\" width=\"12\" height=\"10\" fill=\"",
+                       shade(kind, chunk, chunks_), "\"/>\n");
       text(x + 4, y, name_of(kind));
       x += 22 + 6.5 * static_cast<double>(name_of(kind).size());
     }
@@ -180,15 +187,15 @@ class timeline_painter {
 /// Ranks are rows, kinds are colours, chunks are shades of them; numbers are micro-batches.
 ///   throws  config_error when times are no numbers, negative, or end before they start
 [[nodiscard]] inline std::string paint_timeline(const pipeline_timeline& timeline, const paint_options& options = {}) {
-  require<config_error>(options.width >= 200 && options.width <= 100000, "paint_timeline: the width must be from 200 to 100000 pixels; given ",
-                        options.width);
+  require<config_error>(options.width >= 200 && options.width <= 100000,
+                        "paint_timeline: the width must be from 200 to 100000 pixels; given ", options.width);
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     for (std::size_t i = 0; i < timeline.ranks[rank].size(); ++i) {
       const timed_action& timed = timeline.ranks[rank][i];
       require<config_error>(static_cast<std::size_t>(timed.action.kind) < action_kinds && timed.start >= 0 && timed.end >= timed.start &&
                                 std::isfinite(timed.end),
-                            "paint_timeline: an action must start at 0 or later and end after that; given rank ", rank, ", action ", i, ": ",
-                            action_text(timed.action), ", from ", timed.start, " to ", timed.end);
+                            "paint_timeline: an action must start at 0 or later and end after that; given rank ", rank, ", action ", i,
+                            ": ", action_text(timed.action), ", from ", timed.start, " to ", timed.end);
     }
   return detail::timeline_painter(timeline, options).paint();
 }

@@ -29,9 +29,8 @@ namespace xtrain {
       const timed_action& timed = timeline.ranks[rank][i];
       if (!is_receive(timed.action.kind)) events.push_back({timed.start, is_send(timed.action.kind), {rank, i}});
     }
-  std::stable_sort(events.begin(), events.end(), [](const event& a, const event& b) {
-    return a.time < b.time || (!(b.time < a.time) && a.is_message && !b.is_message);
-  });
+  std::stable_sort(events.begin(), events.end(),
+                   [](const event& a, const event& b) { return a.time < b.time || (!(b.time < a.time) && a.is_message && !b.is_message); });
 
   std::vector<std::vector<pipeline_action>> lists(schedule.ranks());
   for (const event& next : events) {

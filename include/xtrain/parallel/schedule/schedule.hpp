@@ -29,8 +29,9 @@ enum class action_kind : std::uint8_t {
 inline constexpr std::size_t action_kinds = 9;
 
 [[nodiscard]] constexpr std::string_view name_of(action_kind kind) {
-  constexpr std::string_view names[action_kinds] = {"forward",         "backward",      "backward_input",   "backward_weight", "send_forward",
-                                                    "receive_forward", "send_backward", "receive_backward", "reduce"};
+  constexpr std::string_view names[action_kinds] = {"forward",         "backward",         "backward_input",
+                                                    "backward_weight", "send_forward",     "receive_forward",
+                                                    "send_backward",   "receive_backward", "reduce"};
   return static_cast<std::size_t>(kind) < action_kinds ? names[static_cast<std::size_t>(kind)] : "unknown kind of action";
 }
 
@@ -89,18 +90,19 @@ struct pipeline_schedule {
 /// throws config_error when there is nothing to do, or more than a list should hold
 inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows) {
   constexpr std::size_t most = std::size_t{1} << 22;  // forwards of all stages: any real step is far below
-  require<config_error>(ranks > 0 && chunks > 0 && !rows.empty(), name, ": ranks, chunks and micro-batches must be at least 1; given ", ranks,
-                        ", ", chunks, " and ", rows.size());
+  require<config_error>(ranks > 0 && chunks > 0 && !rows.empty(), name, ": ranks, chunks and micro-batches must be at least 1; given ",
+                        ranks, ", ", chunks, " and ", rows.size());
   require<config_error>(ranks <= most && chunks <= most / ranks && rows.size() <= most / (ranks * chunks), name,
                         ": ranks x chunks x micro-batches must be at most ", most, "; given ", ranks, " x ", chunks, " x ", rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i)
-    require<config_error>(rows[i] > 0 && rows[i] >> 32 == 0, name, ": a micro-batch must have at least one row, and fewer than 2^32; given ", rows[i],
-                          " rows of micro-batch ", i);
+    require<config_error>(rows[i] > 0 && rows[i] >> 32 == 0, name,
+                          ": a micro-batch must have at least one row, and fewer than 2^32; given ", rows[i], " rows of micro-batch ", i);
 }
 
 /// A schedule in which nobody does anything yet.
 ///   throws  config_error as require_schedule_sizes does
-[[nodiscard]] inline pipeline_schedule empty_schedule(std::string name, std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+[[nodiscard]] inline pipeline_schedule empty_schedule(std::string name, std::size_t ranks, std::size_t chunks,
+                                                      std::vector<std::size_t> rows) {
   require_schedule_sizes(name, ranks, chunks, rows);
   pipeline_schedule schedule{std::move(name), chunks, std::move(rows), {}};
   schedule.actions.resize(ranks);

@@ -42,7 +42,8 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
   require<config_error>(costs.stages.size() == 1 || costs.stages.size() == schedule.stages(), schedule.name,
                         ": costs must be given for one stage, or for each of ", schedule.stages(), "; given ", costs.stages.size());
   const auto check = [&](double value, std::string_view what) {
-    require<config_error>(std::isfinite(value) && value >= 0, schedule.name, ": the cost of a ", what, " must be a number that is not negative; given ", value);
+    require<config_error>(std::isfinite(value) && value >= 0, schedule.name, ": the cost of a ", what,
+                          " must be a number that is not negative; given ", value);
   };
   const auto check_both = [&](const row_cost& cost, std::string_view what) {
     check(cost.fixed, what);
@@ -61,12 +62,8 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
 class simulated_step {
  public:
   simulated_step(const pipeline_schedule& schedule, const pipeline_costs& costs)
-      : schedule_(&schedule),
-        costs_(&costs),
-        clock_(schedule.ranks()),
-        reduce_clock_(schedule.ranks()),
-        channel_clock_(2 * schedule.ranks()),
-        arrivals_(2 * schedule.ranks()) {
+      : schedule_(&schedule), costs_(&costs), clock_(schedule.ranks()), reduce_clock_(schedule.ranks()),
+        channel_clock_(2 * schedule.ranks()), arrivals_(2 * schedule.ranks()) {
     timeline_.ranks.resize(schedule.ranks());
   }
 
@@ -113,10 +110,14 @@ class simulated_step {
     const stage_cost& cost = cost_of(rank, action);
     const std::size_t rows = schedule_->rows[action.micro_batch];
     switch (action.kind) {
-      case action_kind::forward: return cost.forward.of(rows);
-      case action_kind::backward_input: return cost.backward_input.of(rows);
-      case action_kind::backward_weight: return cost.backward_weight.of(rows);
-      default: return cost.backward_input.of(rows) + cost.backward_weight.of(rows);
+      case action_kind::forward:
+        return cost.forward.of(rows);
+      case action_kind::backward_input:
+        return cost.backward_input.of(rows);
+      case action_kind::backward_weight:
+        return cost.backward_weight.of(rows);
+      default:
+        return cost.backward_input.of(rows) + cost.backward_weight.of(rows);
     }
   }
 
@@ -135,8 +136,9 @@ class simulated_step {
 [[nodiscard]] inline pipeline_timeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                          send_mode mode = send_mode::buffered) {
   const schedule_report report = check_schedule(schedule);
-  require<config_error>(mode == send_mode::buffered || report.rendezvous_safe, schedule.name,
-                        ": sends that wait must meet their receives; this schedule is for sends with buffers. Is with_rendezvous what you want?");
+  require<config_error>(
+      mode == send_mode::buffered || report.rendezvous_safe, schedule.name,
+      ": sends that wait must meet their receives; this schedule is for sends with buffers. Is with_rendezvous what you want?");
   detail::require_costs(schedule, costs);
 
   detail::simulated_step step(schedule, costs);

@@ -23,8 +23,8 @@ namespace xtrain {
 ///   step_rows     of a step, on one data-parallel rank
 ///   micro_batch   rows of an equal micro-batch
 ///   throws        config_error when the list has another length or sum
-[[nodiscard]] inline pipeline_schedule variable_micro_batch_schedule(std::size_t ranks, std::vector<std::size_t> rows, std::size_t step_rows,
-                                                                     std::size_t micro_batch) {
+[[nodiscard]] inline pipeline_schedule variable_micro_batch_schedule(std::size_t ranks, std::vector<std::size_t> rows,
+                                                                     std::size_t step_rows, std::size_t micro_batch) {
   std::size_t sum = 0;
   for (const std::size_t size : rows) sum += size;
   require<config_error>(micro_batch > 0 && step_rows % micro_batch == 0, "variable_micro_batch: a step's rows (", step_rows,
