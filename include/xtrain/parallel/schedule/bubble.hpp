@@ -1,5 +1,5 @@
-// What papers say of bubbles: the share of a step in which a rank has nothing to do, when all stages and micro-batches take equally long and
-// messages take no time. simulate.hpp measures what these formulas claim.
+// What papers say of bubbles: the share of a step in which a rank has nothing to do, when all stages and micro-batches take equally
+// long and messages take no time. simulate.hpp measures what these formulas claim.
 #pragma once
 
 #include <cstddef>

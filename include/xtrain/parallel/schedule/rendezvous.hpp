@@ -11,8 +11,8 @@
 
 namespace xtrain {
 
-/// Work stays in its order, messages move. All ranks' lists become parts of one order of everything, in which a message is one event, at the
-/// moment when it could be sent if a forward takes 1, a backward 2, and a message nothing: whatever comes first in that order can be done,
+/// Work stays in its order, messages move. All ranks' lists become parts of one order of everything, in which a message is one event, at
+/// the moment when it could be sent if a forward takes 1, a backward 2, and a message nothing: whatever comes first in that order can be done,
 /// so no rank waits for ever, however long anything really takes.
 ///   throws  config_error when the schedule is not right
 [[nodiscard]] inline pipeline_schedule with_rendezvous(pipeline_schedule schedule) {
