@@ -132,6 +132,21 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/schedule/bubble.hpp
+    xtrain/parallel/schedule/check.hpp
+    xtrain/parallel/schedule/fold3d.hpp
+    xtrain/parallel/schedule/gpipe.hpp
+    xtrain/parallel/schedule/interleaved.hpp
+    xtrain/parallel/schedule/messages.hpp
+    xtrain/parallel/schedule/one_forward_one_backward.hpp
+    xtrain/parallel/schedule/paint.hpp
+    xtrain/parallel/schedule/rendezvous.hpp
+    xtrain/parallel/schedule/schedule.hpp
+    xtrain/parallel/schedule/simulate.hpp
+    xtrain/parallel/schedule/timeline.hpp
+    xtrain/parallel/schedule/variable_micro_batch.hpp
+    xtrain/parallel/schedule/walk.hpp
+    xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
