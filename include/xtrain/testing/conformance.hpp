@@ -549,13 +549,13 @@ class conformance {
       const auto terms = static_cast<double>(s.t + s.d);
       // products of 16-bit numbers may round the probabilities to them first
       const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
-      for (int variant = 0; variant < 3; ++variant) {  // plain, packed rows with dropout, a window with slopes
-        const bool packed = variant == 1;
+      for (int variant = 0; variant < 6; ++variant) {  // plain, packed rows with dropout, a window with slopes; then with ends
+        const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant >= 3;
         memory mem;
         const double dropout = packed ? 0.2 : 0.0;
-        const std::size_t window = variant == 2 ? s.t / 4 + 1 : 0;
+        const std::size_t window = windowed ? s.t / 4 + 1 : 0;
         device_span<float, host_memory> slopes{};
-        if (variant == 2) {
+        if (windowed) {
           slopes = mem.fresh<float>(s.h);
           for (std::size_t h = 0; h < s.h; ++h) slopes.raw()[h] = 0.5f / static_cast<float>(h + 1);
         }
@@ -564,11 +564,21 @@ class conformance {
           start = mem.fresh<token>(rows);
           for (std::size_t i = 0; i < rows; ++i) start.raw()[i] = static_cast<token>(i % s.t < s.t / 3 ? 0 : s.t / 3);
         }
+        device_span<token, host_memory> end{};
+        if (ends) {  // packed: the sample's end, or a place before it; else half of the row is seen by everyone
+          end = mem.fresh<token>(rows);
+          for (std::size_t i = 0; i < rows; ++i) {
+            const std::size_t now = i % s.t, sample = packed && now < s.t / 3 ? s.t / 3 : s.t;
+            const std::size_t seen = packed ? (i % 2 == 0 || sample < 2 ? sample : sample - 1) : std::max(now + 1, s.t / 2);
+            end.raw()[i] = static_cast<token>(seen);
+          }
+        }
         kernel::attention<host_memory, T> forward{
             .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
         forward.slope_h = slopes;
         forward.qkv = mem.numbers<T>(rows * s.row());
         forward.start_bt = start;
+        forward.end_bt = end;
         forward.o_bthd = mem.numbers<T>(rows * s.h * s.d);
         forward.lse_bht = mem.numbers<acc>(rows * s.h);
         check_kernel<T>(forward, terms, 4.0 * rounding);
@@ -577,18 +587,24 @@ class conformance {
         backward.slope_h = slopes;
         backward.qkv = forward.qkv;
         backward.start_bt = forward.start_bt;
+        backward.end_bt = forward.end_bt;
         backward.o_bthd = device_span<const T, host_memory>(forward.o_bthd);
         backward.lse_bht = device_span<const acc, host_memory>(forward.lse_bht);
         backward.do_bthd = mem.numbers<T>(rows * s.h * s.d);
         backward.dqkv = mem.numbers<T>(rows * s.row());
         check_kernel<T>(backward, terms, 8.0 * std::sqrt(static_cast<double>(s.t)) * rounding);
-        if (variant == 1) continue;
+        if (packed) continue;
         kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5, .window = window};
         cached.slope_h = slopes;
         cached.qkv = mem.numbers<T>(rows * s.row());
         const auto length = mem.fresh<token>(s.b);
         for (std::size_t b = 0; b < s.b; ++b) length.raw()[b] = static_cast<token>(4 + 5 * b);
         cached.length_b = length;
+        if (ends) {  // counted from the beginning of the cache
+          const auto cache_end = mem.fresh<token>(rows);
+          for (std::size_t i = 0; i < rows; ++i) cache_end.raw()[i] = end.raw()[i] + length.raw()[i / s.t];
+          cached.end_bt = cache_end;
+        }
         cached.k_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.v_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.o_bthd = mem.numbers<T>(rows * s.h * s.d);
