@@ -85,10 +85,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/rope.hpp
+    xtrain/layers/sight.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
     xtrain/models/bloom.hpp
     xtrain/models/chatglm.hpp
+    xtrain/models/chatglm1.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp

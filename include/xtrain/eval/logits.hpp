@@ -53,10 +53,11 @@ template <class Model>
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);
                               tensor<accumulate, 2, device> result(like.on(), {n, v}, memory_role::batch);
-                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n), chosen.view(), result.view());
+                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n, sight_of(like)), chosen.view(),
+                                                 result.view());
                             }));
   using device = typename Model::device;
-  const batch_memory<device> batch(model.on(), n);
+  const batch_memory<device> batch(model.on(), n, sight_of(model));
   tensor<token, 1, device> chosen(model.on(), {n}, memory_role::batch);
   array<accumulate, 3> logits_btv(shape_of_rank<3>{rows.b, rows.t, v});
   if constexpr (host_addressable<device>) {

@@ -39,12 +39,24 @@ struct pretrained_tag;
   return {read_json(path), path};
 }
 
+namespace detail {
+
+/// The model_type of a family's folders: its name, unless it says another.
+template <class Family>
+[[nodiscard]] constexpr const char* model_type_of() {
+  if constexpr (requires { Family::model_type; }) return Family::model_type;
+  else return Family::name;
+}
+
+}  // namespace detail
+
 /// The sizes that a model's settings give a family.
 ///   throws  config_error when they describe another family or contradict themselves
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
-  require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
+  require<config_error>(type == detail::model_type_of<Family>(), config.who(), ": must describe a '", detail::model_type_of<Family>(),
+                        "' model; its model_type is '", type, "'");
   return Family::read(config);
 }
 /// The same of a folder's config.json.
@@ -214,11 +226,11 @@ template <class Model>
   return model;
 }
 
-/// The model_type that a folder's config.json names.
+/// The settings that say which family a folder holds. (load_model finds this by the tag.)
 ///   throws  file_error, config_error
 template <class Any>
-[[nodiscard]] std::string pretrained_type(pretrained_tag<Any>, const std::string& folder) {
-  return read_config(folder).text_or("", {"model_type"});
+[[nodiscard]] json_settings pretrained_settings(pretrained_tag<Any>, const std::string& folder) {
+  return read_config(folder);
 }
 
 /// How a folder is written.
@@ -254,7 +266,7 @@ template <class Model>
   using family = typename Model::family;
   json_settings config;
   config.set("architectures", json::array({family::architecture}));
-  config.set("model_type", family::name);
+  config.set("model_type", detail::model_type_of<family>());
   family::write(model.sizes(), config);
   using number = typename Model::compute;
   config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/sight.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -23,6 +25,8 @@ struct device_batch {
   vector_view<const token, memory> targets_n{};    // token to be predicted at each place; negative: none
   vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
   vector_view<const token, memory> starts_n{};     // where in the row each place's sample begins; none: at 0
+  vector_view<const token, memory> withins_n{};    // second position of each place, where a model counts two
+  vector_view<const token, memory> ends_n{};       // one past the last place of the row that each place sees; none: itself
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
 
   [[nodiscard]] std::size_t n() const { return b * t; }
@@ -38,19 +42,21 @@ inline constexpr bool reads_host_rows<dry<Device>> = reads_host_rows<Device>;
 
 }  // namespace detail
 
-/// Memory for one batch of up to `places` tokens; none where the device reads the host's.
+/// Memory for one batch of up to `places` tokens; none where the device reads the host's. Where places see more than what precedes
+/// them, what follows from the tokens is laid out here.
 template <class Device>
 class batch_memory {
  public:
   using memory = typename Device::memory;
 
-  batch_memory(const typename Device::context& on, std::size_t places)
-      : places_(places), buffer_(on, detail::reads_host_rows<Device> ? 0 : 4 * places * sizeof(token), memory_role::batch) {}
+  batch_memory(const typename Device::context& on, std::size_t places, const sight& sees = {})
+      : places_(places), laid_out_(sees.kind == sight::rule::causal ? nullptr : std::make_unique<laid_out_places>(sees, places)),
+        buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 6 : 4) * places * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t places() const { return places_; }
 
   /// Rows as the device sees them. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t places each,
-  /// or empty where they are not given. It must stay as it is until the pass is done and the stream is synchronised.
+  /// or empty where they are not given. One that also has withins and ends, and ends that are not empty, has been laid out. It must stay as it is until the pass is done and the stream is synchronised.
   ///   throws  shape_error when the batch is larger than the memory or an array has another size
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
@@ -72,13 +78,30 @@ class batch_memory {
     device_batch<Device> on_device{.b = host.b, .t = host.t, .first_row = host.first_row};
     on_device.tokens_n = put(host.tokens);
     on_device.targets_n = put(host.targets);
-    on_device.positions_n = put(host.positions);
     on_device.starts_n = put(host.starts);
+    if (laid_out_ == nullptr) {
+      on_device.positions_n = put(host.positions);
+      return on_device;
+    }
+    const auto put_places = [&](const auto& places) {
+      on_device.positions_n = put(places.positions);
+      on_device.withins_n = put(places.withins);
+      on_device.ends_n = put(places.ends);
+    };
+    if constexpr (requires { host.ends; }) {
+      if (!host.ends.empty()) {
+        put_places(host);
+        return on_device;
+      }
+    }
+    laid_out_->lay_out(host.tokens, host.starts, host.t);
+    put_places(*laid_out_);
     return on_device;
   }
 
  private:
   std::size_t places_;
+  std::unique_ptr<laid_out_places> laid_out_;
   buffer<Device> buffer_;
 };
 

@@ -509,10 +509,12 @@ class conformance {
   void elementwise() {
     for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{33333}}) {
       memory mem;
-      kernel::add<host_memory, T> sum{.n = n};
-      sum.x_n = mem.numbers<T>(n);
-      sum.y_n = mem.numbers<T>(n);
-      check_kernel<T>(sum, 1.0, 1.0);
+      for (const double factor : {1.0, -2.5}) {
+        kernel::add<host_memory, T> sum{.n = n, .factor = factor};
+        sum.x_n = mem.numbers<T>(n);
+        sum.y_n = mem.numbers<T>(n);
+        check_kernel<T>(sum, 1.0, std::abs(factor));
+      }
       kernel::cast<host_memory, T, float> widen{.n = n};
       widen.x_n = mem.numbers<T>(n, -70000.0, 70000.0);
       widen.y_n = mem.fresh<float>(n);

@@ -238,7 +238,7 @@ class trainer {
     std::vector<accumulate> host_losses;
 
     step_memory(Model& of, const pass_sizes& sizes, std::size_t places)
-        : passes(of, sizes), batch(of.on(), places), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
+        : passes(of, sizes), batch(of.on(), places, sight_of(of)), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
           norm(of.on(), sizeof(double), memory_role::batch), host_losses(places) {}
   };
 
