@@ -370,23 +370,23 @@ class conformance {
   void activations() {
     for (const std::size_t n : {std::size_t{1}, std::size_t{37}, std::size_t{20001}}) {
       memory mem;
-      kernel::gelu_tanh<host_memory, T> forward{.n = n};
+      gelu<T, kernel::gelu_tanh, kernel::gelu_tanh_backward>(mem, n);
+      gelu<T, kernel::gelu_erf, kernel::gelu_erf_backward>(mem, n);
+      kernel::tanh<host_memory, T> forward{.n = n};
       forward.x_n = mem.numbers<T>(n, -6.0, 6.0);
       forward.y_n = mem.numbers<T>(n);
-      check_kernel<T>(forward, 8.0, 6.0);
-      kernel::gelu_tanh_backward<host_memory, T> backward{.n = n};
-      backward.x_n = mem.numbers<T>(n, -6.0, 6.0);
+      check_kernel<T>(forward, 8.0, 1.0);
+      forward.y_n = mem.copy(forward.x_n);  // in place
+      forward.x_n = forward.y_n;
+      check_kernel<T>(forward, 8.0, 1.0);
+      kernel::tanh_backward<host_memory, T> backward{.n = n};
+      backward.y_n = mem.numbers<T>(n);
       backward.dy_n = mem.numbers<T>(n);
       backward.dx_n = mem.numbers<T>(n);
-      check_kernel<T>(backward, 12.0, 6.0);
-      // in the memory of dy, and in that of x
-      backward.dx_n = mem.copy(backward.dy_n);
+      check_kernel<T>(backward, 3.0, 1.0);
+      backward.dx_n = mem.copy(backward.dy_n);  // in place
       backward.dy_n = backward.dx_n;
-      check_kernel<T>(backward, 12.0, 6.0);
-      backward.dy_n = mem.numbers<T>(n);
-      backward.dx_n = mem.copy(backward.x_n);
-      backward.x_n = backward.dx_n;
-      check_kernel<T>(backward, 12.0, 6.0);
+      check_kernel<T>(backward, 3.0, 1.0);
     }
     for (const auto& [n, f] : sizes({{1, 1}, {5, 19}, {9, 130}})) {
       memory mem;
@@ -403,6 +403,27 @@ class conformance {
       backward.gate_up_n2f = backward.dgate_up_n2f;
       check_kernel<T>(backward, 12.0, 64.0);
     }
+  }
+
+  template <class T, template <class, class> class Forward, template <class, class> class Backward>
+  void gelu(memory& mem, std::size_t n) {
+    Forward<host_memory, T> forward{.n = n};
+    forward.x_n = mem.template numbers<T>(n, -6.0, 6.0);
+    forward.y_n = mem.template numbers<T>(n);
+    check_kernel<T>(forward, 8.0, 6.0);
+    Backward<host_memory, T> backward{.n = n};
+    backward.x_n = mem.template numbers<T>(n, -6.0, 6.0);
+    backward.dy_n = mem.template numbers<T>(n);
+    backward.dx_n = mem.template numbers<T>(n);
+    check_kernel<T>(backward, 12.0, 6.0);
+    // in the memory of dy, and in that of x
+    backward.dx_n = mem.copy(backward.dy_n);
+    backward.dy_n = backward.dx_n;
+    check_kernel<T>(backward, 12.0, 6.0);
+    backward.dy_n = mem.template numbers<T>(n);
+    backward.dx_n = mem.copy(backward.x_n);
+    backward.x_n = backward.dx_n;
+    check_kernel<T>(backward, 12.0, 6.0);
   }
 
   template <class T>
@@ -623,16 +644,18 @@ class conformance {
     };
     const std::array<size, 5> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {300, 16, 67}, {9, 40, 130}, {5, 3, 9000}}};
     for (const auto [n, c, v] : loss_sizes) {
-      for (int mode = 0; mode < 3; ++mode) {  // loss alone, with a frozen weight, with everything
+      for (int mode = 0; mode < 6; ++mode) {  // loss alone, with a frozen weight, with everything; the same with a bias
         memory mem;
         kernel::linear_cross_entropy<host_memory, T> kernel{
-            .n = n, .c = c, .v = v, .with_gradient = mode > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
+            .n = n, .c = c, .v = v, .with_gradient = mode % 3 > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_vc = mem.numbers<T>(v * c);
         kernel.target_n = mem.tokens(n, v);
         kernel.loss_n = mem.numbers<acc>(n);
-        if (mode > 0) kernel.dx_nc = mem.numbers<T>(n * c);
-        if (mode > 1) kernel.dweight_vc = mem.numbers<T>(v * c);
+        if (kernel.with_gradient) kernel.dx_nc = mem.numbers<T>(n * c);
+        if (mode % 3 == 2) kernel.dweight_vc = mem.numbers<T>(v * c);
+        if (mode >= 3) kernel.bias_v = mem.numbers<T>(v);
+        if (mode == 5) kernel.dbias_v = mem.numbers<T>(v);
         // a logit that is off by one rounding may round its gradient to a neighbour in T
         const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
         check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
