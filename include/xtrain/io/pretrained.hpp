@@ -79,6 +79,13 @@ template <class Family, class Find>
   return nullptr;
 }
 
+/// A family may have parameters that files of its relations lack: a head of its own.
+template <class Family>
+[[nodiscard]] bool may_be_missing(const std::string& name) {
+  if constexpr (requires { Family::may_be_missing(name); }) return Family::may_be_missing(name);
+  else return false;
+}
+
 /// The tensor of a file has the shape that the model's parameter has.
 ///   throws  config_error
 template <class Entry>
@@ -182,6 +189,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
+    if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::load_parameter(model, entry, *tensor, where);
     used.push_back(tensor);
@@ -286,11 +294,13 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   copy_tokenizer(options.tokenizer_from, folder);
-  json_settings generation;
-  if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
-  if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
-  else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
-  write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  if constexpr (requires { model.sizes().eos; }) {  // it generates
+    json_settings generation;
+    if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
+    if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
+    else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
+    write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  }
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes);
 }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -60,35 +59,48 @@ template <class Model>
   else return {};
 }
 
-/// Places as a rule other than the causal one lays them out; memory for them is taken once.
+/// Places as a rule other than the causal one lays them out; memory for them is taken once. What a rule does not have is empty.
 class laid_out_places {
  public:
   laid_out_places(const sight& rule, std::size_t places) : sees_(rule) {
-    for (std::vector<token>* values : {&positions, &withins, &ends, &zeros}) values->reserve(places);
+    for (std::vector<token>* values : {&positions, &withins, &ends, &segments, &labels, &firsts}) values->reserve(places);
   }
 
-  std::vector<token> positions, withins, ends;
-  std::vector<token> zeros;  // for what a batch has no numbers for
+  std::vector<token> positions, ends;
+  std::vector<token> withins;           // of a prefix
+  std::vector<token> segments, labels;  // where everything is seen: one sentence, nothing to predict of rows
+  std::vector<token> firsts;            // likewise: the first place of each row
 
   /// Rows of t tokens; `starts` says where in its row each place's sample begins, or is empty.
-  void lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
+  const laid_out_places& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
     const std::size_t n = tokens.size();
-    for (std::vector<token>* values : {&positions, &withins, &ends, &zeros}) values->assign(n, 0);
+    positions.resize(n);
+    ends.resize(n);
+    if (sees_.kind == sight::rule::prefix) {
+      withins.resize(n);
+    } else {
+      segments.assign(n, 0);
+      labels.assign(n / t, -1);
+      firsts.resize(n / t);
+      for (std::size_t row = 0; row < n / t; ++row) firsts[row] = static_cast<token>(row * t);
+    }
     for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: places of one row with the same start
       const std::size_t row = first / t * t;
       for (last = first + 1; last < row + t && (starts.empty() || starts[last] == starts[first]);) ++last;
       lay_out_sample(tokens.subspan(first, last - first), first, first - row);
     }
+    return *this;
   }
 
  private:
   void lay_out_sample(std::span<const token> sample, std::size_t first, std::size_t start) {
-    const auto context = sees_.kind == sight::rule::prefix ? sees_.context_of(sample) : sight::context_end{};
+    const bool prefix = sees_.kind == sight::rule::prefix;
+    const auto context = prefix ? sees_.context_of(sample) : sight::context_end{};
     for (std::size_t i = 0; i < sample.size(); ++i) {
-      const sight::place at = sees_.kind == sight::rule::prefix ? context.at(i) : sight::place{i, 0, sample.size()};
+      const sight::place at = prefix ? context.at(i) : sight::place{i, 0, sample.size()};
       positions[first + i] = static_cast<token>(at.position);
-      withins[first + i] = static_cast<token>(at.within);
       ends[first + i] = static_cast<token>(start + at.end);
+      if (prefix) withins[first + i] = static_cast<token>(at.within);
     }
   }
 

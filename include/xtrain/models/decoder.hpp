@@ -23,6 +23,7 @@
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
+#include <xtrain/models/model_options.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -216,14 +217,6 @@ class decoder_block {
             .layer = index,
             .router_name = full(names, index, names.router)};
   }
-};
-
-/// Everything about making a model that is not its size. Two recipes with the same adapter and strategy share the type.
-template <class Adapter, class Parallel>
-struct model_options {
-  typename Adapter::config adapter = {};
-  typename Parallel::config parallel = {};
-  std::uint64_t seed = 42;  ///< of initial values
 };
 
 /// A language model of a family, on the recipe's device, in the recipe's precision.

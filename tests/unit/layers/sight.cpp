@@ -47,5 +47,8 @@ TEST_CASE("samples of a packed row and rows of a batch are laid out each for its
   CHECK(places.ends == tokens{1, 2, 4, 4, 5, 1, 3, 3, 4, 5});
   const auto all = laid_out({.kind = sight::rule::everything}, {1, 2, 3, 4, 5, 6}, 3, {0, 0, 2, 0, 1, 1});
   CHECK(all.positions == tokens{0, 1, 0, 0, 0, 1});
+  CHECK(all.withins.empty());
+  CHECK(all.firsts == tokens{0, 3});
+  CHECK(all.labels == tokens{-1, -1});
   CHECK(all.ends == tokens{2, 2, 3, 1, 3, 3});
 }
