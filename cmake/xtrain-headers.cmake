@@ -29,6 +29,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/part_visitor.hpp
+    xtrain/data/sentence_batch.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp
@@ -87,23 +88,30 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/attention.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
+    xtrain/layers/classification_head.hpp
     xtrain/layers/dropout.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/linear.hpp
+    xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/pass.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/rope.hpp
+    xtrain/layers/row_head.hpp
+    xtrain/layers/sight.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
+    xtrain/models/bert.hpp
     xtrain/models/bloom.hpp
     xtrain/models/chatglm.hpp
+    xtrain/models/chatglm1.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/encoder.hpp
     xtrain/models/families.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
@@ -112,6 +120,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/llama.hpp
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
+    xtrain/models/model_options.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp

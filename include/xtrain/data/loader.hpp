@@ -26,6 +26,9 @@ struct host_batch {
   std::vector<token> targets{};  // negative: nothing to predict here
   std::vector<token> positions{};
   std::vector<token> starts{};
+  std::vector<token> ends{};      // for models whose places see what follows them: one past the last place of the row that each sees
+  std::vector<token> segments{};  // for models of several sentences: which of them each place is of
+  std::vector<token> labels{};    // what is to be predicted of each row; negative: nothing
   std::size_t target_count = 0;
   std::size_t token_count = 0;  // without padding
   std::size_t first_row = 0;    // within the step

@@ -40,12 +40,24 @@ struct pretrained_tag;
   return {read_json(path), path};
 }
 
+namespace detail {
+
+/// The model_type of a family's folders: its name, unless it says another.
+template <class Family>
+[[nodiscard]] constexpr const char* model_type_of() {
+  if constexpr (requires { Family::model_type; }) return Family::model_type;
+  else return Family::name;
+}
+
+}  // namespace detail
+
 /// The sizes that a model's settings give a family.
 ///   throws  config_error when they describe another family or contradict themselves
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
-  require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
+  require<config_error>(type == detail::model_type_of<Family>(), config.who(), ": must describe a '", detail::model_type_of<Family>(),
+                        "' model; its model_type is '", type, "'");
   return Family::read(config);
 }
 /// The same of a folder's config.json.
@@ -66,6 +78,13 @@ template <class Family, class Find>
   for (const std::string& other : Family::other_names(name))
     if (const file_tensor* found = find(other)) return found;
   return nullptr;
+}
+
+/// A family may have parameters that files of its relations lack: a head of its own.
+template <class Family>
+[[nodiscard]] bool may_be_missing(const std::string& name) {
+  if constexpr (requires { Family::may_be_missing(name); }) return Family::may_be_missing(name);
+  else return false;
 }
 
 /// The tensor of a file has the shape that the model's parameter has.
@@ -174,6 +193,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
+    if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::load_parameter(model, entry, *tensor, where);
     used.push_back(tensor);
@@ -219,11 +239,11 @@ template <class Model>
   return model;
 }
 
-/// The model_type that a folder's config.json names.
+/// The settings that say which family a folder holds. (load_model finds this by the tag.)
 ///   throws  file_error, config_error
 template <class Any>
-[[nodiscard]] std::string pretrained_type(pretrained_tag<Any>, const std::string& folder) {
-  return read_config(folder).text_or("", {"model_type"});
+[[nodiscard]] json_settings pretrained_settings(pretrained_tag<Any>, const std::string& folder) {
+  return read_config(folder);
 }
 
 /// How a folder is written.
@@ -259,7 +279,7 @@ template <class Model>
   using family = typename Model::family;
   json_settings config;
   config.set("architectures", json::array({family::architecture}));
-  config.set("model_type", family::name);
+  config.set("model_type", detail::model_type_of<family>());
   family::write(model.sizes(), config);
   using number = typename Model::compute;
   config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"
@@ -302,11 +322,13 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes);
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  json_settings generation;
-  if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
-  if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
-  else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
-  write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  if constexpr (requires { model.sizes().eos; }) {  // it generates
+    json_settings generation;
+    if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
+    if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
+    else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
+    write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  }
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes);
 }

@@ -1,4 +1,5 @@
-// Causal self-attention: one matmul makes queries, keys and values; positions may turn them; heads share key/value heads.
+// Self-attention, causal unless the batch says what each place sees: one matmul makes queries, keys and values; positions may turn
+// them; heads share key/value heads.
 #pragma once
 
 #include <cmath>
@@ -141,7 +142,12 @@ class causal_attention {
     random_site random = p.random;
     random.site = site_;
     random.first = p.batch.first_row;
-    return {.scale = scale(), .dropout = p.trains() ? dropout_ : 0.0, .window = window_, .slope_h = positions.slopes(), .random = random};
+    return {.scale = scale(),
+            .dropout = p.trains() ? dropout_ : 0.0,
+            .window = window_,
+            .end_bt = p.batch.ends_n,
+            .slope_h = positions.slopes(),
+            .random = random};
   }
   [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};

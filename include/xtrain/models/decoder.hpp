@@ -23,6 +23,7 @@
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
+#include <xtrain/models/model_options.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -51,6 +52,8 @@ struct decoder_family {
   static constexpr bool embedding_norm = false;       ///< embeddings are normalised before the first block
 
   static void complete(decoder_config&) {}
+  /// What a place sees besides itself.
+  static sight sees(const decoder_config&) { return {}; }
   /// Initial values of the matrices that end in the residual stream.
   static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
   /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
@@ -60,6 +63,9 @@ struct decoder_family {
   /// Tensors of a file that have no place in the model and need none: a tied head may be there a second time.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
 };
+
+template <class Recipe, class Family>
+class decoder_block;
 
 namespace detail {
 
@@ -72,6 +78,17 @@ template <class Family, class Recipe>
 requires requires { typename Family::template feed_forward_layer<Recipe>; }
 struct feed_forward_of<Family, Recipe> {
   using type = typename Family::template feed_forward_layer<Recipe>;
+};
+
+/// How a block is arranged: norms before the branches, unless the family names another.
+template <class Recipe, class Family>
+struct block_of {
+  using type = decoder_block<Recipe, Family>;
+};
+template <class Recipe, class Family>
+requires requires { typename Family::template block<Recipe>; }
+struct block_of<Recipe, Family> {
+  using type = typename Family::template block<Recipe>;
 };
 
 /// It has a load of experts to be balanced.
@@ -148,6 +165,14 @@ class decoder_block {
     if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
   }
 
+ protected:  // for a block of the same parts in another arrangement
+  typename Family::template norm<Recipe> attention_norm_;
+  causal_attention<Recipe, positions> attention_;
+  residual<Recipe> attention_residual_;
+  typename Family::template norm<Recipe> feed_forward_norm_;
+  feed_forward_type feed_forward_;
+  residual<Recipe> feed_forward_residual_;
+
  private:
   static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
@@ -192,21 +217,6 @@ class decoder_block {
             .layer = index,
             .router_name = full(names, index, names.router)};
   }
-
-  typename Family::template norm<Recipe> attention_norm_;
-  causal_attention<Recipe, positions> attention_;
-  residual<Recipe> attention_residual_;
-  typename Family::template norm<Recipe> feed_forward_norm_;
-  feed_forward_type feed_forward_;
-  residual<Recipe> feed_forward_residual_;
-};
-
-/// Everything about making a model that is not its size. Two recipes with the same adapter and strategy share the type.
-template <class Adapter, class Parallel>
-struct model_options {
-  typename Adapter::config adapter = {};
-  typename Parallel::config parallel = {};
-  std::uint64_t seed = 42;  ///< of initial values
 };
 
 /// A language model of a family, on the recipe's device, in the recipe's precision.
@@ -287,6 +297,9 @@ class decoder {
     for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];
     return {parameters_->value(*found), shape};
   }
+
+  /// What each place of a row sees, where it is more than what precedes it.
+  [[nodiscard]] sight sees() const { return Family::sees(config_); }
 
   /// Blocks that hooks and reductions speak of: the embedding is 0, decoder blocks follow, the final norm and head come last.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
@@ -380,8 +393,9 @@ class decoder {
   }
 
  private:
-  using positions = typename decoder_block<Recipe, Family>::positions;
-  static constexpr bool has_experts = detail::balances_experts<typename decoder_block<Recipe, Family>::feed_forward_type>;
+  using block_type = typename detail::block_of<Recipe, Family>::type;
+  using positions = typename block_type::positions;
+  static constexpr bool has_experts = detail::balances_experts<typename block_type::feed_forward_type>;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
@@ -435,8 +449,8 @@ class decoder {
             .site = 0,
             .initial = initial_values::normal(c.initial_deviation)};
   }
-  std::vector<decoder_block<Recipe, Family>> make_blocks(const decoder_names& names) {
-    std::vector<decoder_block<Recipe, Family>> blocks;
+  std::vector<block_type> make_blocks(const decoder_names& names) {
+    std::vector<block_type> blocks;
     blocks.reserve(config_.layers);
     for (std::size_t i = 0; i < config_.layers; ++i) {
       parameters_->begin_block(i + 1);
@@ -554,7 +568,7 @@ class decoder {
   std::unique_ptr<positions> positions_;
   token_embedding<Recipe> embedding_;
   [[no_unique_address]] std::conditional_t<Family::embedding_norm, typename Family::template norm<Recipe>, no_norm> embedding_norm_;
-  std::vector<decoder_block<Recipe, Family>> blocks_;
+  std::vector<block_type> blocks_;
   typename Family::template norm<Recipe> final_norm_;
   language_head<Recipe> head_;
 };

@@ -243,7 +243,7 @@ class trainer {
     std::vector<accumulate> host_losses;
 
     step_memory(Model& of, const pass_sizes& sizes, std::size_t places)
-        : passes(of, sizes), batch(of.on(), places), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
+        : passes(of, sizes), batch(of.on(), places, sight_of(of)), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
           norm(of.on(), sizeof(double), memory_role::batch), host_losses(places) {}
   };
 
@@ -353,14 +353,16 @@ class trainer {
   template <class Batch>
   [[nodiscard]] step_sums forward_backward(std::span<const Batch> batches) {
     step_sums sums;
-    std::array<double, 2> counts{};
+    std::array<double, 3> counts{};
     for (const Batch& batch : batches) {
+      for (const token label : detail::labels_of(batch)) counts[2] += label >= 0 ? 1 : 0;
       counts[0] += static_cast<double>(batch.target_count);
       counts[1] += static_cast<double>(batch.token_count);
       sums.places += batch.b * batch.t;
     }
     model_->parallel().data().all_reduce(counts, reduction::sum);
-    sums.targets = static_cast<std::size_t>(counts[0]);
+    const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // labels of rows may be all there is to predict
+    sums.targets = static_cast<std::size_t>(targets);
     sums.tokens = static_cast<std::size_t>(counts[1]);
     fill_zero(model_->work(), model_->parameters().gradients());
     std::array<double, 1> loss{};
@@ -369,14 +371,15 @@ class trainer {
       pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
       p.batch = memory_->batch.upload(model_->work(), batches[m]);
       p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
-      p.gradient_scale = counts[0] > 0 ? loss_scale() / counts[0] : 0.0;
+      p.gradient_scale = targets > 0 ? loss_scale() / targets : 0.0;
+      p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels, beside the mean over targets
       const vector_view<accumulate, memory> losses(memory_->losses.template as<accumulate>().subspan(0, n), {n});
       model_->forward(p, memory_->passes.boundaries(), losses);
       model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
       loss[0] += sum_losses(n);
     }
     model_->parallel().data().all_reduce(loss, reduction::sum);
-    sums.loss = counts[0] > 0 ? loss[0] / counts[0] : 0.0;
+    sums.loss = targets > 0 ? loss[0] / targets : 0.0;
     const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto span) { return squares_of(span); });
     sums.gradient_norm = std::sqrt(squares) / loss_scale();
     return sums;
@@ -386,6 +389,8 @@ class trainer {
   void require_vocabulary(std::span<const Batch> batches) const {
     const std::size_t vocabulary = model_->sizes().vocabulary;
     const auto fits = [&](token t) { return t < 0 || static_cast<std::size_t>(t) < vocabulary; };
+    if constexpr (requires { model_->require_rows(batches.front()); })
+      for (const Batch& batch : batches) model_->require_rows(batch);
     for (const Batch& batch : batches)
       for (const auto& tokens : {std::span<const token>(batch.tokens), std::span<const token>(batch.targets)})
         for (const token t : tokens)
