@@ -230,6 +230,12 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text.hpp
 )
 
+set(XTRAIN_MPI_HEADERS
+    xtrain/comm/mpi.hpp
+    xtrain/comm/mpi_world.hpp
+    xtrain/mpi.hpp
+)
+
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp
     xtrain/openmp.hpp
