@@ -232,6 +232,7 @@ set(XTRAIN_TEXT_HEADERS
 
 set(XTRAIN_MPI_HEADERS
     xtrain/comm/mpi.hpp
+    xtrain/comm/mpi_message.hpp
     xtrain/comm/mpi_world.hpp
     xtrain/mpi.hpp
 )

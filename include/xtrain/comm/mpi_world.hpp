@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -75,12 +76,8 @@ class mpi_world {
   [[nodiscard]] std::size_t size() const { return others_.size(); }
   [[nodiscard]] const mpi_options& options() const { return options_; }
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
-  /// throws config_error when MPI has no tag for the channel
-  [[nodiscard]] int tag_of(std::uint32_t channel) const {
-    require<config_error>(channel < static_cast<std::uint32_t>(notice_tag_), "mpi: channels must be below ", notice_tag_,
-                          ", the largest tag of this MPI; given ", channel);
-    return static_cast<int>(channel);
-  }
+  /// A channel has two of MPI's tags; the largest tag is kept for what ranks tell one another.
+  [[nodiscard]] std::uint32_t channels() const { return static_cast<std::uint32_t>(notice_tag_ / 2); }
 
   /// Held around each call of an MPI that several threads may use, but not at the same time.
   [[nodiscard]] std::unique_lock<std::mutex> turn() {
@@ -102,7 +99,7 @@ class mpi_world {
     if (waited < std::chrono::milliseconds(1))
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      std::this_thread::sleep_for(std::clamp<clock::duration>(waited / 10'000, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
   }
 
   // ---- what ranks tell one another ----
@@ -134,48 +131,67 @@ class mpi_world {
   }
 
   /// Waits until all ranks are here: forever, since others may have work left, but only for the time of grace when one has
-  /// stopped.
+  /// stopped. Then every rank knows that one has.
   void farewell() noexcept {
     try {
+      const int mine = stopped().empty() ? 0 : 1;
+      int any = 0;
       MPI_Request all = MPI_REQUEST_NULL;
       if (!adrift_) {
-        const auto mine = turn();
-        must("MPI_Ibarrier", MPI_Ibarrier(comm_, &all));
+        const auto now = turn();
+        must("MPI_Iallreduce", MPI_Iallreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm_, &all));
       }
       const auto came = clock::now();
       auto heard = clock::time_point::max();  // when this rank learned that one has stopped
-      while (!completed(all) || !notices_are_sent()) {
+      while (true) {
+        const bool has_stopped = !look().empty();
+        if (!has_stopped) answer();
+        if (completed(all) && nothing_is_under_way() && (any == 0 || has_stopped)) return;
         const auto now = clock::now();
-        if (!answer().empty() || adrift_) heard = std::min(heard, now);
-        if (heard < now && now - heard > options_.grace) {
-          adrift_ = true;
-          return;
-        }
+        if (has_stopped || adrift_) heard = std::min(heard, now);
+        if (heard < now && now - heard > options_.grace) break;
         pause(now - came);
       }
-    } catch (...) {
-      adrift_ = true;
+    } catch (...) {  // MPI itself has a problem
     }
+    adrift_ = true;
   }
 
-  /// Takes back what MPI has been given. A receive that nothing has come for is gone at once. A send may be out of reach:
-  /// then its receiver has a second to take it, while the memory is still there; later MPI must not be called any more.
-  void recall(MPI_Request& piece) noexcept {
-    {
-      const auto mine = turn();
-      MPI_Cancel(&piece);
-    }
+  // ---- messages that are not waited for ----
+
+  [[nodiscard]] bool completed(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
+    int done = 0;
+    const auto mine = turn();
+    return MPI_Test(&request, &done, status) != MPI_SUCCESS || done != 0;
+  }
+  /// Waits until MPI has done with a message: a send cannot be taken back. But it does not wait for long; when that is not
+  /// enough, MPI must not be called any more, and the answer is false.
+  [[nodiscard]] bool settle(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
     const auto began = clock::now();
-    while (!completed(piece)) {
+    while (request != MPI_REQUEST_NULL && !completed(request, status)) {
       const auto waited = clock::now() - began;
-      if (adrift_ || waited > std::chrono::seconds(1)) {
+      // ranks that know that one has stopped take what is sent to them; they may not know yet that this one is stopping
+      if (adrift_ || waited > (look().empty() ? std::chrono::milliseconds(1000) : options_.grace)) {
         adrift_ = true;
-        return;
+        return false;
       }
       pause(waited);
     }
+    return true;
   }
-  /// A message has been given up that MPI may still deliver.
+  /// Takes back a receive. Returns false when something has come for it.
+  [[nodiscard]] bool take_back(MPI_Request& request) noexcept {
+    {
+      const auto mine = turn();
+      MPI_Cancel(&request);
+    }
+    int is_cancelled = 0;
+    MPI_Status status;
+    if (!settle(request, &status)) return true;
+    MPI_Test_cancelled(&status, &is_cancelled);
+    return is_cancelled != 0;
+  }
+  /// One has been given up that MPI may still deliver.
   [[nodiscard]] bool adrift() const { return adrift_; }
 
  private:
@@ -187,7 +203,7 @@ class mpi_world {
   struct rank_state {
     std::string gone{};      // why it neither sends nor receives any more
     bool was_asked = false;  // by this rank, whether it still works
-    bool asks = false;
+    bool asks = false;       // this rank
   };
   static constexpr std::size_t nobody = ~std::size_t{0};
   static constexpr std::size_t longest = 1000;  // characters of a notice: short enough that MPI sends it without being asked for it
@@ -210,10 +226,15 @@ class mpi_world {
     serialised_ = level < MPI_THREAD_MULTIPLE;
   }
 
-  [[nodiscard]] bool completed(MPI_Request& request) {
-    int done = 0;
-    const auto mine = turn();
-    return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+  /// What stopped() says when what others have told is read.
+  [[nodiscard]] std::string look() noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      read_notices();
+      return stopped_here();
+    } catch (...) {
+      return {};
+    }
   }
 
   // with mutex_ held
@@ -228,41 +249,58 @@ class mpi_world {
     must("MPI_Isend", MPI_Isend(fresh.text.data(), static_cast<int>(fresh.text.size()), MPI_CHAR, static_cast<int>(other), notice_tag_, comm_,
                                 &fresh.request));
   }
+  struct arrival {
+    MPI_Message message = MPI_MESSAGE_NULL;
+    std::size_t from = 0;
+    int tag = 0, length = 0;
+  };
+  [[nodiscard]] std::optional<arrival> next(int tag) {
+    arrival found;
+    int there = 0;
+    MPI_Status status;
+    const auto mine = turn();
+    must("MPI_Improbe", MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &there, &found.message, &status));
+    if (there == 0) return std::nullopt;
+    found.from = static_cast<std::size_t>(status.MPI_SOURCE);
+    found.tag = status.MPI_TAG;
+    must("MPI_Get_count", MPI_Get_count(&status, MPI_CHAR, &found.length));
+    return found;
+  }
+  /// Reads what ranks have told this one. When one has stopped, it also takes all messages: nobody will work with them, but
+  /// those who have sent them cannot leave before.
   void read_notices() {
-    while (true) {
-      int there = 0, length = 0;
-      MPI_Message found = MPI_MESSAGE_NULL;
-      MPI_Status status;
+    while (std::optional<arrival> found = next(stopped_ != nobody && completed(unwanted_.request) ? MPI_ANY_TAG : notice_tag_)) {
+      std::string text(static_cast<std::size_t>(found->length), '\0');
       const auto mine = turn();
-      must("MPI_Improbe", MPI_Improbe(MPI_ANY_SOURCE, notice_tag_, comm_, &there, &found, &status));
-      if (there == 0) return;
-      std::string text(longest + 1, '\0');
-      const std::size_t from = static_cast<std::size_t>(status.MPI_SOURCE);
-      must("MPI_Mrecv", MPI_Mrecv(text.data(), static_cast<int>(text.size()), MPI_CHAR, &found, &status));
-      must("MPI_Get_count", MPI_Get_count(&status, MPI_CHAR, &length));
-      text.resize(static_cast<std::size_t>(length));
-      if (text.empty() || from >= size()) continue;
-      const auto what = static_cast<notice>(text[0]);
-      if (what == notice::asks) others_[from].asks = true;
-      if (what == notice::returned) others_[from].gone = "has returned";
-      if (what == notice::stopped) others_[from].gone = concat("has stopped: ", std::string_view(text).substr(1));
-      if (what == notice::stopped && stopped_ == nobody) stopped_ = from;
+      if (found->tag == notice_tag_) {
+        must("MPI_Mrecv", MPI_Mrecv(text.data(), found->length, MPI_CHAR, &found->message, MPI_STATUS_IGNORE));
+        hear(found->from, text);
+      } else {
+        unwanted_.text = std::move(text);
+        must("MPI_Imrecv", MPI_Imrecv(unwanted_.text.data(), found->length, MPI_CHAR, &found->message, &unwanted_.request));
+      }
     }
   }
-  [[nodiscard]] bool notices_are_sent() {
+  void hear(std::size_t from, std::string_view text) {
+    rank_state& rank = others_[from];
+    const auto what = text.empty() ? notice{} : static_cast<notice>(text[0]);
+    if (what == notice::asks) rank.asks = true;
+    if (what == notice::returned) rank.gone = "has returned";
+    if (what == notice::stopped) {
+      rank.gone = concat("has stopped: ", text.substr(1));
+      if (stopped_ == nobody) stopped_ = from;
+    }
+  }
+  /// Tells those who have asked for this rank that it has returned.
+  void answer() {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t other = 0; other < size(); ++other)
+      if (std::exchange(others_[other].asks, false)) tell(other, notice::returned, {});
+  }
+  [[nodiscard]] bool nothing_is_under_way() {
     const std::lock_guard lock(mutex_);
     while (!letters_.empty() && completed(letters_.front().request)) letters_.pop_front();
-    return letters_.empty();
-  }
-  /// Tells those who have asked for this rank that it has returned. What stopped() says.
-  [[nodiscard]] std::string answer() {
-    {
-      const std::lock_guard lock(mutex_);
-      read_notices();
-      for (std::size_t other = 0; other < size() && stopped_ != rank_; ++other)
-        if (std::exchange(others_[other].asks, false)) tell(other, notice::returned, {});
-    }
-    return stopped();
+    return letters_.empty() && completed(unwanted_.request);
   }
 
   mpi_options options_;
@@ -271,7 +309,8 @@ class mpi_world {
   int notice_tag_ = 0;
   std::size_t rank_ = 0;
   std::mutex turn_, mutex_;
-  std::deque<letter> letters_;
+  std::deque<letter> letters_;  // that MPI may not have sent yet
+  letter unwanted_;
   std::vector<rank_state> others_;
   std::size_t stopped_ = nobody;  // the first rank that has
   std::atomic<bool> adrift_ = false;
