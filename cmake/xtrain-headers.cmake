@@ -264,6 +264,13 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/text.hpp
 )
 
+set(XTRAIN_MPI_HEADERS
+    xtrain/comm/mpi.hpp
+    xtrain/comm/mpi_message.hpp
+    xtrain/comm/mpi_world.hpp
+    xtrain/mpi.hpp
+)
+
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp
     xtrain/openmp.hpp
