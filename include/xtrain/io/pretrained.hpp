@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
@@ -115,6 +116,7 @@ template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
   using number = typename Model::compute;
   require_place(entry, tensor, where);
+  if (!entry.is_here) return;
   std::vector<number> host;
   if (entry.spec.transposed_in_files) {
     std::vector<number> file(entry.size());
@@ -154,7 +156,7 @@ template <class Model, class Entry>
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto& store = model.parameters();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values;
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values || !store.all_here();
     std::vector<number> host(whole ? entry.size() : std::min(entry.size(), numbers_at_once));
     for (std::size_t first = 0; first < entry.size(); first += host.size()) {
       const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
@@ -297,11 +299,11 @@ class saving_ranks {
  public:
   explicit saving_ranks(const Model& model) : model_(&model) {}
   ~saving_ranks() noexcept(false) {
-    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().data().barrier();
+    if (std::uncaught_exceptions() == thrown_before_) all_ranks(model_->parallel()).barrier();
   }
   saving_ranks(const saving_ranks&) = delete;
   saving_ranks& operator=(const saving_ranks&) = delete;
-  [[nodiscard]] bool writes() const { return model_->parallel().data().rank() == 0; }
+  [[nodiscard]] bool writes() const { return all_ranks(model_->parallel()).rank() == 0; }
 
  private:
   const Model* model_;

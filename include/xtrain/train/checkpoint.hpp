@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <xtrain/adapt/peft.hpp>
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
@@ -69,7 +70,7 @@ class checkpoint_folder final : public observer {
       make_folder(folder_);
       remove_unfinished();
     }
-    trainer.model().parallel().data().barrier();
+    all_ranks(trainer.model().parallel()).barrier();
   }
 
   using observer::on;
@@ -104,7 +105,7 @@ class checkpoint_folder final : public observer {
     }
     saved_ = step;
     if (writes()) remove_old();
-    trainer_->model().parallel().data().barrier();
+    all_ranks(trainer_->model().parallel()).barrier();
     return whole;
   }
 
@@ -137,7 +138,7 @@ class checkpoint_folder final : public observer {
   }
 
   /// Where several ranks train one model, the first writes.
-  [[nodiscard]] bool writes() const { return trainer_->model().parallel().data().rank() == 0; }
+  [[nodiscard]] bool writes() const { return all_ranks(trainer_->model().parallel()).rank() == 0; }
 
   /// Calls visit(name in the file, array, entry) for every array of the optimizer and every trained parameter: cut by parameter, any
   /// later arrangement of parameters and ranks can read it.
@@ -160,7 +161,7 @@ class checkpoint_folder final : public observer {
                          .bytes = entry.size() * sizeof(value),
                          .produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
                            // where this rank has all of it, a piece after the other is enough
-                           const bool whole = model.parameters().divided().parts > 1;
+                           const bool whole = model.parameters().divided().parts > 1 || !model.parameters().all_here();
                            std::vector<value> host(whole ? entry.size() : std::min(entry.size(), detail::numbers_at_once));
                            for (std::size_t first = 0; first < entry.size(); first += host.size()) {
                              const std::span<value> piece(host.data(), std::min(host.size(), entry.size() - first));
