@@ -48,6 +48,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/matmul.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
@@ -67,6 +68,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/matmul.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -77,6 +79,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/matmul.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
@@ -133,6 +136,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/matmul.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/split_loss.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp

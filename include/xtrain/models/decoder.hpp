@@ -116,6 +116,8 @@ class decoder_block {
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
 
+  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
+
   /// x [n, width] read, y [n, width] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
@@ -379,7 +381,8 @@ class decoder {
 
   /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
-    return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
+    const std::size_t kv_heads = blocks_.empty() ? config_.kv_heads : blocks_.front().kv_heads();
+    return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
@@ -400,7 +403,7 @@ class decoder {
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
                                                position_options{.context = config_.context,
                                                                 .heads = config_.heads,
@@ -416,8 +419,11 @@ class decoder {
         head_(context_, *stream_,
               config_.tied_head
                   ? embedding_.table()
-                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
-              config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
+                  : build_->matrix({build_->vocabulary_part(names.head, config_.vocabulary)}, config_.width, initial_values::normal(config_.initial_deviation)),
+              config_.width, {.normalized = config_.normalized_head,
+               .z_loss = config_.z_loss,
+               .share = share_of(*parallel_),
+               .vocabulary = config_.vocabulary}) {
     require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
                           "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
@@ -429,6 +435,11 @@ class decoder {
   [[nodiscard]] std::size_t first_position() const {
     if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
     return 0;
+  }
+  /// The part of every layer that this rank has.
+  static layer_share share_of(const parallel_state& parallel) {
+    if constexpr (divides_layers<Recipe>) return parallel.layers();
+    else return {};
   }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());

@@ -51,19 +51,67 @@ struct initial_values {
     }
     return values;
   }
+
+  /// Elements from `first` on.
+  template <class T>
+  void draw(const random_site& site, std::size_t first, std::span<T> to) const {
+    for (std::size_t i = first; i < first + to.size();) {
+      const auto values = quad(site, i / 4);
+      for (std::size_t j = i % 4; j < 4 && i < first + to.size(); ++j, ++i) to[i - first] = static_cast<T>(values[j]);
+    }
+  }
 };
 
 /// The order in which files hold a parameter's rows: our row i is the file's row (*order)[i]. None: as they are.
 using file_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
+/// Rows of a parameter that are next to one another.
+struct row_range {
+  std::size_t begin = 0, count = 0;
+};
+
+/// Which part of a whole parameter a rank has, where ranks divide layers: some ranges of its rows, some columns.
+struct parameter_cut {
+  std::vector<std::size_t> whole{};  // shape; none: the parameter is not divided
+  std::vector<row_range> rows{};     // in the order in which they lie here; none: all
+  std::size_t first_column = 0;
+
+  [[nodiscard]] bool exists() const { return !whole.empty(); }
+};
+
 /// One named parameter.
 struct parameter_spec {
   std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]
+  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]; of what this rank has
   initial_values initial{};
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
   file_order rows_in_files{};
+  parameter_cut cut{};
+  /// Where ranks divide layers: how many neighbouring ranks have the same numbers (0: all of them), and whether the gradients that
+  /// they make must be added up.
+  std::size_t copies = 0;
+  bool gradients_are_parts = false;
+
+  /// The shape that files know.
+  [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
+  /// Calls visit(first element here, first element of the whole, count) for ranges that are next to one another in both.
+  template <class Visit>
+  void for_each_range(Visit&& visit) const {
+    const std::size_t columns = shape.size() > 1 ? shape[1] : 1, whole_columns = whole_shape().size() > 1 ? whole_shape()[1] : 1;
+    std::vector<row_range> rows = cut.rows;
+    if (rows.empty()) rows.push_back({0, shape[0]});
+    std::size_t here = 0;
+    for (const row_range& range : rows) {
+      if (columns == whole_columns) {
+        visit(here * columns, range.begin * columns, range.count * columns);
+      } else {
+        for (std::size_t i = 0; i < range.count; ++i)
+          visit((here + i) * columns, (range.begin + i) * whole_columns + cut.first_column, columns);
+      }
+      here += range.count;
+    }
+  }
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
@@ -118,6 +166,12 @@ class parameter_store {
     [[nodiscard]] std::size_t size() const {
       std::size_t product = 1;
       for (const std::size_t dim : spec.shape) product *= dim;
+      return product;
+    }
+    /// Of the parameter that files know.
+    [[nodiscard]] std::size_t whole_size() const {
+      std::size_t product = 1;
+      for (const std::size_t dim : spec.whole_shape()) product *= dim;
       return product;
     }
     [[nodiscard]] bool decays() const { return spec.shape.size() > 1; }
@@ -212,8 +266,9 @@ class parameter_store {
   }
   /// throws config_error when this rank does not keep all weights; `who` needs them
   void require_whole(std::string_view who) const {
-    require<config_error>(!divided_.values, who, ": all weights must be on this rank; its strategy divides them among ", divided_.parts,
-                          " ranks. Save the model, and do it where one rank loads it");
+    const bool whole = !divided_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
+    require<config_error>(whole, who, ": all weights must be on this rank; its strategy divides them among ranks. Save the model, and do it ",
+                          "where one rank loads it");
   }
   /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
   /// stream is synchronised.
@@ -326,13 +381,18 @@ class parameter_store {
       if (initial.distribution == initial_values::kind::constant && initial.value == 0) continue;
       host.resize(e.size());
       const random_site site{.seed = seed, .step = ~std::uint32_t{0}, .site = site_of_name(e.spec.name), .first = 0};
+      if (e.spec.cut.exists()) {
+        e.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t n) {
+          initial.draw(site, whole, std::span<parameter_type>(host).subspan(here, n));
+        });
+        write(stream, e, 0, host);
+        stream.synchronize();
+        continue;
+      }
       constexpr std::size_t chunk = 1 << 14;
       const auto fill = [&](std::size_t part, std::size_t) {
-        const std::size_t end = std::min(host.size(), (part + 1) * chunk);
-        for (std::size_t i = part * chunk; i < end; i += 4) {
-          const auto values = initial.quad(site, i / 4);
-          for (std::size_t j = 0; j < 4 && i + j < end; ++j) host[i + j] = static_cast<parameter_type>(values[j]);
-        }
+        const std::size_t begin = part * chunk, end = std::min(host.size(), begin + chunk);
+        initial.draw(site, begin, std::span<parameter_type>(host).subspan(begin, end - begin));
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);

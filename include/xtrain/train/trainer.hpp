@@ -287,7 +287,7 @@ class trainer {
   /// All ranks stop after the same step.
   [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
     std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
-    if (model_->parallel().data().size() > 1) model_->parallel().data().all_reduce(asked, reduction::largest);
+    if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
     return stopped_ = asked[0] > 0;
   }
   template <class Event>
