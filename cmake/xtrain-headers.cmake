@@ -124,6 +124,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
     xtrain/models/model_options.hpp
+    xtrain/models/named_parameter.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp

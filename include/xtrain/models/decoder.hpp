@@ -24,6 +24,7 @@
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
 #include <xtrain/models/model_options.hpp>
+#include <xtrain/models/named_parameter.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -292,12 +293,7 @@ class decoder {
   ///   throws  config_error when there is none of that name, shape_error when it has another rank
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
-    const auto* found = parameters_->find(name);
-    if (found == nullptr) fail_unknown(name);
-    require<shape_error>(found->spec.shape.size() == N, "parameter '", name, "': has ", found->spec.shape.size(), " dims; asked for ", N);
-    shape_of_rank<N> shape{};
-    for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];
-    return {parameters_->value(*found), shape};
+    return named_parameter<N>(*parameters_, name);
   }
 
   /// What each place of a row sees, where it is more than what precedes it.
@@ -559,14 +555,6 @@ class decoder {
   static void forget(pass<Recipe>& p, stash<device>& boundaries) {
     p.kept.drop(0);
     boundaries.drop(0);
-  }
-
-  [[noreturn]] void fail_unknown(std::string_view name) const {
-    std::vector<std::string> known;
-    for (const auto& entry : parameters_->entries()) known.push_back(entry.spec.name);
-    const std::string near = nearest_name(name, known);
-    fail<config_error>("parameter '", name, "': must be a parameter of the model",
-                       near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
   config config_;

@@ -113,6 +113,10 @@ class trainer {
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
+    static_assert(
+        causal_model<Model>,
+        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; call "
+        "step() with rows of its own, from sentence_batch(); see models/README.md");
     if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
     else rows.restore(progress_.data);
     std::unique_ptr<loader> held_out_rows;
