@@ -4,6 +4,7 @@
 //   faults <folder> throws     rank 1 throws after some steps
 //   faults <folder> hangs      rank 1 does nothing any more, and is waited for until patience ends
 //   faults <folder> both       rank 1 does nothing any more, rank 0 throws
+//   faults <folder> forgets    rank 0 sends what nobody takes, and returns without having waited for it
 #include <unistd.h>
 
 #include <chrono>
@@ -27,6 +28,10 @@ void work(const std::shared_ptr<xtrain::transport>& wires, std::string_view mode
     if (step == 100 && mode == "throws" && all.rank() == 1) xtrain::fail<xtrain::file_error>("disk: full");
     if (step == 100 && mode == "both" && all.rank() == 0) xtrain::fail<xtrain::file_error>("disk: full");
     while (step == 100 && (mode == "hangs" || mode == "both") && all.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
+    if (step == 100 && mode == "forgets" && all.rank() == 0) {
+      (void)wires->send(1, 7, std::as_bytes(std::span(values)));
+      return;
+    }
     all.all_reduce(std::span<float>(values), xtrain::reduction::sum);
     others.all_reduce(std::span<double>(loss), xtrain::reduction::sum);
   }

@@ -24,6 +24,7 @@ ends() {
 ends throws "disk: full"
 ends hangs "has waited 1.5 s for rank 1"
 ends both "disk: full"
+ends forgets "messages must be waited for; rank 0 has given one up that was not taken"
 
 count=0
 while [ "$count" -lt "$kills" ]; do
