@@ -1,6 +1,7 @@
 // A rank of a run that goes wrong, as a program of its own: it is what mpirun does then that is tested.
 //
 //   faults <folder> reduces    reduces until it is killed; the folder gets a file with the process's number for each rank
+//   faults <folder> cut        the same, and patience ends soon, for when the wires are cut
 //   faults <folder> throws     rank 1 throws after some steps
 //   faults <folder> hangs      rank 1 does nothing any more, and is waited for until patience ends
 //   faults <folder> both       rank 1 does nothing any more, rank 0 throws
@@ -43,7 +44,8 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string_view mode = argv[2];
   try {
-    xtrain::mpi_session session({.patience = std::chrono::milliseconds(mode == "hangs" ? 1500 : 600'000), .grace = std::chrono::seconds(2)});
+    const bool impatient = mode == "hangs" || mode == "cut";
+    xtrain::mpi_session session({.patience = std::chrono::milliseconds(impatient ? 1500 : 600'000), .grace = std::chrono::seconds(2)});
     const std::string path = xtrain::concat(argv[1], "/rank_", session.rank());
     if (std::FILE* file = std::fopen(path.c_str(), "w")) {
       std::fprintf(file, "%d\n", static_cast<int>(getpid()));
