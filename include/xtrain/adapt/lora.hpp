@@ -75,6 +75,8 @@ struct lora {
           added.b = store.declare({.name = concat(part.name, lora_names::b), .shape = {part.outputs, rank}, .rows_in_files = part.order});
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
+            require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
+                                  "' must not be decomposed (DoRA) where the weight is quantised");
             added.magnitude =
                 store.declare({.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order});
           }

@@ -95,7 +95,6 @@ template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
   using number = typename Model::compute;
   require_place(entry, tensor, where);
-  const auto to = model.parameters().value(entry);
   std::vector<number> host;
   if (entry.spec.transposed_in_files) {
     std::vector<number> file(entry.size());
@@ -104,18 +103,15 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
-    copy_to_device(model.work(), to, host);
-    model.work().synchronize();
-    return;
+    return model.parameters().set(model.work(), entry, std::span<const number>(host));
   }
-  if (entry.spec.rows_in_files) {
+  if (entry.spec.rows_in_files || entry.spec.quantised) {
     host.resize(entry.size());
     read_numbers<number>(tensor, 0, host);
-    host = reordered<number>(host, *entry.spec.rows_in_files, false);
-    copy_to_device(model.work(), to, host);
-    model.work().synchronize();
-    return;
+    if (entry.spec.rows_in_files) host = reordered<number>(host, *entry.spec.rows_in_files, false);
+    return model.parameters().set(model.work(), entry, std::span<const number>(host));
   }
+  const auto to = model.parameters().value(entry);
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
     host.resize(std::min(numbers_at_once, entry.size() - first));
     read_numbers<number>(tensor, first, host);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -16,6 +18,9 @@ struct module_part {
   std::size_t outputs = 0;
   file_order order{};
 };
+
+/// What a matrix is for: the weight of a linear layer may be quantised.
+enum class matrix_use : std::uint8_t { linear_weight, table };
 
 /// Declares parameters in a store. The adapter says which modules are trained.
 template <class Recipe>
@@ -30,7 +35,8 @@ class builder {
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
 
   /// One matrix [outputs of all parts, inputs], stored as a parameter "<name>.weight" per part.
-  parameter matrix(const std::vector<module_part>& parts, std::size_t inputs, initial_values initial, bool transposed_in_files = false) {
+  parameter matrix(const std::vector<module_part>& parts, std::size_t inputs, initial_values initial, bool transposed_in_files = false,
+                   matrix_use use = matrix_use::table) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts)
       specs.push_back({.name = part.name + ".weight",
@@ -38,7 +44,8 @@ class builder {
                        .initial = initial,
                        .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files,
-                       .rows_in_files = part.order});
+                       .rows_in_files = part.order,
+                       .quantised = quantises_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
     return parameters_->declare(std::move(specs));
   }
   /// One vector over all parts, stored as "<name>.<kind>" per part.

@@ -21,6 +21,7 @@
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/precision/concepts.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -60,6 +61,7 @@ struct parameter_spec {
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
   file_order rows_in_files{};
+  bool quantised = false;  // kept in four bits; not trained
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
@@ -94,7 +96,8 @@ class parameter_store {
   struct entry {
     parameter_spec spec{};
     std::size_t block = 0;
-    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them
+    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them;
+                             // of the quantised: which of these it is
     std::uint32_t group = 0;
 
     [[nodiscard]] std::size_t size() const {
@@ -106,7 +109,8 @@ class parameter_store {
   };
 
   explicit parameter_store(const typename Device::context& device)
-      : device_(device), values_(device, 0, memory_role::weights), gradients_(device, 0, memory_role::gradients) {}
+      : device_(device), values_(device, 0, memory_role::weights), gradients_(device, 0, memory_role::gradients),
+        codes_(device, 0, memory_role::weights), outer_scales_(device, 0, memory_role::weights) {}
 
   /// Parameters declared from now on belong to block `index`. Blocks are the unit in which memory moves and gradients are
   /// reduced.
@@ -124,6 +128,8 @@ class parameter_store {
                             "parameters: '", spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
       require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                             "' are computed together; train both or none");
+      require<config_error>(spec.quantised == first.quantised && !(spec.quantised && spec.trainable), "parameters: '", spec.name,
+                            "' must be quantised only if it is frozen and '", first.name, "' is too");
     }
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
     for (parameter_spec& spec : adjacent) entries_.push_back({std::move(spec), block_, 0, handle.first()});
@@ -162,6 +168,11 @@ class parameter_store {
         if (runs_.empty() || runs_.back().decays != decays) runs_.push_back({offset, offset, decays});
       }
       for (std::uint32_t i = first; i < entries_.size() && entries_[i].group == first; ++i) {
+        if (entries_[i].spec.quantised) {
+          entries_[i].offset = quantised_.size();
+          quantised_.push_back(place_behind(quantised_, entries_[i].size()));
+          continue;
+        }
         entries_[i].offset = offset;
         offset += entries_[i].size();
       }
@@ -174,13 +185,18 @@ class parameter_store {
     for (std::size_t b = 1; b < block_begin_.size(); ++b) block_begin_[b] = std::max(block_begin_[b], block_begin_[b - 1]);
     total_ = offset;
     values_ = buffer<Device>(device_, total_ * sizeof(parameter_type), memory_role::weights);
+    if (quantised_.empty()) return;
+    codes_ = buffer<Device>(device_, quantised_.back().codes_end(), memory_role::weights);
+    outer_scales_ = buffer<Device>(device_, quantised_.back().outer_end() * sizeof(float), memory_role::weights);
   }
 
   /// Memory for gradients of what is trained. Their values are not defined.
   void allocate_gradients() { gradients_ = buffer<Device>(device_, trained_ * sizeof(gradient_type), memory_role::gradients); }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
+  /// throws config_error when it is quantised: it has no values
   [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
+    require_values(entries_[p.first()]);
     return values_.template as<parameter_type>().subspan(entries_[p.first()].offset, size(p));
   }
   /// Empty when the parameter is frozen or there is no memory for gradients.
@@ -197,12 +213,41 @@ class parameter_store {
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
   [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
+    require_values(e);
     return values_.template as<parameter_type>().subspan(e.offset, e.size());
   }
   [[nodiscard]] device_span<gradient_type, memory> gradient(const entry& e) const {
     if (!e.spec.trainable || !has_gradients()) return {};
     return gradients_.template as<gradient_type>().subspan(e.offset, e.size());
   }
+  [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
+  /// Of a quantised parameter.
+  [[nodiscard]] nf4_view<memory> quantised(const entry& e) const {
+    const quantised_place& at = quantised_[e.offset];
+    const auto bytes = codes_.template as<std::uint8_t>();
+    return {.n = at.n,
+            .code_n2 = bytes.subspan(at.codes, nf4::code_bytes(at.n)),
+            .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
+            .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
+  }
+  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
+  template <class Stream, class T>
+  void set(Stream& stream, const entry& e, std::span<const T> host) const {
+    if (e.spec.quantised) {
+      const nf4_numbers made = nf4::quantise<T>(host);
+      const nf4_view<memory> to = quantised(e);
+      copy_to_device(stream, to.code_n2, made.code_n2);
+      copy_to_device(stream, to.scale_k, made.scale_k);
+      copy_to_device(stream, to.outer, made.outer);
+      stream.synchronize();
+    } else {
+      copy_to_device(stream, value(e), host);
+      stream.synchronize();
+    }
+  }
+  /// Bytes of all values.
+  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
     for (const entry& e : entries_)
@@ -237,6 +282,8 @@ class parameter_store {
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
+    fill_zero(stream, codes_.template as<std::uint8_t>());
+    fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
     for (const entry& e : entries_) {
       if (!chosen(e.spec.name)) continue;
@@ -254,13 +301,29 @@ class parameter_store {
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      copy_to_device(stream, value(e), host);
-      stream.synchronize();
+      set(stream, e, std::span<const parameter_type>(host));
     }
   }
 
  private:
   static constexpr std::size_t alignment = 32;  // elements: a cache line and more for every type, gradients and master copies included
+
+  /// Where one parameter's codes and the scales behind them are, and its outer scales.
+  struct quantised_place {
+    std::size_t n = 0, codes = 0, outer = 0;
+
+    [[nodiscard]] std::size_t codes_end() const {
+      return (codes + nf4::code_bytes(n) + nf4::scales(n) + alignment - 1) / alignment * alignment;
+    }
+    [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
+  };
+  [[nodiscard]] static quantised_place place_behind(const std::vector<quantised_place>& others, std::size_t n) {
+    if (others.empty()) return {.n = n};
+    return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
+  }
+  static void require_values(const entry& e) {
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+  }
 
   [[nodiscard]] std::size_t counted(bool trained_only) const {
     std::size_t all = 0;
@@ -278,6 +341,8 @@ class parameter_store {
   std::size_t total_ = 0;
   buffer<Device> values_;
   buffer<Device> gradients_;
+  std::vector<quantised_place> quantised_;
+  buffer<Device> codes_, outer_scales_;
 };
 
 }  // namespace xtrain

@@ -532,6 +532,13 @@ class conformance {
         drop.x_n = drop.y_n;
         check_kernel<T>(drop, 1.0, 2.0);
       }
+      kernel::dequantise_nf4<host_memory, T> numbers{.n = n};
+      numbers.code_n2 = mem.numbers<std::uint8_t>(nf4::code_bytes(n), 0.0, 255.9);
+      numbers.scale_k = mem.numbers<std::uint8_t>(nf4::scales(n), 0.0, 255.9);
+      numbers.outer = mem.numbers<float>(nf4::outer_scales(n));
+      numbers.y_n = mem.fresh<T>(n);
+      // in fp32 also where T is wider
+      check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, number_traits<float>::unit_roundoff / number_traits<accumulate_t<T>>::unit_roundoff));
       kernel::sum_of_squares<host_memory, T> squares{.n = n};
       squares.x_n = mem.numbers<T>(n);
       squares.sum_1 = mem.fresh<double>(1);

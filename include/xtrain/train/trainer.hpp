@@ -199,6 +199,7 @@ class trainer {
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights() {
     for (const auto& entry : model_->parameters().entries()) {
+      if (entry.spec.quantised) continue;  // it does not change
       const auto values = model_->parameters().value(entry);
       if (std::isfinite(squares_of(values))) continue;
       require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,

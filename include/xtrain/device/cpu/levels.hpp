@@ -25,6 +25,7 @@
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/loss.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
+#include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/norm.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
 
@@ -84,6 +85,7 @@ inline constexpr bool compiled = false;
   X(kernel::linear_cross_entropy<host_memory, T, T>)       \
   X(kernel::add<host_memory, T>)                           \
   X(kernel::dropout<host_memory, T>)                       \
+  X(kernel::dequantise_nf4<host_memory, T>)                \
   X(kernel::sum_of_squares<host_memory, T>)
 // the same for 16-bit T: what meets fp32 beside it
 #define XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, T)          \
