@@ -10,6 +10,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
+    xtrain/adapt/qlora.hpp
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
@@ -46,6 +47,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
     xtrain/device/cpu/split_loss.hpp
@@ -66,6 +68,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
+    xtrain/device/kernel/nf4.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/split_loss.hpp
@@ -77,6 +80,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
+    xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
     xtrain/device/reference/split_loss.hpp
@@ -135,6 +139,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
+    xtrain/ops/nf4.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
     xtrain/ops/split_loss.hpp
@@ -167,6 +172,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
+    xtrain/tensor/nf4.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp

@@ -82,6 +82,8 @@ struct lora {
           added.b = store.declare(std::move(b));
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
+            require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
+                                  "' must not be decomposed (DoRA) where the weight is quantised");
             added.magnitude =
                 store.declare({.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order});
           }

@@ -126,10 +126,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   using number = typename Model::compute;
   require_place(entry, tensor, where);
   std::vector<number> host;
-  const auto write = [&] {
-    model.parameters().write(model.work(), entry, 0, host);
-    model.work().synchronize();
-  };
+  const auto write = [&] { model.parameters().set(model.work(), entry, std::span<const number>(host)); };
   if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
     std::vector<number> file(entry.whole_size());
     read_numbers<number>(tensor, 0, file);
@@ -149,6 +146,11 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
       read_numbers<number>(tensor, whole, std::span<number>(host).subspan(here, count));
     });
+    return write();
+  }
+  if (entry.spec.quantised) {
+    host.resize(entry.size());
+    read_numbers<number>(tensor, 0, host);
     return write();
   }
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -77,6 +79,9 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
 
 }  // namespace detail
 
+/// What a matrix is for: the weight of a linear layer may be quantised.
+enum class matrix_use : std::uint8_t { linear_weight, table };
+
 /// Declares parameters in a store. The adapter says which modules are trained.
 template <class Recipe>
 class builder {
@@ -102,7 +107,8 @@ class builder {
   }
 
   /// One matrix [outputs of all parts, inputs], stored as a parameter "<name>.weight" per part.
-  parameter matrix(const std::vector<module_part>& parts, input_part inputs, initial_values initial, bool transposed_in_files = false) {
+  parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
+                   matrix_use use = matrix_use::table) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = part.name + ".weight",
@@ -110,7 +116,9 @@ class builder {
                        .initial = initial,
                        .trainable = trains(part.name),
                        .transposed_in_files = transposed_in_files,
-                       .rows_in_files = part.order});
+                       .rows_in_files = part.order,
+                       .quantised = quantises_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
+      if (specs.back().quantised) require_whole_layers("qlora");
       detail::cut(specs.back(), part, inputs);
     }
     return parameters_->declare(std::move(specs));

@@ -250,7 +250,7 @@ class decoder {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, prefix_tuning); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, prefix_tuning); see adapt/README.md");
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "

@@ -25,6 +25,7 @@
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/precision/concepts.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -87,6 +88,7 @@ struct parameter_spec {
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
   file_order rows_in_files{};
+  bool quantised = false;  // kept in four bits; not trained
   parameter_cut cut{};
   /// Where ranks divide layers: how many neighbouring ranks have the same numbers (0: all of them), and whether the gradients that
   /// they make must be added up.
@@ -160,7 +162,8 @@ class parameter_store {
   struct entry {
     parameter_spec spec{};
     std::size_t block = 0;
-    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them
+    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them;
+                             // of the quantised: which of these it is
     std::uint32_t group = 0;
 
     [[nodiscard]] std::size_t size() const {
@@ -179,7 +182,8 @@ class parameter_store {
 
   explicit parameter_store(const typename Device::context& device)
       : device_(device), values_(device, 0, memory_role::weights), value_windows_(device, 0, memory_role::weights),
-        gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients) {}
+        gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients),
+        codes_(device, 0, memory_role::weights), outer_scales_(device, 0, memory_role::weights) {}
 
   /// Parameters declared from now on belong to block `index`. Blocks are the unit in which memory moves and gradients are
   /// reduced.
@@ -197,6 +201,8 @@ class parameter_store {
                             "parameters: '", spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
       require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                             "' are computed together; train both or none");
+      require<config_error>(spec.quantised == first.quantised && !(spec.quantised && spec.trainable), "parameters: '", spec.name,
+                            "' must be quantised only if it is frozen and '", first.name, "' is too");
     }
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
     for (parameter_spec& spec : adjacent) entries_.push_back({std::move(spec), block_, 0, handle.first()});
@@ -233,6 +239,9 @@ class parameter_store {
     values_ = buffer<Device>(device_, (divided_.values ? total_ / divided_.parts : total_) * sizeof(parameter_type), memory_role::weights);
     if (divided_.values)
       value_windows_ = buffer<Device>(device_, place_windows(value_window_, true) * sizeof(parameter_type), memory_role::weights);
+    if (quantised_.empty()) return;
+    codes_ = buffer<Device>(device_, quantised_.back().codes_end(), memory_role::weights);
+    outer_scales_ = buffer<Device>(device_, quantised_.back().outer_end() * sizeof(float), memory_role::weights);
   }
 
   /// Memory for gradients of what is trained. Their values are not defined.
@@ -244,7 +253,11 @@ class parameter_store {
   }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
-  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const { return value_at(entries_[p.first()], size(p)); }
+  /// throws config_error when it is quantised: it has no values
+  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
+    require_values(entries_[p.first()]);
+    return value_at(entries_[p.first()], size(p));
+  }
   /// Empty when the parameter is frozen or there is no memory for gradients.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
     if (!trains(p) || !has_gradients()) return {};
@@ -259,7 +272,10 @@ class parameter_store {
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
   /// Where blocks lie in windows, this is the window: defined while the block is there.
-  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const { return value_at(e, e.size()); }
+  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
+    require_values(e);
+    return value_at(e, e.size());
+  }
   [[nodiscard]] device_span<gradient_type, memory> gradient(const entry& e) const {
     if (!e.spec.trainable || !has_gradients()) return {};
     return gradient_at(e, e.size());
@@ -280,6 +296,34 @@ class parameter_store {
     const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
+  [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
+  /// Of a quantised parameter.
+  [[nodiscard]] nf4_view<memory> quantised(const entry& e) const {
+    const quantised_place& at = quantised_[e.offset];
+    const auto bytes = codes_.template as<std::uint8_t>();
+    return {.n = at.n,
+            .code_n2 = bytes.subspan(at.codes, nf4::code_bytes(at.n)),
+            .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
+            .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
+  }
+  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
+  template <class Stream, class T>
+  void set(Stream& stream, const entry& e, std::span<const T> host) const {
+    if (e.spec.quantised) {
+      const nf4_numbers made = nf4::quantise<T>(host);
+      const nf4_view<memory> to = quantised(e);
+      copy_to_device(stream, to.code_n2, made.code_n2);
+      copy_to_device(stream, to.scale_k, made.scale_k);
+      copy_to_device(stream, to.outer, made.outer);
+      stream.synchronize();
+    } else {
+      write(stream, e, 0, host);
+      stream.synchronize();
+    }
+  }
+  /// Bytes of all values.
+  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
     for (const entry& e : entries_)
@@ -374,6 +418,8 @@ class parameter_store {
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
     if (divided_.values) fill_zero(stream, value_windows_.template as<parameter_type>());
+    fill_zero(stream, codes_.template as<std::uint8_t>());
+    fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
     for (const entry& e : entries_) {
       if (!chosen(e.spec.name)) continue;
@@ -396,13 +442,29 @@ class parameter_store {
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      write(stream, e, 0, host);
-      stream.synchronize();
+      set(stream, e, std::span<const parameter_type>(host));
     }
   }
 
  private:
   static constexpr std::size_t alignment = 32;  // elements: a cache line and more for every type, gradients and master copies included
+
+  /// Where one parameter's codes and the scales behind them are, and its outer scales.
+  struct quantised_place {
+    std::size_t n = 0, codes = 0, outer = 0;
+
+    [[nodiscard]] std::size_t codes_end() const {
+      return (codes + nf4::code_bytes(n) + nf4::scales(n) + alignment - 1) / alignment * alignment;
+    }
+    [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
+  };
+  [[nodiscard]] static quantised_place place_behind(const std::vector<quantised_place>& others, std::size_t n) {
+    if (others.empty()) return {.n = n};
+    return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
+  }
+  static void require_values(const entry& e) {
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+  }
 
   [[nodiscard]] std::size_t counted(bool trained_only) const {
     std::size_t all = 0;
@@ -428,6 +490,11 @@ class parameter_store {
       for (std::size_t b = 0; b < blocks(); ++b) {
         for (; next < order.size() && entries_[order[next]].block == b && entries_[order[next]].spec.trainable == trainable; ++next) {
           for (std::uint32_t i = order[next]; i < entries_.size() && entries_[i].group == order[next]; ++i) {
+            if (entries_[i].spec.quantised) {
+              entries_[i].offset = quantised_.size();
+              quantised_.push_back(place_behind(quantised_, entries_[i].size()));
+              continue;
+            }
             entries_[i].offset = offset;
             offset += entries_[i].size();
           }
@@ -514,6 +581,8 @@ class parameter_store {
   std::size_t total_ = 0;
   buffer<Device> values_, value_windows_;
   buffer<Device> gradients_, gradient_windows_;
+  std::vector<quantised_place> quantised_;
+  buffer<Device> codes_, outer_scales_;
 };
 
 }  // namespace xtrain

@@ -205,6 +205,7 @@ class trainer {
   void require_finite_weights() {
     const store& all = model_->parameters();
     for (const auto& entry : all.entries()) {
+      if (entry.spec.quantised) continue;  // it does not change
       const auto own = all.piece_of(entry);
       const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
       if (values.empty() || std::isfinite(squares_of(values))) continue;

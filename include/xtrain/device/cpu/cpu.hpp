@@ -11,6 +11,7 @@
 #include <xtrain/device/cpu/experts.hpp>
 #include <xtrain/device/cpu/loss.hpp>
 #include <xtrain/device/cpu/matmul.hpp>
+#include <xtrain/device/cpu/nf4.hpp>
 #include <xtrain/device/cpu/norm.hpp>
 #include <xtrain/device/cpu/optimizer.hpp>
 #include <xtrain/device/cpu/split_loss.hpp>
