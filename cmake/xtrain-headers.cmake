@@ -150,6 +150,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/offload.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
+    xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
     xtrain/parallel/schedule/bubble.hpp
     xtrain/parallel/schedule/check.hpp

@@ -189,6 +189,8 @@ class trainer {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] const rehearsal& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
+  /// Whether the last fit() ended because a stop was asked for, on any rank.
+  [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// Goes on where another run stopped: fit() then continues from there.
   void restore(const training_progress& saved) {
     progress_ = saved;
