@@ -3,4 +3,5 @@
 
 #include <xtrain/comm/mesh.hpp>
 #include <xtrain/comm/threads.hpp>
+#include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/zero.hpp>
