@@ -10,6 +10,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
+    xtrain/adapt/qlora.hpp
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
@@ -47,8 +48,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
@@ -66,8 +69,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
+    xtrain/device/kernel/nf4.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -76,8 +81,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
+    xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
@@ -122,6 +129,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
     xtrain/models/model_options.hpp
+    xtrain/models/named_parameter.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
@@ -132,8 +140,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
+    xtrain/ops/nf4.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/split_loss.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp
@@ -141,6 +151,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/offload.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
+    xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
     xtrain/parallel/pipeline.hpp
     xtrain/parallel/pipeline/runner.hpp
@@ -169,6 +180,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
+    xtrain/tensor/nf4.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp

@@ -7,6 +7,7 @@
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/merge.hpp>
 #include <xtrain/adapt/prefix_tuning.hpp>
+#include <xtrain/adapt/qlora.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>

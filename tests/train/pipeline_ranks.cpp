@@ -199,7 +199,8 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   const run_config run{.steps = 1, .batch = 2, .accumulate = 3};
   const decoder_config shape = layers(4, false);
   refused(2, layers(1, false), run, {}, "pipeline: every stage must have a layer; given 1 layers for 2 stages");
-  refused(3, shape, run, {.data = 2}, "pipeline: ranks must divide among the pipelines beside one another (data); given 3 ranks and data 2");
+  refused(3, shape, run, {.data = 2},
+          "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given 3 ranks, data 2 and tensor 1");
   refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have a stage; given chunks 0");
   refused(2, shape, run, {.layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
   refused(2, shape, run, {.layers = {2, 1}}, "pipeline: layers of all stages must be the model's 4; given 3");

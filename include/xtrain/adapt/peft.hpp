@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -114,7 +115,7 @@ struct save_adapter_options {
 /// Writes the adapter, and what is trained of the base model with it.
 ///   throws  file_error; what the folder held before stays whole until the new adapter is
 template <class Model>
-requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
   const auto& store = model.parameters();
   std::vector<tensor_to_write> tensors;
@@ -141,7 +142,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).
 ///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
-requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);
   const lora_config& own = model.settings().adapter;

@@ -39,11 +39,4 @@ concept communicator_moves_device_memory = requires(C& comm, Stream& stream, Spa
 template <class C>
 concept communicator = clause::communicator_knows_its_ranks<C> && clause::communicator_reduces_host_numbers<C>;
 
-/// The communicator of all ranks that train one model: a strategy's all(), or its data() where there are no others. Its rank 0 writes.
-template <class Strategy>
-[[nodiscard]] auto& all_ranks(Strategy& strategy) {
-  if constexpr (requires { strategy.all(); }) return strategy.all();
-  else return strategy.data();
-}
-
 }  // namespace xtrain

@@ -281,7 +281,7 @@ class generator {
   [[nodiscard]] double bytes_per_step() const {
     const auto& c = model_->sizes();
     const std::size_t table = c.tied_head ? 0 : c.vocabulary * c.width;
-    return static_cast<double>((model_->parameters().count() - table) * sizeof(typename Model::compute));
+    return static_cast<double>(model_->parameters().bytes() - table * sizeof(typename Model::compute));
   }
 
   Model* model_;

@@ -25,6 +25,7 @@
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
 #include <xtrain/models/model_options.hpp>
+#include <xtrain/models/named_parameter.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -116,6 +117,8 @@ class decoder_block {
         attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+
+  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
 
   /// x [n, width] read, y [n, width] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
@@ -248,7 +251,7 @@ class decoder {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, prefix_tuning); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, prefix_tuning); see adapt/README.md");
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -291,13 +294,7 @@ class decoder {
   ///   throws  config_error when there is none of that name, shape_error when it has another rank
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
-    const auto* found = parameters_->find(name);
-    if (found == nullptr) fail_unknown(name);
-    require<config_error>(found->is_here, "parameter '", name, "': must be on this rank; block ", found->block, " is on another");
-    require<shape_error>(found->spec.shape.size() == N, "parameter '", name, "': has ", found->spec.shape.size(), " dims; asked for ", N);
-    shape_of_rank<N> shape{};
-    for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];
-    return {parameters_->value(*found), shape};
+    return named_parameter<N>(*parameters_, name);
   }
 
   /// What each place of a row sees, where it is more than what precedes it.
@@ -405,7 +402,8 @@ class decoder {
 
   /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
-    return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
+    const std::size_t kv_heads = blocks_.empty() ? config_.kv_heads : blocks_.front().kv_heads();
+    return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
@@ -426,7 +424,7 @@ class decoder {
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
                                                position_options{.context = config_.context,
                                                                 .heads = config_.heads,
@@ -442,8 +440,11 @@ class decoder {
         head_(context_, *stream_,
               config_.tied_head
                   ? embedding_.table()
-                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
-              config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
+                  : build_->matrix({build_->vocabulary_part(names.head, config_.vocabulary)}, config_.width, initial_values::normal(config_.initial_deviation)),
+              config_.width, {.normalized = config_.normalized_head,
+               .z_loss = config_.z_loss,
+               .share = share_of(*parallel_),
+               .vocabulary = config_.vocabulary}) {
     require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
                           "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
@@ -456,6 +457,11 @@ class decoder {
   [[nodiscard]] std::size_t first_position() const {
     if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
     return 0;
+  }
+  /// The part of every layer that this rank has.
+  static layer_share share_of(const parallel_state& parallel) {
+    if constexpr (divides_layers<Recipe>) return parallel.layers();
+    else return {};
   }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());
@@ -596,14 +602,6 @@ class decoder {
   static void forget(pass<Recipe>& p, stash<device>& boundaries) {
     p.kept.drop(0);
     boundaries.drop(0);
-  }
-
-  [[noreturn]] void fail_unknown(std::string_view name) const {
-    std::vector<std::string> known;
-    for (const auto& entry : parameters_->entries()) known.push_back(entry.spec.name);
-    const std::string near = nearest_name(name, known);
-    fail<config_error>("parameter '", name, "': must be a parameter of the model",
-                       near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
   config config_;

@@ -40,10 +40,11 @@ concept communicator_on =
                                                         device_span<const Number, typename Device::memory>>;
 
 /// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
-/// each of them computed.
+/// each of them computed. everyone(): all ranks of the run.
 template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
+  requires communicator<std::remove_cvref_t<decltype(state.everyone())>>;
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 

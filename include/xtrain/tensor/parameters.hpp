@@ -26,6 +26,7 @@
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/precision/concepts.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -52,19 +53,68 @@ struct initial_values {
     }
     return values;
   }
+
+  /// Elements from `first` on.
+  template <class T>
+  void draw(const random_site& site, std::size_t first, std::span<T> to) const {
+    for (std::size_t i = first; i < first + to.size();) {
+      const auto values = quad(site, i / 4);
+      for (std::size_t j = i % 4; j < 4 && i < first + to.size(); ++j, ++i) to[i - first] = static_cast<T>(values[j]);
+    }
+  }
 };
 
 /// The order in which files hold a parameter's rows: our row i is the file's row (*order)[i]. None: as they are.
 using file_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
+/// Rows of a parameter that are next to one another.
+struct row_range {
+  std::size_t begin = 0, count = 0;
+};
+
+/// Which part of a whole parameter a rank has, where ranks divide layers: some ranges of its rows, some columns.
+struct parameter_cut {
+  std::vector<std::size_t> whole{};  // shape; none: the parameter is not divided
+  std::vector<row_range> rows{};     // in the order in which they lie here; none: all
+  std::size_t first_column = 0;
+
+  [[nodiscard]] bool exists() const { return !whole.empty(); }
+};
+
 /// One named parameter.
 struct parameter_spec {
   std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]
+  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]; of what this rank has
   initial_values initial{};
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
   file_order rows_in_files{};
+  bool quantised = false;  // kept in four bits; not trained
+  parameter_cut cut{};
+  /// Where ranks divide layers: how many neighbouring ranks have the same numbers (0: all of them), and whether the gradients that
+  /// they make must be added up.
+  std::size_t copies = 0;
+  bool gradients_are_parts = false;
+
+  /// The shape that files know.
+  [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
+  /// Calls visit(first element here, first element of the whole, count) for ranges that are next to one another in both.
+  template <class Visit>
+  void for_each_range(Visit&& visit) const {
+    const std::size_t columns = shape.size() > 1 ? shape[1] : 1, whole_columns = whole_shape().size() > 1 ? whole_shape()[1] : 1;
+    std::vector<row_range> rows = cut.rows;
+    if (rows.empty()) rows.push_back({0, shape[0]});
+    std::size_t here = 0;
+    for (const row_range& range : rows) {
+      if (columns == whole_columns) {
+        visit(here * columns, range.begin * columns, range.count * columns);
+      } else {
+        for (std::size_t i = 0; i < range.count; ++i)
+          visit((here + i) * columns, (range.begin + i) * whole_columns + cut.first_column, columns);
+      }
+      here += range.count;
+    }
+  }
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
@@ -122,7 +172,8 @@ class parameter_store {
   struct entry {
     parameter_spec spec{};
     std::size_t block = 0;
-    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them
+    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them;
+                             // of the quantised: which of these it is
     std::uint32_t group = 0;
     bool is_here = true;  // false: another rank has it, here there is no memory for it
 
@@ -131,12 +182,19 @@ class parameter_store {
       for (const std::size_t dim : spec.shape) product *= dim;
       return product;
     }
+    /// Of the parameter that files know.
+    [[nodiscard]] std::size_t whole_size() const {
+      std::size_t product = 1;
+      for (const std::size_t dim : spec.whole_shape()) product *= dim;
+      return product;
+    }
     [[nodiscard]] bool decays() const { return spec.shape.size() > 1; }
   };
 
   explicit parameter_store(const typename Device::context& device)
       : device_(device), values_(device, 0, memory_role::weights), value_windows_(device, 0, memory_role::weights),
-        gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients) {}
+        gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients),
+        codes_(device, 0, memory_role::weights), outer_scales_(device, 0, memory_role::weights) {}
 
   /// Parameters declared from now on belong to block `index`. Blocks are the unit in which memory moves and gradients are
   /// reduced.
@@ -154,6 +212,8 @@ class parameter_store {
                             "parameters: '", spec.name, "' and '", first.name, "' are used as one matrix and must have the same columns");
       require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                             "' are computed together; train both or none");
+      require<config_error>(spec.quantised == first.quantised && !(spec.quantised && spec.trainable), "parameters: '", spec.name,
+                            "' must be quantised only if it is frozen and '", first.name, "' is too");
     }
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
     for (parameter_spec& spec : adjacent) entries_.push_back({std::move(spec), block_, 0, handle.first()});
@@ -199,6 +259,9 @@ class parameter_store {
     values_ = buffer<Device>(device_, (divided_.values ? total_ / divided_.parts : total_) * sizeof(parameter_type), memory_role::weights);
     if (divided_.values)
       value_windows_ = buffer<Device>(device_, place_windows(value_window_, true) * sizeof(parameter_type), memory_role::weights);
+    if (quantised_.empty()) return;
+    codes_ = buffer<Device>(device_, quantised_.back().codes_end(), memory_role::weights);
+    outer_scales_ = buffer<Device>(device_, quantised_.back().outer_end() * sizeof(float), memory_role::weights);
   }
 
   /// Memory for gradients of what is trained. Their values are not defined.
@@ -211,8 +274,11 @@ class parameter_store {
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
   /// Empty when another rank has it.
+  ///   throws  config_error when it is quantised: it has no values
   [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
-    return entries_[p.first()].is_here ? value_at(entries_[p.first()], size(p)) : device_span<parameter_type, memory>{};
+    const entry& first = entries_[p.first()];
+    require_values(first);
+    return first.is_here ? value_at(first, size(p)) : device_span<parameter_type, memory>{};
   }
   /// Empty when the parameter is frozen or there is no memory for gradients.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
@@ -229,6 +295,7 @@ class parameter_store {
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
   /// Where blocks lie in windows, this is the window: defined while the block is there.
   [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
+    require_values(e);
     return e.is_here ? value_at(e, e.size()) : device_span<parameter_type, memory>{};
   }
   [[nodiscard]] device_span<gradient_type, memory> gradient(const entry& e) const {
@@ -247,8 +314,8 @@ class parameter_store {
   }
   /// throws config_error when ranks share blocks
   void require_undivided(std::string_view who) const {
-    require<config_error>(!divided_.values, who, ": all weights must be on this rank; its strategy divides them among ", divided_.parts,
-                          " ranks. Save the model, and do it where one rank loads it");
+    const bool whole = !divided_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
+    require<config_error>(whole, who, ": all weights must be on this rank; its strategy divides them among ranks. ", "Save the model, and do it where one rank loads it");
   }
   /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
   /// stream is synchronised.
@@ -261,6 +328,34 @@ class parameter_store {
     const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
+  [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
+  /// Of a quantised parameter.
+  [[nodiscard]] nf4_view<memory> quantised(const entry& e) const {
+    const quantised_place& at = quantised_[e.offset];
+    const auto bytes = codes_.template as<std::uint8_t>();
+    return {.n = at.n,
+            .code_n2 = bytes.subspan(at.codes, nf4::code_bytes(at.n)),
+            .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
+            .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
+  }
+  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
+  template <class Stream, class T>
+  void set(Stream& stream, const entry& e, std::span<const T> host) const {
+    if (e.spec.quantised) {
+      const nf4_numbers made = nf4::quantise<T>(host);
+      const nf4_view<memory> to = quantised(e);
+      copy_to_device(stream, to.code_n2, made.code_n2);
+      copy_to_device(stream, to.scale_k, made.scale_k);
+      copy_to_device(stream, to.outer, made.outer);
+      stream.synchronize();
+    } else {
+      write(stream, e, 0, host);
+      stream.synchronize();
+    }
+  }
+  /// Bytes of all values.
+  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
     for (const entry& e : entries_)
@@ -356,6 +451,8 @@ class parameter_store {
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
     if (divided_.values) fill_zero(stream, value_windows_.template as<parameter_type>());
+    fill_zero(stream, codes_.template as<std::uint8_t>());
+    fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
     for (const entry& e : entries_) {
       if (!e.is_here || !chosen(e.spec.name)) continue;
@@ -363,23 +460,44 @@ class parameter_store {
       if (initial.distribution == initial_values::kind::constant && initial.value == 0) continue;
       host.resize(e.size());
       const random_site site{.seed = seed, .step = ~std::uint32_t{0}, .site = site_of_name(e.spec.name), .first = 0};
+      if (e.spec.cut.exists()) {
+        e.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t n) {
+          initial.draw(site, whole, std::span<parameter_type>(host).subspan(here, n));
+        });
+        write(stream, e, 0, host);
+        stream.synchronize();
+        continue;
+      }
       constexpr std::size_t chunk = 1 << 14;
       const auto fill = [&](std::size_t part, std::size_t) {
-        const std::size_t end = std::min(host.size(), (part + 1) * chunk);
-        for (std::size_t i = part * chunk; i < end; i += 4) {
-          const auto values = initial.quad(site, i / 4);
-          for (std::size_t j = 0; j < 4 && i + j < end; ++j) host[i + j] = static_cast<parameter_type>(values[j]);
-        }
+        const std::size_t begin = part * chunk, end = std::min(host.size(), begin + chunk);
+        initial.draw(site, begin, std::span<parameter_type>(host).subspan(begin, end - begin));
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      write(stream, e, 0, host);
-      stream.synchronize();
+      set(stream, e, std::span<const parameter_type>(host));
     }
   }
 
  private:
   static constexpr std::size_t alignment = 32;  // elements: a cache line and more for every type, gradients and master copies included
+
+  /// Where one parameter's codes and the scales behind them are, and its outer scales.
+  struct quantised_place {
+    std::size_t n = 0, codes = 0, outer = 0;
+
+    [[nodiscard]] std::size_t codes_end() const {
+      return (codes + nf4::code_bytes(n) + nf4::scales(n) + alignment - 1) / alignment * alignment;
+    }
+    [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
+  };
+  [[nodiscard]] static quantised_place place_behind(const std::vector<quantised_place>& others, std::size_t n) {
+    if (others.empty()) return {.n = n};
+    return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
+  }
+  static void require_values(const entry& e) {
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+  }
 
   [[nodiscard]] std::size_t counted(bool trained_only) const {
     std::size_t all = 0;
@@ -407,6 +525,12 @@ class parameter_store {
         for (; next < order.size() && entries_[order[next]].block == b && entries_[order[next]].spec.trainable == trainable; ++next) {
           std::size_t& end = entries_[order[next]].is_here ? offset : elsewhere;
           for (std::uint32_t i = order[next]; i < entries_.size() && entries_[i].group == order[next]; ++i) {
+            if (entries_[i].spec.quantised) {
+              if (!entries_[i].is_here) continue;
+              entries_[i].offset = quantised_.size();
+              quantised_.push_back(place_behind(quantised_, entries_[i].size()));
+              continue;
+            }
             if (entries_[i].is_here) entries_[i].offset = end;
             end += entries_[i].size();
           }
@@ -499,6 +623,8 @@ class parameter_store {
   std::size_t total_ = 0;
   buffer<Device> values_, value_windows_;
   buffer<Device> gradients_, gradient_windows_;
+  std::vector<quantised_place> quantised_;
+  buffer<Device> codes_, outer_scales_;
 };
 
 }  // namespace xtrain

@@ -114,6 +114,10 @@ class trainer {
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
+    static_assert(
+        causal_model<Model>,
+        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; call "
+        "step() with rows of its own, from sentence_batch(); see models/README.md");
     if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
     else rows.restore(progress_.data);
     std::unique_ptr<loader> held_out_rows;
@@ -186,6 +190,8 @@ class trainer {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] const rehearsal& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
+  /// Whether the last fit() ended because a stop was asked for, on any rank.
+  [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// Goes on where another run stopped: fit() then continues from there.
   void restore(const training_progress& saved) {
     progress_ = saved;
@@ -202,6 +208,7 @@ class trainer {
   void require_finite_weights() {
     const store& all = model_->parameters();
     for (const auto& entry : all.entries()) {
+      if (entry.spec.quantised) continue;  // it does not change
       const auto own = all.piece_of(entry);
       const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
       if (values.empty() || std::isfinite(squares_of(values))) continue;
@@ -331,7 +338,7 @@ class trainer {
   /// All ranks stop after the same step.
   [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
     std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
-    if (all_ranks(model_->parallel()).size() > 1) all_ranks(model_->parallel()).all_reduce(asked, reduction::largest);
+    if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
     return stopped_ = asked[0] > 0;
   }
   template <class Event>

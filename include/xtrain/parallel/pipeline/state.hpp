@@ -17,16 +17,18 @@
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/builder.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
 
-/// The ranks of a run whose layers are divided among them. Rank i is place i / data of pipeline i % data: a pipeline's neighbours
+/// The ranks of a run whose layers are divided among them. Rank i is at place i / (data · tensor) of its pipeline: a pipeline's neighbours
 /// are far apart, because they talk least.
 struct pipeline_ranks {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
   std::size_t data = 1;                ///< pipelines beside one another, which train the same weights on other rows
+  std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
   std::size_t chunks = 1;              ///< stages on each rank
   std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
   std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
@@ -48,7 +50,8 @@ class pipeline_state {
   /// Ranks that have the same blocks and see other rows.
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
-  [[nodiscard]] group& all() { return all_; }
+  [[nodiscard]] group& everyone() { return everyone_; }
+  [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
   [[nodiscard]] slicing divided() const { return beside_.divided(); }
 
   template <class Store>
@@ -62,14 +65,14 @@ class pipeline_state {
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     if (block == 0 && holds_table()) return;  // the head's part is missing
-    if (data().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
+    if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
   }
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
     if (holds_table()) {
       const auto gradient = store.gradient(table_);
       if (!gradient.empty()) ends_->all_reduce(stream, gradient, reduction::sum);
-      if (data().size() > 1) beside_.gradients_ready(stream, store, 0, true);
+      if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, 0, true);
     }
     beside_.finish_gradients(stream, store);
   }
@@ -100,7 +103,7 @@ class pipeline_state {
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
     const std::size_t holder = place_of(entry.block);
     if (place() == holder) beside_.collect(stream, store, entry, array, whole);
-    if (holder == 0 || beside_.data().rank() != 0) return;
+    if (holder == 0 || beside_.everyone().rank() != 0) return;
     if (place() == holder) numbers_.send(0, std::span<const T>(whole));
     else if (place() == 0) numbers_.receive(holder, whole);
   }
@@ -160,7 +163,7 @@ class pipeline_state {
   [[nodiscard]] bool holds_table() const { return table_.exists() && (place() == 0 || place() + 1 == places()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
-      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), beside_(beside_of(config, wires)), all_(wires, 0),
+      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), beside_(beside_of(config, wires)), everyone_(wires, 0),
         between_(wires, pipeline_members(config, wires), 1), numbers_(wires, pipeline_members(config, wires), 2) {
     if (place() != 0 && place() + 1 != places()) return;
     const std::vector<std::size_t> members = pipeline_members(config, wires);
@@ -170,9 +173,10 @@ class pipeline_state {
   /// A run on the dry device has the same ranks and sends nothing.
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    require<config_error>(config.data > 0 && ranks % config.data == 0,
-                          "pipeline: ranks must divide among the pipelines beside one another (data); given ", ranks, " ranks and data ",
-                          config.data);
+    const std::size_t beside = config.data * config.tensor;
+    require<config_error>(beside > 0 && ranks % beside == 0,
+                          "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given ", ranks, " ranks, data ",
+                          config.data, " and tensor ", config.tensor);
     require<config_error>(config.chunks > 0, "pipeline: a rank must have a stage; given chunks 0");
     if constexpr (is_dry<Device>) {
       if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);
@@ -181,13 +185,15 @@ class pipeline_state {
   }
   static std::vector<std::size_t> pipeline_members(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
     std::vector<std::size_t> members;
-    for (std::size_t rank = wires->rank() % config.data; rank < wires->size(); rank += config.data) members.push_back(rank);
+    const std::size_t beside = config.data * config.tensor;
+    for (std::size_t rank = wires->rank() % beside; rank < wires->size(); rank += beside) members.push_back(rank);
     return members;
   }
   static typename Beside::config beside_of(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
     std::vector<std::size_t> members;
-    for (std::size_t i = 0; i < config.data; ++i) members.push_back(wires->rank() / config.data * config.data + i);
-    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8)};
+    const std::size_t beside = config.data * config.tensor;
+    for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
+    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor};
   }
 
   [[nodiscard]] std::size_t place_of(std::size_t block) const {
@@ -201,7 +207,7 @@ class pipeline_state {
   std::vector<block_range> stages_;
   parameter table_;  // none: the head is not tied
   beside_state beside_;
-  group all_, between_, numbers_;
+  group everyone_, between_, numbers_;
   std::optional<group> ends_;  // the first rank and the last
 };
 
