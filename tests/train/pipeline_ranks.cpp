@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include <xtrain/models/gpt2.hpp>
+#include <xtrain/testing/slow_transport.hpp>
 #include "pipelines.hpp"
 #include "scratch.hpp"
 
@@ -157,6 +158,27 @@ TEST_CASE("a rank holds its part, as planned, and sends one boundary forth and o
   CHECK(four.sent[1].messages == 2 * micro_batches);
   chosen_schedule = interleaved::make;
   CHECK(bytes(cost(2, shape, run, {.chunks = 4})) == 7 * 2 * boundary * micro_batches);
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+TEST_CASE("messages that are late, each by another time, change nothing, and nobody waits for ever") {
+  const dataset data = sentences();
+  const run_config run{.steps = 2, .batch = 1, .accumulate = 8, .learning_rate = 1e-3};
+  using piped = llama<recipe<pipeline<chosen>>>;
+  const auto on_wires = [&](std::size_t chunks, double seconds) {
+    std::vector<double> weights;
+    run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+      const auto late = std::make_shared<testing::slow_transport>(wires, testing::slow_wires{.jitter = std::chrono::duration<double>(seconds)});
+      const auto mine = run_here<piped>(data, layers(8, false), run, {.parallel = {.ranks = late, .chunks = chunks}});
+      if (wires->rank() == 0) weights = mine.weights;
+    });
+    return weights;
+  };
+  for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
+                                     {interleaved::make, 2}, {all_in_all_out::make, 2}}) {
+    chosen_schedule = make;
+    CHECK(on_wires(chunks, 0.0) == on_wires(chunks, 0.003));
+  }
   chosen_schedule = one_forward_one_backward::make;
 }
 
