@@ -208,6 +208,10 @@ class encoder {
   template <class Other>
   using with_recipe = encoder<Other, Family>;
 
+  static_assert(!divides_layers<Recipe> && !requires { typename Recipe::parallel::template runner<encoder>; },
+                "xtrain encoder: its layers cannot be divided among ranks, nor can it be a pipeline: 'parallel' must be single, data_parallel or "
+                "zero<N>; see parallel/README.md");
+
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
   explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
