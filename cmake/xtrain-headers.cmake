@@ -2,8 +2,14 @@
 
 set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp
+    xtrain/adapt/dora.hpp
+    xtrain/adapt/freeze.hpp
     xtrain/adapt/lora.hpp
+    xtrain/adapt/lora_config.hpp
+    xtrain/adapt/merge.hpp
+    xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
+    xtrain/adapt/prefix_tuning.hpp
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
@@ -14,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
+    xtrain/core/pattern.hpp
     xtrain/core/random.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
@@ -22,6 +29,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/part_visitor.hpp
+    xtrain/data/sentence_batch.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp
@@ -40,6 +48,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/matmul.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
@@ -59,6 +68,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/matmul.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -69,6 +79,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/matmul.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
@@ -80,23 +91,30 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/attention.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
+    xtrain/layers/classification_head.hpp
     xtrain/layers/dropout.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/linear.hpp
+    xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/pass.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/rope.hpp
+    xtrain/layers/row_head.hpp
+    xtrain/layers/sight.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
+    xtrain/models/bert.hpp
     xtrain/models/bloom.hpp
     xtrain/models/chatglm.hpp
+    xtrain/models/chatglm1.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/encoder.hpp
     xtrain/models/families.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
@@ -105,6 +123,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/llama.hpp
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
+    xtrain/models/model_options.hpp
+    xtrain/models/named_parameter.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
@@ -117,6 +137,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/matmul.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/split_loss.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp
@@ -125,7 +146,23 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/schedule/bubble.hpp
+    xtrain/parallel/schedule/check.hpp
+    xtrain/parallel/schedule/fold3d.hpp
+    xtrain/parallel/schedule/gpipe.hpp
+    xtrain/parallel/schedule/interleaved.hpp
+    xtrain/parallel/schedule/messages.hpp
+    xtrain/parallel/schedule/one_forward_one_backward.hpp
+    xtrain/parallel/schedule/paint.hpp
+    xtrain/parallel/schedule/rendezvous.hpp
+    xtrain/parallel/schedule/schedule.hpp
+    xtrain/parallel/schedule/simulate.hpp
+    xtrain/parallel/schedule/timeline.hpp
+    xtrain/parallel/schedule/variable_micro_batch.hpp
+    xtrain/parallel/schedule/walk.hpp
+    xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
@@ -158,6 +195,8 @@ set(XTRAIN_CORE_HEADERS
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
+    xtrain/adapt/peft_config.hpp
+    xtrain/adapt/prefix_folder.hpp
     xtrain/core/json.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_record.hpp

@@ -3,7 +3,10 @@
 // <xtrain/openmp.hpp>.
 #pragma once
 
+#include <xtrain/adapt/freeze.hpp>
 #include <xtrain/adapt/lora.hpp>
+#include <xtrain/adapt/merge.hpp>
+#include <xtrain/adapt/prefix_tuning.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>

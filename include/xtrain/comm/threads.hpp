@@ -193,6 +193,11 @@ class thread_transport final : public transport {
 
 }  // namespace detail
 
+/// A run of one rank.
+[[nodiscard]] inline std::shared_ptr<transport> one_rank() {
+  return std::make_shared<detail::thread_transport>(std::make_shared<detail::thread_world>(1, thread_ranks_options{}), 0);
+}
+
 /// Runs `rank(transport)` on as many threads, each a rank of one run, and returns when all have returned. When one throws, the
 /// others stop where they wait for it, and its exception is thrown here.
 inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank,

@@ -25,6 +25,7 @@ struct cache_view {
   vector_view<const token, typename Device::memory> lengths_b{};
   matrix_view<T, typename Device::memory> keys{};    // [layers·b·k, capacity·d]
   matrix_view<T, typename Device::memory> values{};  // likewise
+  bool is_empty = false;                             // nothing is in it yet: what adapters put in front of texts goes first
 };
 
 /// More experts than any published model has; a layer counts the rows of each on the host, where nothing may be allocated in a step.
@@ -62,6 +63,7 @@ class pass : public execution<typename Recipe::device> {
   pass_mode mode = pass_mode::training;
   random_site random{};         // seed and step
   double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
+  double label_weight = 1.0;    // how many targets a label of a row is worth
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
 
