@@ -105,7 +105,7 @@ outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_con
   return all[0];
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
+[[maybe_unused]] double difference(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
