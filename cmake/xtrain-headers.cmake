@@ -2,13 +2,26 @@
 
 set(XTRAIN_CORE_HEADERS
     xtrain/adapt/concepts.hpp
+    xtrain/adapt/dora.hpp
+    xtrain/adapt/freeze.hpp
     xtrain/adapt/lora.hpp
+    xtrain/adapt/lora_config.hpp
+    xtrain/adapt/merge.hpp
+    xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
+    xtrain/adapt/prefix_tuning.hpp
+    xtrain/adapt/qlora.hpp
+    xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
+    xtrain/comm/group.hpp
+    xtrain/comm/mesh.hpp
     xtrain/comm/self.hpp
+    xtrain/comm/threads.hpp
+    xtrain/comm/transport.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
+    xtrain/core/pattern.hpp
     xtrain/core/random.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
@@ -34,8 +47,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
@@ -53,8 +68,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
+    xtrain/device/kernel/nf4.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -63,8 +80,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
+    xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
@@ -120,8 +139,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
+    xtrain/ops/nf4.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/split_loss.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp
@@ -130,11 +151,28 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/schedule/bubble.hpp
+    xtrain/parallel/schedule/check.hpp
+    xtrain/parallel/schedule/fold3d.hpp
+    xtrain/parallel/schedule/gpipe.hpp
+    xtrain/parallel/schedule/interleaved.hpp
+    xtrain/parallel/schedule/messages.hpp
+    xtrain/parallel/schedule/one_forward_one_backward.hpp
+    xtrain/parallel/schedule/paint.hpp
+    xtrain/parallel/schedule/rendezvous.hpp
+    xtrain/parallel/schedule/schedule.hpp
+    xtrain/parallel/schedule/simulate.hpp
+    xtrain/parallel/schedule/timeline.hpp
+    xtrain/parallel/schedule/variable_micro_batch.hpp
+    xtrain/parallel/schedule/walk.hpp
+    xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
+    xtrain/tensor/nf4.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
@@ -145,6 +183,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/slow_transport.hpp
+    xtrain/testing/transport_conformance.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
     xtrain/train/events.hpp
@@ -161,6 +201,8 @@ set(XTRAIN_CORE_HEADERS
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
+    xtrain/adapt/peft_config.hpp
+    xtrain/adapt/prefix_folder.hpp
     xtrain/core/json.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_record.hpp
@@ -231,6 +273,13 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/word_piece.hpp
     xtrain/data/word_piece_files.hpp
     xtrain/text.hpp
+)
+
+set(XTRAIN_MPI_HEADERS
+    xtrain/comm/mpi.hpp
+    xtrain/comm/mpi_message.hpp
+    xtrain/comm/mpi_world.hpp
+    xtrain/mpi.hpp
 )
 
 set(XTRAIN_OPENMP_HEADERS

@@ -3,6 +3,7 @@
 
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/peft.hpp>
+#include <xtrain/adapt/prefix_folder.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/rewrite.hpp>

@@ -1,8 +1,13 @@
 // All of xtrain that needs nothing but xtensor, xsimd and a C++20 compiler. What needs more libraries has headers of its
-// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2, utf8proc), <xtrain/openmp.hpp>.
+// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2, utf8proc), <xtrain/mpi.hpp>,
+// <xtrain/openmp.hpp>.
 #pragma once
 
+#include <xtrain/adapt/freeze.hpp>
 #include <xtrain/adapt/lora.hpp>
+#include <xtrain/adapt/merge.hpp>
+#include <xtrain/adapt/prefix_tuning.hpp>
+#include <xtrain/adapt/qlora.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   put_file(fuzz::folder() / "adapter_config.json", fuzz::text_of(data, size));
   fuzz::accepted = fuzz::reads([&] {
     const lora::config config = adapter_config_of(fuzz::folder().path());
-    fuzz::must(config.rank > 0 && !config.targets.empty(), "an adapter must have a rank and modules");
+    fuzz::must(config.rank > 0 && (!config.targets.empty() || !config.target_pattern.empty()), "an adapter must have a rank and modules");
     const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
     const llama<recipe> model({.vocabulary = 3, .width = 2, .layers = 1, .heads = 1, .feed_forward = 2, .context = 2}, small,
                               {.adapter = config});
@@ -27,10 +27,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
 
     const std::string again = fuzz::folder() / "again";
     save_pretrained(model, again);
-    const lora::config read = adapter_config_of(again);
-    fuzz::must(read.rank == config.rank && read.alpha == config.alpha && read.dropout == config.dropout && read.targets == config.targets &&
-                   read.modules_to_save == config.modules_to_save,
-               "an adapter's settings must survive being written");
+    fuzz::must(adapter_config_of(again) == config, "an adapter's settings must survive being written");
   });
   return 0;
 }

@@ -391,15 +391,83 @@ def adapter_config():
     a("refused-alpha-text", lora_alpha="4")
     a("refused-dropout-one", lora_dropout=1.0)
     a("refused-no-targets", target_modules=[])
-    a("refused-targets-text", target_modules="all-linear")
+    a("valid-all-linear", target_modules="all-linear", exclude_modules=["k_proj"])
+    a("valid-expression", target_modules=r"model\.layers\.\d+\.(mlp\.up|self_attn\.[qv])_proj", exclude_modules=r".*\.mlp\..*")
+    a("refused-expression-cut", target_modules="model.(layers")
+    a("refused-expression-looks-ahead", target_modules="(?!model.norm).*_proj")
+    a("refused-expression-grows", target_modules="((((q{99}){99}){99}){99})_proj")
+    a("refused-expression-matches-nothing", target_modules="q_proj")
+    a("valid-expression-slow-elsewhere", target_modules="(([a-z_.]|[a-z0-9]*)*)*_proj")
+    a("valid-layers", layers_to_transform=[0], layers_pattern="layers")
+    a("valid-layer", layers_to_transform=0, layers_pattern="")
+    a("refused-layer-beyond", layers_to_transform=[7])
+    a("refused-layers-of-expression", target_modules=".*_proj", layers_to_transform=[0])
+    a("refused-layers-pattern-alone", layers_pattern=["layers"])
+    a("refused-excluded-all", exclude_modules=["q_proj", "v_proj"])
+    a("valid-embedding", target_modules=["embed_tokens"])
+    a("refused-embedding-dora", target_modules=["embed_tokens"], use_dora=True)
     a("refused-targets-number", target_modules=[1])
     a("refused-target-unknown", target_modules=["x_proj"])
-    a("refused-pattern", rank_pattern={"q_proj": 4})
+    a("valid-patterns", rank_pattern={"q_proj": 4}, alpha_pattern={r"layers\.\d\..*v_proj": 1.5}, use_rslora=True)
+    a("refused-pattern-unclear", rank_pattern={"q_proj": 4, ".*": 5})
+    a("refused-pattern-zero", rank_pattern={"q_proj": 0})
+    a("refused-pattern-huge", rank_pattern={"q_proj": 1 << 62})
     a("refused-pattern-number", rank_pattern=5)
-    a("refused-bias", bias="all")
-    a("refused-dora", use_dora=True)
+    a("valid-biases", bias="all")
+    a("valid-biases-of-adapted", bias="lora_only")
+    a("refused-bias", bias="some")
+    a("valid-dora", use_dora=True, fan_in_fan_out=True, ensure_weight_tying=False, key_of_the_future={"a": [1]})
+    a("refused-dora-number", use_dora=1)
+    a("refused-initial-weights", init_lora_weights="pissa")
+    a("refused-feature", trainable_token_indices=[1])
+    a("refused-empty-name", modules_to_save=[""])
     for name, text in BAD_JSON.items():
         put("adapter_config", "refused-json-" + name, text)
+
+
+def prefix_folder():
+    good = {"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 3, "num_layers": 2, "token_dim": 2, "num_attention_heads": 1,
+            "num_transformer_submodules": 1, "prefix_projection": False}
+
+    def c(name, **changes):
+        put("prefix_folder", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
+
+    c("valid-plain")
+    c("valid-projected", prefix_projection=True, encoder_hidden_size=4)
+    c("valid-short", num_transformer_submodules=None, num_layers="leave out")
+    c("refused-other-type", peft_type="PROMPT_TUNING")
+    c("refused-two-submodules", num_transformer_submodules=2)
+    c("refused-no-length", num_virtual_tokens="leave out")
+    c("refused-length-zero", num_virtual_tokens=0)
+    c("refused-length-huge", num_virtual_tokens=1 << 62)
+    for name, bad in BAD_JSON.items():
+        if bad.startswith(b"{"):
+            put("prefix_folder", "refused-json-" + name, bad)
+
+    at = "transformer.prefix_encoder."
+
+    def w(name, **shapes):
+        """Tensors of ones; the model has 2 layers with keys and values of 2 numbers each."""
+        header, data = {}, b""
+        for tensor, shape in shapes.items():
+            count = 1
+            for dim in shape:
+                count *= dim
+            header[at + tensor.replace("_", ".")] = entry("F32", list(shape), len(data), len(data) + 4 * count)
+            data += struct.pack("<f", 1) * count
+        put("prefix_folder", name, tensors_file(header, data))
+
+    w("valid-weights", embedding_weight=(2, 8))
+    network = {"embedding_weight": (2, 8), "trans_0_weight": (3, 8), "trans_0_bias": (3,), "trans_2_weight": (8, 3), "trans_2_bias": (8,)}
+    w("valid-network", **network)
+    w("refused-narrow", embedding_weight=(2, 7))
+    w("refused-vector", embedding_weight=(8,))
+    w("refused-no-places", embedding_weight=(0, 8))
+    w("refused-half-a-network", **{k: v for k, v in network.items() if "trans_0" not in k})
+    w("refused-network-unfit", **{**network, "trans_0_weight": (3, 7)})
+    w("refused-network-narrow", **{**network, "trans_2_weight": (7, 3), "trans_2_bias": (7,)})
+    w("refused-network-scalar", **{**network, "trans_2_weight": ()})
+    w("refused-other-names", word_weight=(2, 8))
 
 
 # Pickles, as operations that push values
@@ -615,5 +683,31 @@ def chat_template():
     r("refused-records-cut", '{"messages": [')
 
 
-for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, pickles, torch_file, model_file, chat_template):
+# What fuzz.schedule reads: maker, ranks, chunks, micro-batches, their rows; then changes: what, rank, action, number
+def schedule():
+    def s(name, *numbers):
+        put("schedule", name, " ".join(map(str, numbers)))
+
+    drop, twice, swap, micro_batch, chunk, peer, peer_chunk, kind = range(8)
+    for maker, name in enumerate(("gpipe", "one-forward-one-backward", "zero-bubble", "all-in-all-out", "interleaved", "fifo")):
+        s(f"valid-{name}", maker, 2, 1 if maker < 3 else 2, 4, 1, 2, 3, 4)
+    s("valid-one-rank", 3, 1, 3, 2, 1, 1)
+    s("valid-swapped", 0, 1, 1, 2, 1, 1, swap, 0, 0, 1)
+    s("valid-nothing-changed", 0, 2, 1, 1, 1, swap, 0, 0, 0)
+    s("refused-empty")
+    s("refused-no-ranks", 0, 0, 1, 1, 1)
+    s("refused-no-rows", 0, 2, 1, 2, 1, 0)
+    s("refused-many-rows", 0, 2, 1, 2, 1, 1 << 32)
+    s("refused-does-not-divide", 4, 4, 2, 6, 1, 1, 1, 1, 1, 1)
+    s("refused-ranks-huge", 0, (1 << 64) - 1, 1, 1, 1)
+    s("refused-product-wraps", 3, 1 << 63, 2, 1, 1)
+    for i, name in enumerate(("drop", "twice")):
+        s(f"refused-{name}", 1, 3, 1, 4, 1, 1, 1, 1, i, 1, 5, 0)
+    s("refused-swapped", 0, 2, 1, 2, 1, 1, swap, 1, 0, 1)
+    s("refused-wait-for-ever", 0, 2, 1, 1, 1, swap, 0, 0, 2, swap, 0, 1, 2)
+    for what, name in ((micro_batch, "micro-batch"), (chunk, "chunk"), (peer, "peer"), (peer_chunk, "peer-chunk"), (kind, "kind")):
+        s(f"refused-{name}", 4, 2, 2, 2, 1, 1, what, 0, 1, 99)
+
+
+for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template, schedule):
     write()

@@ -4,9 +4,13 @@
 Causal, rms norm before each branch and at the end, biases of q, k and v only. Key/value heads are shared by groups of query
 heads; rows of query_key_value are all queries, all keys, all values. The first half of each head's dims is turned, neighbours
 forming pairs; rope_ratio multiplies the base. Rows of dense_h_to_4h are the gate, then what it gates.
+
+P-tuning v2 (Liu et al. 2022) puts keys and values in front of each layer's. They are not turned, and the first token behind them still
+stands at position 0. prefix_projection makes them with two linear layers and a tanh between.
 """
 
 import torch
+import torch.nn.functional as F
 
 from formulas import attention, causal_bias, file_model, rms_norm, rotary_of_neighbours, swiglu
 
@@ -35,7 +39,10 @@ class chatglm2(file_model):
         heads, groups, d = self.settings.num_attention_heads, self.settings.multi_query_group_num, self.settings.kv_channels
         parts = self.linear(x_btc, at + "query_key_value", True).split([heads * d, groups * d, groups * d], -1)
         q, k, v = (part.reshape(b, t, -1, d) for part in parts)
-        return self.linear(attention(self.half_turned(q), self.half_turned(k), v, causal_bias(t)), at + "dense")
+        return self.linear(self.attention_of(at, self.half_turned(q), self.half_turned(k), v), at + "dense")
+
+    def attention_of(self, at, q_bthd, k_btkd, v_btkd):
+        return attention(q_bthd, k_btkd, v_btkd, causal_bias(q_bthd.shape[1]))
 
     def hidden(self, inputs):
         eps = self.settings.layernorm_epsilon
@@ -49,3 +56,20 @@ class chatglm2(file_model):
 
     def forward(self, inputs):
         return self.linear(self.hidden(inputs), "transformer.output_layer")
+
+
+class chatglm2_behind_prefix(chatglm2):
+    """network: of prefix_encoder, the tensors of its embedding and of trans.0 and trans.2."""
+
+    def __init__(self, config, network):
+        super().__init__(config)
+        inner = torch.tanh(F.linear(network["embedding.weight"], network["trans.0.weight"], network["trans.0.bias"]))
+        made = F.linear(inner, network["trans.2.weight"], network["trans.2.bias"])
+        self.prefix_plskd = made.reshape(len(made), config["num_layers"], 2, config["multi_query_group_num"], config["kv_channels"])
+
+    def attention_of(self, at, q_bthd, k_btkd, v_btkd):
+        b, t = q_bthd.shape[:2]
+        prefix_psbkd = self.prefix_plskd[:, int(at.split(".")[3])].unsqueeze(2).expand(-1, -1, b, -1, -1)
+        k, v = (torch.cat([prefix_psbkd[:, s].transpose(0, 1), x], 1) for s, x in enumerate((k_btkd, v_btkd)))
+        bias = torch.cat([torch.zeros(t, len(prefix_psbkd)), causal_bias(t)], 1)
+        return attention(q_bthd, k, v, bias)

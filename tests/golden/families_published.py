@@ -1,12 +1,15 @@
 """Fixtures of families that transformers has no class for. Their formulas are written out beside this file, one module each, and
 check_published.py compares them with what others computed."""
 
+import numpy as np
+import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import fixture
 from baichuan import baichuan, full_rows, with_z_loss
 from chatglm1 import chatglm1, rows_with_context
-from chatglm2 import chatglm2
+from chatglm2 import chatglm2, chatglm2_behind_prefix
 from formulas import results
 from internlm import internlm, internlm2
 
@@ -75,10 +78,31 @@ def make_chatglm():
         pad_token_id=0)
     make("chatglm2", chatglm2(of_2_and_3), 21)
     make("chatglm3", chatglm2(dict(of_2_and_3, rope_ratio=50)), 22)
+    make_chatglm_prefix(of_2_and_3, 28)
     config = dict(shared, bos_token_id=59, eos_token_id=60, mask_token_id=57, gmask_token_id=58, pad_token_id=3, hidden_size=24,
                   inner_hidden_size=48, layernorm_epsilon=1e-5, max_sequence_length=40, num_attention_heads=3, num_layers=2,
                   position_encoding_2d=True, vocab_size=61)
     make("chatglm1", chatglm1(config), 23, draw=rows_with_context(config), lengths=[7, 33])
+
+
+def make_chatglm_prefix(config, seed):
+    """A network that makes a prefix of 5 places for the chatglm2 fixture, as P-tuning saves it, and the logits behind the prefix."""
+    rng = np.random.default_rng(seed)
+    all_keys_and_values = config["num_layers"] * 2 * config["multi_query_group_num"] * config["kv_channels"]
+    inner = 12
+    shapes = {"embedding.weight": (5, all_keys_and_values), "trans.0.weight": (inner, all_keys_and_values), "trans.0.bias": (inner,),
+              "trans.2.weight": (all_keys_and_values, inner), "trans.2.bias": (all_keys_and_values,)}
+    network = {n: torch.from_numpy(rng.standard_normal(s).astype(np.float32)) * 0.4 for n, s in shapes.items()}
+    model = chatglm2_behind_prefix(config, network)
+    model.load_state_dict({n.replace(".", "/"): p for n, p in load_file(fixture.HERE / "chatglm2" / "model.safetensors").items()})
+    folder = fixture.emptied("chatglm2_prefix")
+    folder.mkdir()
+    fixture.write_config(folder, dict(config, pre_seq_len=5, prefix_projection=True))
+    save_file({f"transformer.prefix_encoder.{n}": p for n, p in network.items()}, folder / "model.safetensors")
+    inputs = fixture.tokens(rng, (2, 9), config["padded_vocab_size"])
+    with torch.no_grad():
+        logits = model(inputs)
+    save_file({"inputs": fixture.as_floats(inputs), "logits": fixture.as_floats(logits)}, folder / "expected.safetensors")
 
 
 def make_all():

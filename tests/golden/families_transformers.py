@@ -170,6 +170,8 @@ def make_adapters():
                          rank_pattern={"v_proj": 5}, alpha_pattern={"down_proj": 7}, layers_to_transform=[1],
                          modules_to_save=["embed_tokens"], ensure_weight_tying=True, bias="none")
     fixture.make_adapter("bloom_lora", "bloom", ["query_key_value"], 25)
+    fixture.make_prefix("llama_prefix", "llama_grouped_untied", 26)
+    fixture.make_prefix("bloom_prefix", "bloom", 27)
 
 
 def make_all():

@@ -155,3 +155,22 @@ def make_adapter(name, base, targets, seed, **settings):
     with torch.no_grad():
         logits = model(input_ids=inputs).logits
     save_file({"inputs": as_floats(inputs), "logits": as_floats(logits)}, folder / "expected.safetensors")
+
+
+def make_prefix(name, base, seed):
+    """A prefix of 4 places made by peft, and the logits of the base model behind it."""
+    rng = np.random.default_rng(seed)
+    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / base, torch_dtype=torch.float32)
+    model = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
+    with torch.no_grad():
+        values = model.prompt_encoder["default"].embedding.weight
+        values.copy_(torch.from_numpy(rng.standard_normal(tuple(values.shape)).astype(np.float32)))
+    folder = emptied(name)
+    model.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    saved = json.loads((folder / "adapter_config.json").read_text()) | dict(base_model_name_or_path=base)
+    (folder / "adapter_config.json").write_text(json.dumps(saved, indent=2, sort_keys=True))
+    inputs = tokens(rng, (2, 9), model.config.vocab_size)
+    with torch.no_grad():
+        logits = model(input_ids=inputs).logits
+    save_file({"inputs": as_floats(inputs), "logits": as_floats(logits)}, folder / "expected.safetensors")

@@ -3,8 +3,8 @@
 //
 //   write_for_peft FOLDER
 //
-// makes, for each family, FOLDER/<family> (a model), FOLDER/<family>_lora (an adapter on it, with a module trained as well),
-// FOLDER/<family>_merged (the model with the adapter added to its weights), and in each of them ours.safetensors with
+// makes, for each family, FOLDER/<family> (a model), and for each adapter on it FOLDER/<family>_<adapter> and
+// FOLDER/<family>_<adapter>_merged (the model with the adapter added to its weights), and in each of them ours.safetensors with
 // 'tokens' [rows, places] and 'logits' [rows, places, vocabulary], both in fp32.
 #include <cstddef>
 #include <cstdio>
@@ -16,6 +16,8 @@
 #include <vector>
 
 #include <xtrain/io.hpp>
+#include <xtrain/models/bloom.hpp>
+#include <xtrain/models/qwen2.hpp>
 
 namespace {
 
@@ -65,9 +67,14 @@ void write_ours(Model& model, const std::string& folder) {
   xtrain::write_safetensors(folder + "/ours.safetensors", std::move(all));
 }
 
-/// `Family` is gpt2 or llama.
+struct named_adapter {
+  std::string name;
+  xtrain::lora::config settings;
+  bool merges = true;
+};
+
 template <template <class> class Family>
-void write_family(const std::string& out, const xtrain::decoder_config& sizes, const xtrain::lora::config& adapter) {
+void write_family(const std::string& out, const xtrain::decoder_config& sizes, const std::vector<named_adapter>& adapters) {
   using plain = Family<plain_recipe>;
   const std::string base = out + "/" + plain::family::name;
   {
@@ -76,16 +83,18 @@ void write_family(const std::string& out, const xtrain::decoder_config& sizes, c
     save_pretrained(model, base);
     write_ours(model, base);
   }
-  {
-    auto model = Family<lora_recipe>::from_pretrained(base, {}, {.adapter = adapter});
+  for (const named_adapter& adapter : adapters) {
+    const std::string folder = base + "_" + adapter.name;
+    auto model = Family<lora_recipe>::from_pretrained(base, {}, {.adapter = adapter.settings});
     train(model, 20, 2);
-    save_pretrained(model, base + "_lora", {.base_model = base});  // a path: peft must not look a name up elsewhere
-    write_ours(model, base + "_lora");
+    save_pretrained(model, folder, {.base_model = base});  // a path: peft must not look a name up elsewhere
+    write_ours(model, folder);
+    if (!adapter.merges) continue;
+    auto merged = plain::from_pretrained(base);
+    merge_adapter(merged, folder);
+    save_pretrained(merged, folder + "_merged");
+    write_ours(merged, folder + "_merged");
   }
-  auto merged = plain::from_pretrained(base);
-  merge_adapter(merged, base + "_lora");
-  save_pretrained(merged, base + "_merged");
-  write_ours(merged, base + "_merged");
 }
 
 }  // namespace
@@ -98,7 +107,10 @@ int main(int argc, char** argv) {
   try {
     write_family<xtrain::gpt2>(
         argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .feed_forward = 40, .context = 37, .bos = 1, .eos = {2}},
-        {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "c_fc"}, .modules_to_save = {"ln_f"}});
+        {{"lora", {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "c_fc"}, .modules_to_save = {"ln_f"}}},
+         {"dora",
+          {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "mlp.c_proj"}, .dora = true, .bias = xtrain::trained_biases::all}},
+         {"embeddings", {.rank = 3, .alpha = 12, .targets = {"wte", "wpe", "c_fc"}}, false}});  // the head is tied to wte
     write_family<xtrain::llama>(
         argv[1],
         {.vocabulary = vocabulary,
@@ -112,7 +124,47 @@ int main(int argc, char** argv) {
          .tied_head = false,
          .bos = 1,
          .eos = {2, 3}},
-        {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"q_proj", "v_proj", "down_proj"}, .modules_to_save = {"lm_head"}});
+        {{"lora", {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"q_proj", "v_proj", "down_proj"}, .modules_to_save = {"lm_head"}}},
+         {"pattern",
+          {.rank = 3,
+           .alpha = 12,
+           .modules_to_save = {"norm"},
+           .target_pattern = R"(model\.layers\.\d+\.(self_attn\.[qkv]|mlp\.(up|down))_proj)",
+           .exclude = {"0.mlp.up_proj"},
+           .rank_pattern = {{R"(layers\.1\..*_proj)", 5}},
+           .alpha_pattern = {{"k_proj", 7.0}},
+           .rank_stabilised = true}},
+         {"embeddings", {.rank = 3, .alpha = 12, .targets = {"embed_tokens", "o_proj"}}},
+         {"all_linear", {.rank = 2, .alpha = 4, .target_pattern = "all-linear", .exclude_pattern = ".*[kv]_proj", .dora = true}}});
+    write_family<xtrain::qwen2>(
+        argv[1],
+        {.vocabulary = vocabulary,
+         .width = 24,
+         .layers = 2,
+         .heads = 4,
+         .kv_heads = 2,
+         .feed_forward = 40,
+         .context = 40,
+         .tied_head = true,
+         .bos = 1,
+         .eos = {2}},
+        {{"rich",
+          {.rank = 3,
+           .alpha = 12,
+           .dropout = 0.1,
+           .targets = {"q_proj", "v_proj", "down_proj"},
+           .modules_to_save = {"embed_tokens"},
+           .layers = {1},
+           .layers_pattern = {"layers"},
+           .rank_pattern = {{"v_proj", 5}},
+           .alpha_pattern = {{"down_proj", 7.0}},
+           .rank_stabilised = true,
+           .dora = true}},
+         {"biases", {.rank = 3, .targets = {"q_proj", "k_proj", "v_proj"}, .bias = xtrain::trained_biases::adapted}}});
+    write_family<xtrain::bloom>(
+        argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .context = 40, .bos = 1, .eos = {2}},
+        {{"dora",
+          {.rank = 3, .alpha = 12, .targets = {"query_key_value", "dense"}, .dora = true, .bias = xtrain::trained_biases::adapted}}});
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "write_for_peft: %s\n", problem.what());
     return 1;

@@ -23,6 +23,9 @@ struct bf16_recipe : defaults {
 struct lora_recipe : defaults {
   using adapter = lora;
 };
+struct prefix_recipe : defaults {
+  using adapter = prefix_tuning;
+};
 
 template <class T>
 std::vector<double> doubles(std::span<T> values) {
@@ -130,12 +133,39 @@ void check_adapter(const std::string& base, const std::string& adapter) {
   auto beside = Family<lora_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
   load_adapter(beside, golden::folder(adapter));
   require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " beside the weights");
+  const scratch_folder folder;
+  save_pretrained(beside, folder.path());
+  const safetensors_file before(golden::folder(adapter) + "/adapter_model.safetensors"),
+      after(folder.path() + "/adapter_model.safetensors");
+  CHECK(before.tensors().size() == after.tensors().size());
+  for (const file_tensor& tensor : before.tensors()) {
+    REQUIRE_MESSAGE(after.find(tensor.name) != nullptr, adapter, ": '", tensor.name, "' is not saved");
+    CHECK_MESSAGE(golden::numbers(before, tensor.name) == golden::numbers(after, tensor.name), adapter, ": '", tensor.name,
+                  "' is another one");
+  }
   merge_adapter(beside);
   require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " merged");
 
   auto plain = Family<fp32_recipe>::from_pretrained(golden::folder(base));
   merge_adapter(plain, golden::folder(adapter));
   require_close(logits_of(plain, rows), logits, fp32_logits, adapter + " merged from its folder");
+}
+
+/// A prefix in front of the model. `kept` is the tensor that is saved as it was read, if there is one.
+template <template <class> class Family>
+void check_prefix(const std::string& base, const std::string& prefix, const std::string& kept = {}) {
+  const safetensors_file expected(golden::folder(prefix) + "/expected.safetensors");
+  const auto inputs = golden::numbers(expected, "inputs");
+  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
+  auto model = Family<prefix_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = prefix_config_of(golden::folder(prefix))});
+  load_adapter(model, golden::folder(prefix));
+  require_close(logits_of(model, rows), golden::numbers(expected, "logits"), fp32_logits, prefix);
+  if (kept.empty()) return;
+  const scratch_folder folder;
+  save_pretrained(model, folder.path());
+  const safetensors_file before(golden::folder(prefix) + "/adapter_model.safetensors"),
+      after(folder.path() + "/adapter_model.safetensors");
+  CHECK(golden::numbers(before, kept) == golden::numbers(after, kept));
 }
 
 /// What is loaded and saved again has the same bytes in every tensor, under the same names.

@@ -15,7 +15,7 @@ concept adapter_has_a_name = requires {
   { A::name } -> std::convertible_to<std::string_view>;
 };
 
-/// freezes_weights: base weights carry no gradients and no optimizer state.
+/// freezes_weights: base weights stay as they are; what is saved is the adapter alone.
 template <class A>
 concept adapter_says_whether_weights_freeze = requires {
   { A::freezes_weights } -> std::convertible_to<bool>;
@@ -46,7 +46,7 @@ concept adapter_knows_its_parameters = requires(std::string_view name) {
 }  // namespace clause
 
 /// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
-/// backward; adapt/README.md shows a complete one.
+/// backward; adapt/README.md shows a complete one, and says what an adapter may have besides.
 template <class A>
 concept adapter =
     clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&

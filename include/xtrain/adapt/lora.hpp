@@ -2,7 +2,6 @@
 //                                                    [Hu et al. 2021, "LoRA: Low-rank adaptation of large language models"]
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,94 +10,84 @@
 #include <vector>
 
 #include <xtrain/adapt/concepts.hpp>
-#include <xtrain/core/error.hpp>
+#include <xtrain/adapt/dora.hpp>
+#include <xtrain/adapt/lora_config.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/embedding.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
 
-/// y += alpha/rank · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] drawn as PEFT draws it, B [out, rank] zero, so
-/// that training begins with the base model. Base weights carry no gradients and no optimizer state.
+/// y += scale · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] drawn as PEFT draws it, B [out, rank] zero, so that
+/// training begins with the base model. Of a table of embeddings A holds a column per index, and is the one that begins with zeros.
+/// Base weights carry no gradients and no optimizer state.
 struct lora {
   static constexpr std::string_view name = "lora";
   static constexpr bool freezes_weights = true;
 
-  struct config {
-    std::size_t rank = 8;
-    double alpha = 16.0;                            ///< the update is scaled by alpha / rank
-    double dropout = 0.0;                           ///< of the adapter's input
-    std::vector<std::string> targets = {};          ///< module names, e.g. "q_proj"; empty: the family's own choice
-    std::vector<std::string> modules_to_save = {};  ///< modules of the base model that are trained as well
-
-    [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
-    [[nodiscard]] bool trains(const std::string& module) const { return names(modules_to_save, module); }
-    [[nodiscard]] bool adapts(const std::string& module) const { return names(targets, module); }
-
-    void choose_targets(const std::vector<std::string>& of_family) {
-      if (targets.empty()) targets = of_family;
-    }
-    /// throws config_error when a number is out of range or a name is no module of the model
-    template <class Store>
-    void finish(const Store& store) const {
-      require<config_error>(rank > 0, "lora: rank must be positive; given ", rank);
-      require<config_error>(alpha > 0.0, "lora: alpha must be positive; given ", alpha);
-      require<config_error>(dropout >= 0.0 && dropout < 1.0, "lora: dropout must be in [0, 1); given ", dropout);
-      std::vector<std::string> linear_modules, modules, last_names;
-      for (const auto& entry : store.entries()) {
-        const std::string& full = entry.spec.name;
-        const std::string module = full.substr(0, full.rfind('.'));
-        if (full.ends_with(a_suffix)) linear_modules.push_back(full.substr(0, full.size() - a_suffix.size()));
-        else if (!is_own(full)) {
-          modules.push_back(module);
-          last_names.push_back(module.substr(module.rfind('.') + 1));
-        }
-      }
-      const auto must_name = [&](const std::string& given, const std::vector<std::string>& known, const char* what) {
-        const bool found = std::any_of(known.begin(), known.end(), [&](const std::string& module) { return names({given}, module); });
-        if (found) return;
-        const std::string near = nearest_name(given, last_names);
-        fail<config_error>("lora: '", given, "' must name ", what,
-                           near.empty() || near == given ? "" : concat("; did you mean '", near, "'?"));
-      };
-      for (const std::string& target : targets) must_name(target, linear_modules, "a linear module of the model");
-      for (const std::string& module : modules_to_save) must_name(module, modules, "a module of the model");
-    }
-
-   private:
-    /// As PEFT matches: the whole name, or what follows a dot.
-    [[nodiscard]] static bool names(const std::vector<std::string>& chosen, const std::string& module) {
-      return std::any_of(chosen.begin(), chosen.end(),
-                         [&](const std::string& choice) { return module == choice || module.ends_with("." + choice); });
-    }
-  };
-
-  static constexpr std::string_view a_suffix = ".lora_A.weight";
-  static constexpr std::string_view b_suffix = ".lora_B.weight";
+  using config = lora_config;
 
   /// A parameter of the adapter itself, not of the base model.
-  [[nodiscard]] static bool is_own(std::string_view parameter) { return parameter.ends_with(a_suffix) || parameter.ends_with(b_suffix); }
+  [[nodiscard]] static bool is_own(std::string_view parameter) { return !lora_names::module_beside(parameter).empty(); }
+
+  /// Called when the base weights are there: rows of decomposed weights begin with the lengths that they have.
+  template <class Store, class Stream>
+  static void meet_weights(const Store& store, Stream& stream) {
+    using number = typename Store::parameter_type;
+    for (const auto& m : store.entries()) {
+      if (!m.spec.name.ends_with(lora_names::magnitude)) continue;
+      store.require_whole("lora: DoRA");
+      const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
+      std::vector<number> w_oi(weight.size()), m_o(m.size());
+      copy_to_host(stream, std::span<number>(w_oi), store.value(weight));
+      stream.synchronize();
+      const std::size_t inputs = weight.spec.shape[1];
+      for (std::size_t o = 0; o < m_o.size(); ++o) {
+        double squares = 0;
+        for (std::size_t i = 0; i < inputs; ++i)
+          squares += static_cast<double>(w_oi[o * inputs + i]) * static_cast<double>(w_oi[o * inputs + i]);
+        m_o[o] = static_cast<number>(std::sqrt(squares));
+      }
+      store.write(stream, m, 0, m_o);
+      stream.synchronize();
+    }
+  }
 
   /// The adapters on one linear layer: one for each of its modules that is chosen.
   template <class Recipe>
   class on_linear {
    public:
-    template <class Builder, class Parts>
-    void declare(Builder& build, const Parts& parts, std::size_t inputs) {
+    template <class Builder, class Parts, class Inputs>
+    void declare(Builder& build, const Parts& parts, const Inputs& inputs) {
       const config& c = build.adapter();
-      scale_ = c.scale();
+      auto& store = build.parameters();
       dropout_ = c.dropout;
       std::size_t column = 0;
       for (const auto& part : parts) {
         if (c.adapts(part.name)) {
-          const auto a = build.parameters().declare({.name = concat(part.name, a_suffix),
-                                                     .shape = {c.rank, inputs},
-                                                     .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs)))});
-          const auto b = build.parameters().declare(
-              {.name = concat(part.name, b_suffix), .shape = {part.outputs, c.rank}, .rows_in_files = part.order});
-          parts_.push_back({a, b, column, part.outputs, site_of_name(part.name)});
+          if (c.dora) build.require_whole_layers("DoRA");
+          if (c.dropout > 0) build.require_whole_layers("LoRA's dropout");
+          const std::size_t rank = c.rank_of(part.name);
+          attached added{.column = column, .outputs = part.outputs, .site = site_of_name(part.name), .scale = c.scale_of(part.name)};
+          const std::size_t all_inputs = inputs.whole == 0 ? inputs.count : inputs.whole;
+          parameter_spec a{.name = concat(part.name, lora_names::a),
+                           .shape = {rank, inputs.count},
+                           .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(all_inputs)))};
+          parameter_spec b{.name = concat(part.name, lora_names::b), .shape = {part.outputs, rank}, .rows_in_files = part.order};
+          divide(build, part, inputs, a, b);
+          added.a = store.declare(std::move(a));
+          added.b = store.declare(std::move(b));
+          if (c.dora) {
+            added.weight = store.handle_of(part.name + ".weight");
+            require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
+                                  "' must not be decomposed (DoRA) where the weight is quantised");
+            added.magnitude =
+                store.declare({.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order});
+          }
+          parts_.push_back(added);
         }
         column += part.outputs;
       }
@@ -111,40 +100,74 @@ struct lora {
     void forward(Pass& p, const X& x, const Y& y) const {
       for (const attached& part : parts_) {
         const auto scope = p.scope();
-        const auto t = down(p, part, dropped(p, part, x));
-        ops::linear(p, t, p.matrix(part.b), {}, y.columns(part.column, part.outputs), ops::result::is_added, scale_);
+        const auto x_dropped = dropped(p, part, x);
+        const auto y_part = y.columns(part.column, part.outputs);
+        if (part.magnitude.exists()) {
+          // y = x · Wᵀ is there already: x · (W' − W)ᵀ is what is missing
+          const auto change = decomposed(p, part).change(p);
+          ops::linear(p, x_dropped, change, {}, y_part, ops::result::is_added);
+        } else {
+          ops::linear(p, down(p, part, x_dropped), p.matrix(part.b), {}, y_part, ops::result::is_added, part.scale);
+        }
       }
     }
 
-    /// dx [n, in] added to; gradients of A and B added to. What A makes of x is computed again: the rank is small.
+    /// dx [n, in] added to; gradients of what the adapters train added to. What A makes of x is computed again: the rank is small.
     template <class Pass, class X, class DY, class DX>
     void backward(Pass& p, const X& x, const DY& dy, const DX& dx) const {
+      const auto layer_scope = p.scope();
+      const auto projected = decomposes() ? p.temporary(dy.shape(0), dy.shape(1)) : matrix{};
+      if (decomposes()) fill_zero(p.stream, projected.span());
       for (const attached& part : parts_) {
         const auto scope = p.scope();
         const auto x_dropped = dropped(p, part, x);
         const auto t = down(p, part, x_dropped);
         const auto dy_part = dy.columns(part.column, part.outputs);
-        // forward: y += scale · t · Bᵀ
-        if (const auto db = p.matrix_gradient(part.b); db.exists()) ops::linear_backward_weight(p, dy_part, t, db, scale_);
         const auto dt = p.temporary(t.shape(0), t.shape(1));
-        ops::linear_backward_input(p, dy_part, p.matrix(part.b), dt, ops::result::replaces, scale_);
+        if (part.magnitude.exists()) {
+          // forward: y += x · (W' − W)ᵀ;  of W' the part scale · m / |V| · B · A is trained, and m
+          const auto w = decomposed(p, part);
+          ops::linear_backward_input(p, dy_part, w.through(p, p.matrix(part.b)), dt, ops::result::replaces, part.scale);
+          decomposed_b_backward(p, part, w, t, dy_part);
+          w.project(p, x_dropped, projected.columns(part.column, part.outputs));
+          input_backward(p, part, dy_part, w.change(p), dx);
+        } else {
+          // forward: y += scale · t · Bᵀ
+          if (const auto db = p.matrix_gradient(part.b); db.exists()) ops::linear_backward_weight(p, dy_part, t, db, part.scale);
+          ops::linear_backward_input(p, dy_part, p.matrix(part.b), dt, ops::result::replaces, part.scale);
+          input_backward(p, part, dt, p.matrix(part.a), dx);
+        }
         // forward: t = dropout(x) · Aᵀ
         if (const auto da = p.matrix_gradient(part.a); da.exists()) ops::linear_backward_weight(p, dt, x_dropped, da);
-        if (!drops(p)) {
-          ops::linear_backward_input(p, dt, p.matrix(part.a), dx, ops::result::is_added);
-          continue;
-        }
-        const auto dx_dropped = p.temporary(x.shape(0), x.shape(1));
-        ops::linear_backward_input(p, dt, p.matrix(part.a), dx_dropped);
-        ops::dropout(p, dx_dropped, dropout_, p.random_at(part.site, p.batch.t * x.shape(1)), dx, ops::result::is_added);
       }
+      if (decomposes()) lengths_backward(p, projected, dy);
     }
 
    private:
+    /// Where ranks divide the outputs, they divide B, and all have A: each makes the part of its gradient that comes through the rank's
+    /// outputs. Where they divide the inputs, it is the other way around.
+    template <class Builder, class Part, class Inputs>
+    static void divide(const Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
+      if (!build.share().divides()) return;
+      if (inputs.whole != 0) {
+        a.cut = {.whole = {a.shape[0], inputs.whole}, .first_column = inputs.first};
+        a.copies = 1;
+        b.gradients_are_parts = true;
+      } else {
+        b.cut = {.whole = {part.whole_outputs, b.shape[1]}, .rows = part.rows};
+        b.copies = part.copies;
+        b.gradients_are_parts = part.copies > 1;
+        a.gradients_are_parts = true;
+      }
+    }
+
+    using matrix = matrix_view<typename Recipe::precision::compute, typename Recipe::device::memory>;
+    using in_matrix = matrix_view<const typename Recipe::precision::compute, typename Recipe::device::memory>;
     struct attached {
-      parameter a, b;
+      parameter a{}, b{}, magnitude{}, weight{};
       std::size_t column = 0, outputs = 0;
       std::uint32_t site = 0;
+      double scale = 1.0;
     };
 
     template <class Pass>
@@ -158,48 +181,108 @@ struct lora {
       ops::dropout(p, x, dropout_, p.random_at(part.site, p.batch.t * x.shape(1)), kept);
       return kept;
     }
-    template <class Pass, class X>
-    [[nodiscard]] auto down(Pass& p, const attached& part, const X& x) const {
+    template <class Pass>
+    [[nodiscard]] matrix down(Pass& p, const attached& part, in_matrix x) const {
       const auto a = p.matrix(part.a);
       const auto t = p.temporary(x.shape(0), a.shape(0));
       ops::linear(p, x, a, {}, t);
       return t;
     }
+    /// forward: y = dropout(x) · wᵀ
+    template <class Pass, class DX>
+    void input_backward(Pass& p, const attached& part, in_matrix dy, in_matrix w, const DX& dx) const {
+      if (!drops(p)) return ops::linear_backward_input(p, dy, w, dx, ops::result::is_added);
+      const auto dx_dropped = p.temporary(dx.shape(0), dx.shape(1));
+      ops::linear_backward_input(p, dy, w, dx_dropped);
+      ops::dropout(p, dx_dropped, dropout_, p.random_at(part.site, p.batch.t * dx.shape(1)), dx, ops::result::is_added);
+    }
 
-    double scale_ = 1.0;
+    [[nodiscard]] bool decomposes() const { return !parts_.empty() && parts_.front().magnitude.exists(); }
+    template <class Pass>
+    [[nodiscard]] decomposed_rows<Recipe> decomposed(Pass& p, const attached& part) const {
+      return {p, p.matrix(part.weight), p.matrix(part.a), p.matrix(part.b), p.vector(part.magnitude), part.scale};
+    }
+    /// forward: y += scale · m / |V| · t · Bᵀ
+    template <class Pass>
+    void decomposed_b_backward(Pass& p, const attached& part, const decomposed_rows<Recipe>& w, in_matrix t, in_matrix dy) const {
+      const auto db = p.matrix_gradient(part.b);
+      if (!db.exists()) return;
+      const auto scope = p.scope();
+      const auto without_lengths = p.temporary(db.shape(0), db.shape(1));
+      fill_zero(p.stream, without_lengths.span());
+      ops::linear_backward_weight(p, dy, t, without_lengths);
+      w.add_to_gradient(p, w.through(p, without_lengths), part.scale, db);
+    }
+    /// forward: y += m · projected, column by column
+    template <class Pass>
+    void lengths_backward(Pass& p, in_matrix projected, in_matrix dy) const {
+      using gradient_type = typename Pass::gradient_type;
+      const auto scope = p.scope();
+      const std::size_t all = dy.shape(1);
+      const vector_view<gradient_type, typename Pass::memory> dm{p.workspace.template take<gradient_type>(all), {all}};
+      fill_zero(p.stream, dm.span());
+      decomposed_rows<Recipe>::length_gradient(p, projected, dy, dm);
+      for (const attached& part : parts_)
+        if (const auto d = p.vector_gradient(part.magnitude); d.exists()) ops::add(p, dm.rows(part.column, part.outputs), d);
+    }
+
     double dropout_ = 0.0;
     std::vector<attached> parts_;
+  };
+
+  /// The adapter on a table of embeddings: y += scale · (the index's column of A) · Bᵀ
+  template <class Recipe>
+  class on_table {
+   public:
+    template <class Builder>
+    void declare(Builder& build, const std::string& module, std::size_t indices, std::size_t width) {
+      const config& c = build.adapter();
+      if (!c.adapts_table(module)) return;
+      build.require_whole_layers("an adapter of embeddings");
+      require<config_error>(!c.dora, "lora: embeddings must not be decomposed (DoRA); '", module, "' is a target");
+      const std::size_t rank = c.rank_of(module);
+      scale_ = c.scale_of(module);
+      // rows are looked up: here A lies with a row per index, files have it the other way around
+      a_ = build.parameters().declare({.name = concat(module, lora_names::table_a), .shape = {indices, rank}, .transposed_in_files = true});
+      b_ = build.parameters().declare(
+          {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0)});
+    }
+
+    /// y [n, width] added to
+    template <class Pass, class Indices, class Y>
+    void forward(Pass& p, const Indices& index_n, const Y& y) const {
+      if (!a_.exists()) return;
+      const auto scope = p.scope();
+      ops::linear(p, looked_up(p, index_n), p.matrix(b_), {}, y, ops::result::is_added, scale_);
+    }
+
+    /// gradients of A and B added to
+    template <class Pass, class Indices, class DY>
+    void backward(Pass& p, const Indices& index_n, const DY& dy) const {
+      if (!a_.exists()) return;
+      const auto scope = p.scope();
+      // forward: y += scale · t · Bᵀ
+      const auto t = looked_up(p, index_n);
+      if (const auto db = p.matrix_gradient(b_); db.exists()) ops::linear_backward_weight(p, dy, t, db, scale_);
+      ops::linear_backward_input(p, dy, p.matrix(b_), t, ops::result::replaces, scale_);  // dt takes the place of t
+      // forward: t = rows of A
+      if (const auto da = p.matrix_gradient(a_); da.exists()) ops::embedding_backward(p, index_n, t, da);
+    }
+
+   private:
+    template <class Pass, class Indices>
+    [[nodiscard]] auto looked_up(Pass& p, const Indices& index_n) const {
+      const auto a = p.matrix(a_);
+      const auto t = p.temporary(index_n.shape(0), a.shape(1));
+      ops::embedding(p, index_n, a, t);
+      return t;
+    }
+
+    parameter a_, b_;
+    double scale_ = 1.0;
   };
 };
 
 static_assert(adapter<lora>);
-
-/// Adds what the adapters do to the weights they stand beside: weight += alpha/rank · B · A, rounded once. The adapters become
-/// zero, so the model computes what it did before.
-template <class Model>
-void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
-  using device = typename Model::device;
-  using matrix = matrix_view<typename Model::compute, typename Model::memory>;
-  auto& store = model.parameters();
-  std::size_t scratch = 0;
-  for (const auto& e : store.entries())
-    if (e.spec.shape.size() == 2)
-      scratch = std::max(scratch, scratch_bytes(model.on().properties(),
-                                                kernel::matmul<typename Model::memory, typename Model::compute>{
-                                                    .m = e.spec.shape[0], .n = e.spec.shape[1], .k = model.settings().adapter.rank}));
-  arena<device> workspace(model.on(), scratch + 2 * arena<device>::alignment, memory_role::workspace);
-  execution<device> on{model.work(), workspace, model.on().properties()};
-  for (const auto& a : store.entries()) {
-    if (!a.spec.name.ends_with(lora::a_suffix)) continue;
-    const std::string module = a.spec.name.substr(0, a.spec.name.size() - lora::a_suffix.size());
-    const auto& b = *store.find(module + std::string(lora::b_suffix));
-    const auto& weight = *store.find(module + ".weight");
-    const auto view = [&](const auto& entry) { return matrix(store.value(entry), {entry.spec.shape[0], entry.spec.shape[1]}); };
-    // W [out, in] += scale · B [out, rank] · A [rank, in] has the shape of a linear layer's backward
-    ops::linear_backward_input(on, view(b), view(a), view(weight), ops::result::is_added, model.settings().adapter.scale());
-    fill_zero(on.stream, store.value(b));
-  }
-  model.work().synchronize();
-}
 
 }  // namespace xtrain

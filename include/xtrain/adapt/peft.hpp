@@ -1,17 +1,23 @@
 // Adapters in PEFT's folder format: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <xtrain/adapt/lora.hpp>
-#include <xtrain/core/json.hpp>
+#include <xtrain/adapt/merge.hpp>
+#include <xtrain/adapt/peft_config.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
 
@@ -19,43 +25,86 @@ namespace detail {
 
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
-/// What is in an adapter_config.json that changes the mathematics, checked.
-///   throws  config_error when the folder holds something that is not plain LoRA
-[[nodiscard]] inline lora::config read_adapter_config(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; there is none of that name");
-  const std::string path = folder + "/adapter_config.json";
-  const json_settings s(read_json(path), path);
-  const std::string type = s.text_or("", {"peft_type"});
-  require<config_error>(type == "LORA", path, ": peft_type must be LORA; given '", type, "'");
-  for (const char* feature : {"use_dora", "use_rslora", "lora_bias"})
-    require<config_error>(!s.flag_or(false, {feature}), path, ": '", feature, "' must be off; it is on");
-  require<config_error>(s.text_or("none", {"bias"}) == "none", path, ": bias must be 'none'; given '", s.text_or("none", {"bias"}), "'");
-  for (const char* pattern : {"rank_pattern", "alpha_pattern", "layers_to_transform"})
-    require<config_error>(!s.has({pattern}) || s.object()[pattern].empty(), path, ": '", pattern,
-                          "' must be empty: every module has the same rank and scale");
-  lora::config config;
-  config.rank = s.size({"r"});
-  config.alpha = s.number_or(8.0, {"lora_alpha"});
-  config.dropout = s.number_or(0.0, {"lora_dropout"});
-  const auto names = [&](const char* key, std::vector<std::string>& to) {
-    if (!s.has({key})) return;
-    const json& value = s.object()[key];
-    require<config_error>(value.is_array(), path, ": '", key, "' must be a list of module names; given ", value.dump());
-    for (const json& one : value) {
-      require<config_error>(one.is_string(), path, ": '", key, "' must be a list of module names; given ", value.dump());
-      to.push_back(one.get<std::string>());
-    }
-  };
-  names("target_modules", config.targets);
-  names("modules_to_save", config.modules_to_save);
-  require<config_error>(!config.targets.empty(), path, ": 'target_modules' must name modules; there are none");
-  return config;
+/// The tensors of an adapter's folder. Each must be asked for.
+class adapter_tensors {
+ public:
+  explicit adapter_tensors(const std::string& folder) : folder_(folder), file_(path_in(folder)) {}
+
+  /// The first of these that is there, without PEFT's prefix; null when none is.
+  [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      if (const file_tensor* found = file_.find(concat(peft_prefix, name))) {
+        used_.insert(found);
+        return found;
+      }
+    return nullptr;
+  }
+  [[nodiscard]] const file_tensor& get(const std::vector<std::string>& names) {
+    const file_tensor* found = find(names);
+    require<config_error>(found != nullptr, folder_, ": must hold '", peft_prefix, names.front(), "'; it is missing");
+    return *found;
+  }
+  /// throws config_error when there are others
+  void require_all_used() const {
+    require<config_error>(used_.size() == file_.tensors().size(), folder_, ": holds ", file_.tensors().size(),
+                          " tensors; the model has a place for ", used_.size(), ". Does the adapter belong to this model?");
+  }
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+
+ private:
+  [[nodiscard]] static std::string path_in(const std::string& folder) {
+    const std::string torch = folder + "/adapter_model.bin", path = folder + "/adapter_model.safetensors";
+    return !file_exists(path) && file_exists(torch) ? torch : path;
+  }
+
+  std::string folder_;
+  weight_file file_;
+  std::set<const file_tensor*> used_;
+};
+
+/// Names that a parameter has in an adapter's folder, the one that is written first. PEFT wraps an adapted module and keeps what is the
+/// base's own apart.
+template <class Adapted>
+[[nodiscard]] std::vector<std::string> peft_names(const std::string& parameter, Adapted&& is_adapted) {
+  if (parameter.ends_with(lora_names::magnitude)) return {parameter, parameter + ".weight"};
+  const std::string module = module_of(parameter);
+  if (lora_names::module_beside(parameter).empty() && is_adapted(module))
+    return {concat(module, ".base_layer", parameter.substr(module.size())), parameter};
+  return {parameter};
+}
+
+/// The name of the head's tensor, where the head is this embedding; empty elsewhere.
+template <class Model>
+[[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
+  if constexpr (requires { Model::family::names().head; })
+    if (model.sizes().tied_head && parameter == Model::family::names().embedding + ".weight")
+      return Model::family::names().head + ".weight";
+  return {};
+}
+
+/// A trained embedding that the head is tied to is in the folder twice: PEFT, told nothing, would leave the head as it was.
+inline void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding) {
+  const file_tensor* given = tensors.find({head});
+  require<config_error>(given != nullptr, tensors.folder(), ": changes the embedding and leaves the head as it was ('", peft_prefix, head,
+                        "' is missing); the model's head is tied to the embedding");
+  bool same = given->shape == embedding.shape;
+  std::vector<float> left(std::min(numbers_at_once, embedding.size())), right(left.size());
+  for (std::size_t first = 0; same && first < embedding.size(); first += left.size()) {
+    const std::size_t count = std::min(left.size(), embedding.size() - first);
+    read_numbers<float>(*given, first, std::span(left).first(count));
+    read_numbers<float>(embedding, first, std::span(right).first(count));
+    same = std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(count), right.begin());
+  }
+  require<config_error>(same, tensors.folder(), ": the head must be the embedding, as the model ties them; '", embedding.name, "' and '",
+                        given->name, "' differ");
+}
+
+template <class Store>
+[[nodiscard]] bool is_adapted(const Store& store, const std::string& module) {
+  return store.find(concat(module, lora_names::a)) != nullptr || store.find(concat(module, lora_names::table_a)) != nullptr;
 }
 
 }  // namespace detail
-
-/// The settings of a saved adapter: make a model with them before load_adapter.
-[[nodiscard]] inline lora::config adapter_config_of(const std::string& folder) { return detail::read_adapter_config(folder); }
 
 /// How an adapter is written.
 struct save_adapter_options {
@@ -63,37 +112,29 @@ struct save_adapter_options {
   std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
 };
 
-/// Writes the adapter, and the base modules that are trained with it.
+/// Writes the adapter, and what is trained of the base model with it.
 ///   throws  file_error; what the folder held before stays whole until the new adapter is
 template <class Model>
-requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
-  make_folder(folder);
-  const lora::config& c = model.settings().adapter;
-  const json nothing = nullptr;
-  const json config = {{"peft_type", "LORA"},
-                       {"task_type", "CAUSAL_LM"},
-                       {"base_model_name_or_path", options.base_model},
-                       {"revision", nothing},
-                       {"inference_mode", true},
-                       {"r", c.rank},
-                       {"lora_alpha", c.alpha},
-                       {"lora_dropout", c.dropout},
-                       {"target_modules", c.targets},
-                       {"modules_to_save", c.modules_to_save.empty() ? nothing : json(c.modules_to_save)},
-                       {"fan_in_fan_out", Model::family::transposed_in_files},
-                       {"bias", "none"},
-                       {"use_rslora", false},
-                       {"use_dora", false},
-                       {"init_lora_weights", true},
-                       {"layers_to_transform", nothing},
-                       {"layers_pattern", nothing},
-                       {"rank_pattern", json::object()},
-                       {"alpha_pattern", json::object()}};
+  const auto& store = model.parameters();
   std::vector<tensor_to_write> tensors;
-  for (const auto& entry : model.parameters().entries())
-    if (entry.spec.trainable) tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, entry.spec.name)));
+  bool tied = false;
+  for (const auto& entry : store.entries()) {
+    if (!entry.spec.trainable) continue;
+    const std::string name =
+        detail::peft_names(entry.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); }).front();
+    tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, name)));
+    const std::string head = detail::tied_head_tensor(model, entry.spec.name);
+    if (head.empty()) continue;
+    tied = true;
+    tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, head)));
+  }
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
+  const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied);
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
 }
@@ -101,57 +142,88 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).
 ///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
-requires std::is_same_v<typename Model::recipe::adapter, lora>
+requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
-  const lora::config saved = detail::read_adapter_config(folder);
-  require<config_error>(saved.rank == model.settings().adapter.rank, folder, ": rank must be the model's ", model.settings().adapter.rank,
-                        "; the adapter has ", saved.rank);
-  require<config_error>(saved.alpha == model.settings().adapter.alpha, folder, ": alpha must be the model's ",
-                        model.settings().adapter.alpha, "; the adapter has ", saved.alpha);
-  const safetensors_file file(folder + "/adapter_model.safetensors");
-  const auto for_each_tensor = [&](auto&& use) {
-    std::size_t used = 0;
-    for (const auto& entry : model.parameters().entries()) {
-      if (!entry.spec.trainable) continue;
-      const file_tensor* tensor = file.find(concat(detail::peft_prefix, entry.spec.name));
-      require<config_error>(tensor != nullptr, folder, ": must hold '", detail::peft_prefix, entry.spec.name, "'; it is missing");
-      use(entry, *tensor);
-      ++used;
-    }
-    return used;
-  };
-  const std::size_t used =
-      for_each_tensor([&](const auto& entry, const file_tensor& tensor) { detail::require_place(entry, tensor, folder); });
-  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
-                        used);
-  for_each_tensor([&](const auto& entry, const file_tensor& tensor) { detail::load_parameter(model, entry, tensor, folder); });
+  const lora_config saved = adapter_config_of(folder);
+  const lora_config& own = model.settings().adapter;
+  require<config_error>(saved.rank == own.rank, folder, ": rank must be the model's ", own.rank, "; the adapter has ", saved.rank);
+  require<config_error>(saved.alpha == own.alpha, folder, ": alpha must be the model's ", own.alpha, "; the adapter has ", saved.alpha);
+  require<config_error>(saved.dora == own.dora, folder, ": must be DoRA as the model's adapter is, or neither; the adapter is ",
+                        saved.dora ? "DoRA" : "LoRA");
+  using entry = typename Model::store::entry;
+  const auto& store = model.parameters();
+  detail::adapter_tensors tensors(folder);
+  std::vector<std::pair<const entry*, const file_tensor*>> places;
+  for (const entry& e : store.entries()) {
+    const std::string module = module_of(e.spec.name);
+    const auto names = detail::peft_names(e.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); });
+    // PEFT writes the base of an adapted embedding as well: its vocabulary may have been changed
+    const file_tensor* tensor = e.spec.trainable                                             ? &tensors.get(names)
+                                : store.find(concat(module, lora_names::table_a)) != nullptr ? tensors.find({names.front()})
+                                                                                             : nullptr;
+    if (tensor == nullptr) continue;
+    detail::require_place(e, *tensor, folder);
+    places.emplace_back(&e, tensor);
+    if (const std::string head = detail::tied_head_tensor(model, e.spec.name); !head.empty() && e.spec.trainable)
+      detail::require_same_head(tensors, head, *tensor);
+    if (const std::string beside(lora_names::module_beside(e.spec.name)); !beside.empty())
+      require<config_error>(saved.scale_of(beside) == own.scale_of(beside), folder, ": the scale of '", beside, "' must be the model's ",
+                            own.scale_of(beside), "; the adapter has ", saved.scale_of(beside));
+  }
+  tensors.require_all_used();
+  for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
 }
 
 namespace detail {
 
-/// weight += scale · B · A, in the accumulate type, rounded once.
-template <class Model, class Entry>
-void add_low_rank(Model& model, const Entry& entry, const file_tensor& a, const file_tensor& b, double scale) {
-  using number = typename Model::compute;
-  using sum = accumulate_t<number>;
-  const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = a.shape[0];
-  std::vector<sum> a_ri(r * in), b_or(out * r);
-  read_numbers<sum>(a, 0, a_ri);
-  read_numbers<sum>(b, 0, b_or);
-  std::vector<number> weight(entry.size());
-  const auto on_device = model.parameters().value(entry);
-  copy_to_host(model.work(), std::span<number>(weight), on_device);
-  model.work().synchronize();
-  for (std::size_t o = 0; o < out; ++o) {
-    for (std::size_t i = 0; i < in; ++i) {
-      sum update{0};
-      for (std::size_t k = 0; k < r; ++k) update += b_or[o * r + k] * a_ri[k * in + i];
-      weight[o * in + i] = static_cast<number>(static_cast<sum>(weight[o * in + i]) + static_cast<sum>(scale) * update);
-    }
-  }
-  copy_to_device(model.work(), on_device, weight);
-  model.work().synchronize();
+/// A matrix of a file [rows, columns], its rows put in the model's order, or turned to [columns, rows].
+template <class T>
+[[nodiscard]] std::vector<T> sorted_rows(const file_tensor& tensor, const file_order& order) {
+  std::vector<T> values(tensor.size());
+  read_numbers<T>(tensor, 0, values);
+  return order ? reordered<T>(values, *order, false) : values;
 }
+template <class T>
+[[nodiscard]] std::vector<T> turned(const file_tensor& tensor) {
+  const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
+  const std::vector<T> values = sorted_rows<T>(tensor, {});
+  std::vector<T> other(values.size());
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) other[j * rows + i] = values[i * columns + j];
+  return other;
+}
+
+/// What a folder does to one parameter of a plain model.
+template <class Entry>
+struct adapter_change {
+  const Entry* to = nullptr;
+  const file_tensor* whole = nullptr;  // takes the parameter's place; null: it stays
+  const file_tensor *a = nullptr, *b = nullptr, *magnitude = nullptr;
+  bool is_table = false;
+  double scale = 1.0;
+
+  /// throws config_error unless the tensors fit the parameter and one another
+  void require_fit(std::size_t rank, bool dora, const std::string& module, const std::string& folder) const {
+    const std::size_t out = to->spec.shape[0], in = to->spec.shape[1], r = rank;
+    const std::size_t of_a = is_table ? out : in, of_b = is_table ? in : out;
+    require<config_error>(b != nullptr && a->shape == std::vector<std::size_t>{r, of_a} && b->shape == std::vector<std::size_t>{of_b, r},
+                          folder, ": the adapter of '", module, "' must have shapes [", r, ", ", of_a, "] and [", of_b, ", ", r, "]");
+    require<config_error>(!dora || (magnitude != nullptr && magnitude->shape == std::vector<std::size_t>{out}), folder,
+                          ": the adapter of '", module, "' must have a magnitude for each of ", out, " rows");
+  }
+  template <class T>
+  [[nodiscard]] low_rank_change<T> read() const {
+    using sum = accumulate_t<T>;
+    const file_order& order = to->spec.rows_in_files;
+    return {.rows = to->spec.shape[0],
+            .columns = to->spec.shape[1],
+            .rank = a->shape[0],
+            .left = is_table ? turned<sum>(*a) : sorted_rows<sum>(*b, order),
+            .right = is_table ? turned<sum>(*b) : sorted_rows<sum>(*a, {}),
+            .lengths = magnitude != nullptr ? sorted_rows<sum>(*magnitude, order) : std::vector<sum>{},
+            .scale = scale};
+  }
+};
 
 }  // namespace detail
 
@@ -159,38 +231,40 @@ void add_low_rank(Model& model, const Entry& entry, const file_tensor& a, const 
 ///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
-  const lora::config saved = detail::read_adapter_config(folder);
-  const safetensors_file file(folder + "/adapter_model.safetensors");
-  struct change {
-    const typename Model::store::entry* to;
-    const file_tensor* whole;  // takes the parameter's place; null: stays
-    const file_tensor *a, *b;  // is added to it; null: nothing is
-  };
+  const lora_config saved = adapter_config_of(folder);
+  detail::adapter_tensors tensors(folder);
+  using change = detail::adapter_change<typename Model::store::entry>;
   std::vector<change> changes;
-  std::size_t used = 0;
   for (const auto& entry : model.parameters().entries()) {
-    const std::string module = entry.spec.name.substr(0, entry.spec.name.rfind('.'));
-    const bool is_matrix = entry.spec.shape.size() == 2 && entry.spec.name.ends_with(".weight");
-    const auto find = [&](const auto&... name) { return file.find(concat(detail::peft_prefix, name...)); };
-    const change found{.to = &entry,
-                       .whole = find(entry.spec.name),
-                       .a = is_matrix ? find(module, lora::a_suffix) : nullptr,
-                       .b = is_matrix ? find(module, lora::b_suffix) : nullptr};
-    if (found.whole != nullptr) detail::require_place(entry, *found.whole, folder);
-    if (found.a != nullptr) {
-      const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1], r = saved.rank;
-      require<config_error>(
-          found.b != nullptr && found.a->shape == std::vector<std::size_t>{r, in} && found.b->shape == std::vector<std::size_t>{out, r},
-          folder, ": the adapter of '", module, "' must have shapes [", r, ", ", in, "] and [", out, ", ", r, "]");
+    const std::string module = module_of(entry.spec.name), kind = entry.spec.name.substr(module.size());
+    change found{.to = &entry, .whole = tensors.find({entry.spec.name, concat(module, ".base_layer", kind)})};
+    if (entry.spec.shape.size() == 2 && kind == ".weight") {
+      found.a = tensors.find({concat(module, lora_names::a)});
+      found.b = tensors.find({concat(module, lora_names::b)});
+      if (const file_tensor* table = tensors.find({concat(module, lora_names::table_a)})) {
+        detail::require_head_apart(model, module);
+        found.is_table = true;
+        found.a = table;
+        found.b = tensors.find({concat(module, lora_names::table_b)});
+      }
     }
-    used += (found.whole != nullptr ? 1U : 0U) + (found.a != nullptr ? 2U : 0U);
+    if (found.whole != nullptr) {
+      detail::require_place(entry, *found.whole, folder);
+      if (const std::string head = detail::tied_head_tensor(model, entry.spec.name); !head.empty() && !found.is_table)
+        detail::require_same_head(tensors, head, *found.whole);
+    }
+    if (found.a != nullptr) {
+      if (saved.dora)
+        found.magnitude = tensors.find({concat(module, lora_names::magnitude), concat(module, lora_names::magnitude, ".weight")});
+      found.require_fit(saved.rank_of(module), saved.dora, module, folder);
+      found.scale = saved.scale_of(module);
+    }
     changes.push_back(found);
   }
-  require<config_error>(used == file.tensors().size(), folder, ": holds ", file.tensors().size(), " tensors; the model has a place for ",
-                        used, ". Does the adapter belong to this model?");
+  tensors.require_all_used();
   for (const change& c : changes) {
     if (c.whole != nullptr) detail::load_parameter(model, *c.to, *c.whole, folder);
-    if (c.a != nullptr) detail::add_low_rank(model, *c.to, *c.a, *c.b, saved.scale());
+    if (c.a != nullptr) detail::apply_change(model, *c.to, c.template read<typename Model::compute>());
   }
 }
 

@@ -64,6 +64,7 @@ class decoding_memory {
     std::size_t first_row = 0;
     std::vector<token> lengths{};
     std::vector<token> chosen{};
+    bool cache_is_empty = false;
   };
   std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const rows_to_run& rows) {
     auto& stream = model.work();
@@ -72,7 +73,7 @@ class decoding_memory {
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch_.upload(stream, rows);
     const cache_view<device, compute> cache{
-        .capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view()};
+        .capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view(), .is_empty = rows.cache_is_empty};
     p.cache = &cache;
     model.logits(p, passes.boundaries(), chosen_.view(), logits_.view());
     copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());
@@ -102,7 +103,7 @@ class generator {
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
       : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), sees_(sight_of(model)),
         piece_(sees_.kind == sight::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
-        passes_(model, measure(model, rows_, longest_ + piece_, piece_)), decoding_(model, rows_, longest_ + piece_, piece_) {}
+        passes_(model, measure(model, rows_, places(), piece_)), decoding_(model, rows_, places(), piece_) {}
 
   /// The new tokens of every row, stop tokens not included.
   ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
@@ -153,6 +154,8 @@ class generator {
                           " tokens; given ", longest);
     return longest == 0 ? context : longest;
   }
+  /// Of each row of the cache.
+  [[nodiscard]] std::size_t places() const { return model_->tokens_before() + longest_ + piece_; }
   template <class M>
   static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
     return measure_pass(model, [&](auto& like, auto& passes) {
@@ -164,6 +167,7 @@ class generator {
         full.positions.assign(rows * t, 0);
         full.lengths.assign(rows, 0);
         full.chosen.assign(rows, 0);
+        full.cache_is_empty = t == piece;
         if (sight_of(like).kind != sight::rule::causal) {
           full.withins.assign(rows * t, 0);
           full.ends.assign(rows * t, 1);
@@ -195,6 +199,7 @@ class generator {
     for (std::size_t first = 0; first < longest; first += piece_) {
       const std::size_t t = std::min(piece_, longest - first);
       make_rows(t);
+      to_run_.cache_is_empty = first == 0;
       for (std::size_t r = 0; r < s.texts.size(); ++r) {
         const std::size_t size = s.texts[r].size();
         put_row(s, r, t, std::min(first, size));
@@ -219,7 +224,7 @@ class generator {
     for (std::size_t r = 0; r < s.texts.size(); ++r) {
       put_row(s, r, 1, s.texts[r].size() - 1);
       to_run_.chosen[r] = static_cast<token>(r);
-      cached += s.texts[r].size();
+      cached += model_->tokens_before() + s.texts[r].size();
     }
     const auto logits = decoding_.run(*model_, passes_, to_run_);
     for (std::size_t r = 0; r < s.texts.size(); ++r)
@@ -239,13 +244,14 @@ class generator {
     to_run_.positions.assign(rows_ * t, 0);
     to_run_.lengths.assign(rows_, 0);
     to_run_.chosen.assign(rows_, 0);
+    to_run_.cache_is_empty = false;
     if (sees_.kind == sight::rule::causal) return;
     to_run_.withins.assign(rows_ * t, 0);
     to_run_.ends.assign(rows_ * t, 1);  // rows that are not there see their first place
   }
   void put_row(const state& s, std::size_t r, std::size_t t, std::size_t length) {
     const std::vector<token>& text = s.texts[r];
-    to_run_.lengths[r] = static_cast<token>(length);
+    to_run_.lengths[r] = static_cast<token>(to_run_.cache_is_empty ? 0 : model_->tokens_before() + length);
     for (std::size_t i = 0; i < t; ++i) {
       to_run_.positions[r * t + i] = static_cast<token>(length + i);
       if (length + i < text.size()) to_run_.tokens[r * t + i] = text[length + i];
@@ -275,7 +281,7 @@ class generator {
   [[nodiscard]] double bytes_per_step() const {
     const auto& c = model_->sizes();
     const std::size_t table = c.tied_head ? 0 : c.vocabulary * c.width;
-    return static_cast<double>((model_->parameters().count() - table) * sizeof(typename Model::compute));
+    return static_cast<double>(model_->parameters().bytes() - table * sizeof(typename Model::compute));
   }
 
   Model* model_;

@@ -36,6 +36,29 @@ struct attention_options {
   bool transposed_in_files = false;
 };
 
+/// What an adapter puts in front of every row's keys and values: nothing, where it has no on_attention.
+template <class Recipe>
+struct attention_adapter {
+  struct type {
+    template <class Builder>
+    type(Builder&, std::size_t, std::size_t, std::size_t, std::size_t) {}
+    [[nodiscard]] std::size_t length() const { return 0; }
+    template <class Pass, class X, class Y>
+    void forward(Pass&, const X&, const Y&) const {}
+    template <class Pass, class DY, class DX>
+    void backward(Pass&, const DY&, const DX&) const {}
+    template <class Pass, class X, class Y>
+    void take_behind(Pass&, const X&, const Y&) const {}
+    template <class Pass, class X, class Y>
+    void copy_behind(Pass&, const X&, const Y&) const {}
+  };
+};
+template <class Recipe>
+requires requires { typename Recipe::adapter::template on_attention<Recipe>; }
+struct attention_adapter<Recipe> {
+  using type = typename Recipe::adapter::template on_attention<Recipe>;
+};
+
 /// Positions is what turns queries and keys, or lets scores fall with distance; see positions.hpp.
 ///                                                                         [Vaswani et al. 2017; Ainslie et al. 2023]
 template <class Recipe, class Positions>
@@ -46,34 +69,37 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
-        qkv_(build, qkv_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        output_(build, {{o.output_name, o.width}}, o.heads * o.head_dim,
+      : share_(build.share()), all_heads_(o.heads), heads_(share_.of(o.heads, "heads").count), kv_heads_(kv_of(o, share_).count),
+        d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
+        qkv_(build, qkv_parts(o, share_), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        output_(build, {{o.output_name, o.width}}, {share_.of(o.heads * o.head_dim, "channels of heads"), o.heads * o.head_dim},
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files,
-                 .divided = split::by_inputs}) {}
+                 .divided = split::by_inputs}),
+        prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
+  /// Key/value heads that this rank has.
+  [[nodiscard]] std::size_t kv_heads() const { return kv_heads_; }
 
   /// x [n, width] read, y [n, width] written or added to
   void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how) const {
-    const std::size_t n = x.shape(0);
     const auto s = shape(p);
+    const std::size_t n = s.b * s.t;
     const auto qkv = p.keep(n, s.row());
-    qkv_.forward(p, x, qkv);
-    positions.turn(p, heads_ + kv_heads_, qkv, ops::turn::forth);
+    project(p, positions, x, qkv);
     if (p.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto scope = p.scope();
       const auto o = p.temporary(n, heads_ * d_);
       attend(p, positions, s, qkv, o, temporary_sums(p, s));
-      output_.forward(p, o, y, how);
+      output(p, o, y, how);
     } else {
       const auto o = p.keep(n, heads_ * d_);
       attend(p, positions, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
-      output_.forward(p, o, y, how);
+      output(p, o, y, how);
     }
   }
 
@@ -81,8 +107,8 @@ class causal_attention {
   void backward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = x.shape(0);
     const auto s = shape(p);
+    const std::size_t n = s.b * s.t;
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto qkv = p.pop(n, s.row());
       const auto o = p.temporary(n, heads_ * d_);
@@ -100,13 +126,42 @@ class causal_attention {
  private:
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  static std::vector<module_part> qkv_parts(const attention_options& o) {
+  /// The key/value heads that this rank's queries use. Where there are fewer than ranks, neighbours have the same one.
+  static row_range kv_of(const attention_options& o, const layer_share& share) {
+    if (share.ranks <= o.kv_heads) return share.of(o.kv_heads, "key/value heads");
+    require<config_error>(share.ranks % o.kv_heads == 0, "tensor: ranks must be a multiple of the key/value heads, or these of the ranks; given ",
+                          share.ranks, " and ", o.kv_heads);
+    return {share.rank * o.kv_heads / share.ranks, 1};
+  }
+  static std::vector<module_part> divided_qkv_parts(const attention_options& o, const layer_share& share) {
+    const std::size_t d = o.head_dim, q = o.heads * d, kv = o.kv_heads * d;
+    const row_range own_q{share.of(o.heads, "heads").begin * d, share.of(o.heads, "heads").count * d};
+    const row_range own_kv{kv_of(o, share).begin * d, kv_of(o, share).count * d};
+    const std::size_t copies = share.ranks > o.kv_heads ? share.ranks / o.kv_heads : 1;
+    if (o.qkv_names.size() == 1) {
+      require<config_error>(copies == 1, "tensor: where one module makes queries, keys and values, ranks must not be more than the ", o.kv_heads,
+                            " key/value heads; given ", share.ranks);
+      const std::vector<row_range> rows{own_q, {q + own_kv.begin, own_kv.count}, {q + kv + own_kv.begin, own_kv.count}};
+      return {{o.qkv_names[0], own_q.count + 2 * own_kv.count, o.qkv_order, q + 2 * kv, rows}};
+    }
+    return {{o.qkv_names.at(0), own_q.count, {}, q, {own_q}},
+            {o.qkv_names.at(1), own_kv.count, {}, kv, {own_kv}, copies},
+            {o.qkv_names.at(2), own_kv.count, {}, kv, {own_kv}, copies}};
+  }
+  static std::vector<module_part> qkv_parts(const attention_options& o, const layer_share& share) {
+    if (share.divides()) return divided_qkv_parts(o, share);
     const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
     if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
   }
 
-  [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const { return {p.batch.b, p.batch.t, heads_, kv_heads_, d_}; }
+  /// Places in front of each row in this pass: a cache that has been filled holds them already.
+  [[nodiscard]] std::size_t before(const pass<Recipe>& p) const {
+    return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
+  }
+  [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const {
+    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, share_.rank * heads_};
+  }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
   [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions) const {
     // the kernel counts elements itself, from the index of the batch's first row
@@ -117,16 +172,48 @@ class causal_attention {
             .dropout = p.trains() ? dropout_ : 0.0,
             .window = window_,
             .end_bt = p.batch.ends_n,
-            .slope_h = positions.slopes(),
+            .slope_h = own_slopes(positions),
             .random = random};
+  }
+  [[nodiscard]] vector_view<const float, memory> own_slopes(const Positions& positions) const {
+    const auto all = positions.slopes();
+    return all.exists() && share_.divides() ? all.rows(share_.rank * heads_, heads_) : all;
   }
   [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
+  /// Where each place's sample begins. Every row begins with the prefix: it can be in front of one sample only.
+  [[nodiscard]] vector_view<const token, memory> starts(const pass<Recipe>& p) const {
+    if (before(p) == 0) return p.batch.starts_n;
+    require<config_error>(!p.batch.is_packed, "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
+                                              "is packed; do not pack the data set");
+    return {};
+  }
+
+  /// qkv written, queries and keys turned, behind a prefix where there is one
+  void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
+    const auto scope = p.scope();
+    const auto own = before(p) == 0 ? qkv : p.temporary(x.shape(0), qkv.shape(1));
+    qkv_.forward(p, x, own);
+    positions.turn(p, heads_ + kv_heads_, own, ops::turn::forth);
+    if (before(p) != 0) prefix_.forward(p, own, qkv);
+  }
+  /// y written or added to
+  void output(pass<Recipe>& p, matrix_view<const compute, memory> o, matrix_view<compute, memory> y, ops::result how) const {
+    const auto scope = p.scope();
+    output_.forward(p, behind_prefix(p, o), y, how);
+  }
+  [[nodiscard]] matrix_view<const compute, memory> behind_prefix(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
+    if (before(p) == 0) return o;
+    const auto own = p.temporary(p.batch.n(), o.shape(1));
+    prefix_.take_behind(p, o, own);
+    return own;
+  }
+
   void attend(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
               matrix_view<compute, memory> o, sums lse) const {
-    ops::attention(p, s, settings(p, positions), qkv, p.batch.starts_n, o, lse);
+    ops::attention(p, s, settings(p, positions), qkv, starts(p), o, lse);
   }
 
   void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
@@ -134,14 +221,30 @@ class causal_attention {
                        matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx, ops::result how) const {
     // forward: y = o · Woᵀ
     const auto d_o = p.temporary(o.shape(0), o.shape(1));
-    output_.backward(p, o, dy, d_o);
+    output_backward(p, o, dy, d_o);
     // forward: o = attention(qkv)
-    const auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
-    ops::attention_backward(p, s, settings(p, positions), qkv, p.batch.starts_n, o, lse, d_o, dqkv);
+    auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
+    ops::attention_backward(p, s, settings(p, positions), qkv, starts(p), o, lse, d_o, dqkv);
+    // forward: a prefix in front
+    if (before(p) != 0) {
+      const auto dseen = dqkv;
+      dqkv = p.temporary(p.batch.n(), qkv.shape(1));
+      prefix_.backward(p, dseen, dqkv);
+    }
     // forward: queries and keys turned by their positions
     positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
+  }
+  /// d_o written; nothing looks at what attention makes of the prefix's places
+  void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> o, matrix_view<const compute, memory> dy,
+                       matrix_view<compute, memory> d_o) const {
+    if (before(p) == 0) return output_.backward(p, o, dy, d_o);
+    const auto scope = p.scope();
+    const auto down = p.temporary(p.batch.n(), o.shape(1));
+    output_.backward(p, behind_prefix(p, o), dy, down);
+    fill_zero(p.stream, d_o.span());
+    prefix_.copy_behind(p, down, d_o);
   }
 
   void attend_cached(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
@@ -151,14 +254,16 @@ class causal_attention {
     const std::size_t rows = s.b * s.k;
     ops::cached_attention(p, s, settings(p, positions), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
                           p.cache->values.rows(layer_ * rows, rows), o);
-    output_.forward(p, o, y, how);
+    output(p, o, y, how);
   }
 
-  std::size_t heads_, kv_heads_, d_, layer_, window_;
+  layer_share share_;
+  std::size_t all_heads_, heads_, kv_heads_, d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;
   linear<Recipe> qkv_;
   linear<Recipe> output_;
+  [[no_unique_address]] typename attention_adapter<Recipe>::type prefix_;
 };
 
 }  // namespace xtrain

@@ -31,6 +31,7 @@ struct device_batch {
   vector_view<const token, memory> labels_b{};     // what is to be predicted of each row; negative: nothing
   vector_view<const token, memory> firsts_b{};     // the first place of each row
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
+  bool is_packed = false;                          // some row holds more than one sample (padding is none)
 
   [[nodiscard]] std::size_t n() const { return b * t; }
 };
@@ -102,6 +103,8 @@ class batch_memory {
     on_device.tokens_n = put(host.tokens, n);
     on_device.targets_n = put(host.targets, n);
     on_device.starts_n = put(host.starts, n);
+    for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
+      on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
     require_ends(ends, host);
     if (laid_out_ == nullptr) {

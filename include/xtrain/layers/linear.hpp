@@ -31,8 +31,8 @@ class linear {
     split divided = split::by_outputs;
   };
 
-  linear(builder<Recipe>& build, const std::vector<module_part>& parts, std::size_t inputs, const options& settings)
-      : divided_(settings.divided), weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files)) {
+  linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& settings)
+      : divided_(settings.divided), weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight)) {
     if (settings.bias) bias_ = build.vector(parts, "bias", 0.0);
     adapter_.declare(build, parts, inputs);
     trains_ = build.parameters().trains(weight_);
@@ -47,8 +47,8 @@ class linear {
     const bool summed = divided_ == split::by_inputs;
     const bool first = p.parallel.tensor().rank() == 0;
     // of a sum over ranks, what was there before and the bias must be counted once
-    ops::linear(p, x, p.matrix(weight_), !summed || first ? p.vector(bias_) : p.vector(parameter{}), y,
-                summed && !first ? ops::result::replaces : how);
+    const auto bias = !summed || first ? p.vector(bias_) : p.vector(parameter{});
+    with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, summed && !first ? ops::result::replaces : how); });
     adapter_.forward(p, x, y);
     if (summed) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
@@ -60,7 +60,8 @@ class linear {
     // forward: y = x · Wᵀ + b
     if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, dy, x, dw);
     if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
-    ops::linear_backward_input(p, dy, p.matrix(weight_), dx, summed && p.parallel.tensor().rank() != 0 ? ops::result::replaces : how);
+    const auto how_first = summed && p.parallel.tensor().rank() != 0 ? ops::result::replaces : how;
+    with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, how_first); });
     // forward: y += adapter(x)
     adapter_.backward(p, x, dy, dx);
     if (summed) p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
@@ -69,6 +70,13 @@ class linear {
   [[nodiscard]] parameter weight() const { return weight_; }
 
  private:
+  /// A quantised weight has values only as long as the work takes.
+  template <class Work>
+  void with_weight(pass<Recipe>& p, Work&& work) const {
+    const auto scope = p.scope();
+    work(p.weight(weight_));
+  }
+
   split divided_;
   parameter weight_;
   parameter bias_;

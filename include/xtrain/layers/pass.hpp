@@ -9,7 +9,9 @@
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
+#include <xtrain/ops/nf4.hpp>
 #include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 #include <xtrain/tensor/view.hpp>
 
@@ -25,6 +27,7 @@ struct cache_view {
   vector_view<const token, typename Device::memory> lengths_b{};
   matrix_view<T, typename Device::memory> keys{};    // [layers·b·k, capacity·d]
   matrix_view<T, typename Device::memory> values{};  // likewise
+  bool is_empty = false;                             // nothing is in it yet: what adapters put in front of texts goes first
 };
 
 /// More experts than any published model has; a layer counts the rows of each on the host, where nothing may be allocated in a step.
@@ -96,6 +99,13 @@ class pass : public execution<typename Recipe::device> {
   }
 
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
+  /// The same of a matrix that may be quantised: its values are then made in temporary memory.
+  [[nodiscard]] matrix_view<const compute, memory> weight(parameter p) {
+    if constexpr (quantises_weights<typename Recipe::adapter>) {
+      if (parameters.is_quantised(p)) return dequantised(p);
+    }
+    return matrix(p);
+  }
   [[nodiscard]] vector_view<const compute, memory> vector(parameter p) const {
     if (!p.exists()) return {};
     return {parameters.value(p), {parameters.size(p)}};
@@ -122,6 +132,18 @@ class pass : public execution<typename Recipe::device> {
   }
 
  private:
+  [[nodiscard]] matrix_view<const compute, memory> dequantised(parameter p) {
+    const shape_of_rank<2> shape = matrix_shape(p);
+    const auto values = temporary(shape[0], shape[1]);
+    std::size_t row = 0;
+    for (std::uint32_t i = p.first(); i < p.first() + p.count(); ++i) {
+      const auto& entry = parameters.entries()[i];
+      const std::size_t rows = entry.spec.shape[0];
+      ops::dequantise(*this, parameters.quantised(entry), values.rows(row, rows).template reshaped<1>({entry.size()}));
+      row += rows;
+    }
+    return values;
+  }
   [[nodiscard]] shape_of_rank<2> matrix_shape(parameter p) const {
     const std::size_t columns = parameters.entries()[p.first()].spec.shape[1];
     return {parameters.size(p) / columns, columns};

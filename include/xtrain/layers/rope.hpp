@@ -43,11 +43,12 @@ struct position_options {
   double rope_base = 10000.0;
   rope_scaling scaling{};
   bool linear_biases = false;  // instead of a rotation, where a family has both
+  std::size_t first = 0;       // position of a row's first token
 
   [[nodiscard]] std::size_t turned() const { return rotated == 0 ? head_dim : rotated; }
 };
 
-/// Cosines and sines of every position: [context, rotated], rotated/2 cosines, then as many sines.
+/// Cosines and sines of every position from the first on: [context, rotated], rotated/2 cosines, then as many sines.
 /// The angles position · base^(−2i/rotated) are multiplied in fp32, as the models' training code did it: weights expect the
 /// rounding of large positions to be the same.                            [Su et al. 2021, eq. 34]
 [[nodiscard]] inline std::vector<float> rope_table(const position_options& o) {
@@ -57,7 +58,7 @@ struct position_options {
     const double plain = 1.0 / std::pow(o.rope_base, 2.0 * static_cast<double>(i) / static_cast<double>(rotated));
     const auto frequency = static_cast<float>(o.scaling.scaled(plain));
     for (std::size_t at = 0; at < o.context; ++at) {
-      const float angle = static_cast<float>(at) * frequency;
+      const float angle = static_cast<float>(o.first + at) * frequency;
       table[at * rotated + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
       table[at * rotated + half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));
     }

@@ -117,6 +117,8 @@ class decoder_block {
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
 
+  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
+
   /// x [n, width] read, y [n, width] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
@@ -248,7 +250,7 @@ class decoder {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, lora); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, prefix_tuning); see adapt/README.md");
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -259,6 +261,7 @@ class decoder {
   explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : decoder(std::move(sizes), on, settings, Family::names()) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
+    meet_weights();
   }
 
   /// Values that are not defined: for whoever loads them next.
@@ -271,6 +274,12 @@ class decoder {
     parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
   }
 
+  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  void meet_weights() {
+    if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
+      Recipe::adapter::meet_weights(*parameters_, *stream_);
+  }
+
   [[nodiscard]] const config& sizes() const { return config_; }
   [[nodiscard]] const options& settings() const { return options_; }
   [[nodiscard]] const context& on() const { return context_; }
@@ -278,7 +287,7 @@ class decoder {
   [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() { return *parallel_; }
+  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
 
   /// A parameter by the name files give it.
   ///   throws  config_error when there is none of that name, shape_error when it has another rank
@@ -298,7 +307,7 @@ class decoder {
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     begin_load(p);
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const auto last = p.temporary(x.shape(0), x.shape(1));
       final_norm_.forward(p, x, last);
@@ -315,9 +324,9 @@ class decoder {
     const std::size_t n = p.batch.n(), c = config_.width;
     const auto d = p.temporary(n, c);
     const auto done = [&](std::size_t block) {
-      if (last_of_step) p.parallel.gradients_ready(p.stream, *parameters_, block);
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
     };
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, block_visit::backward, [&] {
       const auto dlast = head_.backward(p, n, c);
       fill_zero(p.stream, d.span());
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
@@ -327,7 +336,7 @@ class decoder {
     for (std::size_t i = config_.layers; i-- > 0;) {
       const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, [&] {
+      around_block(p, i + 1, block_visit::backward, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
           blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
@@ -336,7 +345,7 @@ class decoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, [&] { embed_backward(p, d); });
+    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
     end_load(p);
     done(0);
@@ -348,7 +357,7 @@ class decoder {
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const std::size_t r = rows_r.shape(0), c = config_.width;
       const auto chosen = p.temporary(r, c);
@@ -360,9 +369,16 @@ class decoder {
     forget(p, boundaries);
   }
 
+  /// Places in front of every row that an adapter fills; a cache has room for them too.
+  [[nodiscard]] std::size_t tokens_before() const {
+    if constexpr (requires { options_.adapter.tokens_before(); }) return options_.adapter.tokens_before();
+    return 0;
+  }
+
   /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
-    return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
+    const std::size_t kv_heads = blocks_.empty() ? config_.kv_heads : blocks_.front().kv_heads();
+    return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
@@ -383,7 +399,7 @@ class decoder {
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
                                                position_options{.context = config_.context,
                                                                 .heads = config_.heads,
@@ -391,20 +407,36 @@ class decoder {
                                                                 .rotated = config_.rotated,
                                                                 .rope_base = config_.rope_base,
                                                                 .scaling = config_.rope,
-                                                                .linear_biases = config_.linear_biases})),
+                                                                .linear_biases = config_.linear_biases,
+                                                                .first = first_position()})),
         embedding_(*build_, embedding_settings(config_, names)),
         embedding_norm_(*build_, names.embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks(names)),
         final_norm_(make_final_norm(names)),
         head_(context_, *stream_,
               config_.tied_head
                   ? embedding_.table()
-                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
-              config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
+                  : build_->matrix({build_->vocabulary_part(names.head, config_.vocabulary)}, config_.width, initial_values::normal(config_.initial_deviation)),
+              config_.width, {.normalized = config_.normalized_head,
+               .z_loss = config_.z_loss,
+               .share = share_of(*parallel_),
+               .vocabulary = config_.vocabulary}) {
+    require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
+                          "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
-    parameters_->allocate();
+    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
+    parameters_->allocate(parallel_->divided());
     build_.reset();
   }
 
+  [[nodiscard]] std::size_t first_position() const {
+    if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
+    return 0;
+  }
+  /// The part of every layer that this rank has.
+  static layer_share share_of(const parallel_state& parallel) {
+    if constexpr (divides_layers<Recipe>) return parallel.layers();
+    else return {};
+  }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());
     return settings;
@@ -439,11 +471,12 @@ class decoder {
   }
 
   template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, Work&& work) const {
-    p.parallel.block_begins(p.stream, *parameters_, block);
+  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block, visit);
     work();
-    p.parallel.block_ends(p.stream, *parameters_, block);
+    p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
+  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
@@ -451,12 +484,12 @@ class decoder {
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, [&] { embed(p, x); });
+    around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
       const std::size_t before = p.kept.entries();
-      around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
+      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
       other = x;
       x = y;

@@ -226,7 +226,8 @@ class encoder {
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
     options_.adapter.finish(*parameters_);
-    parameters_->allocate();
+    parameters_->reads_from(config_.layers + 1, 0);
+    parameters_->allocate(parallel_->divided());
     build_.reset();
   }
 
@@ -242,7 +243,7 @@ class encoder {
   [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() { return *parallel_; }
+  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
   /// Every place sees the whole of its sample.
   [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
 
@@ -272,7 +273,7 @@ class encoder {
   /// somewhere: only its sum counts.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] { heads_.forward(p, x, loss_n); });
+    around_block(p, config_.layers + 1, forth(p), [&] { heads_.forward(p, x, loss_n); });
     if (!p.trains()) forget(p, boundaries);
   }
 
@@ -282,9 +283,9 @@ class encoder {
     const std::size_t n = p.batch.n(), c = config_.width;
     const auto d = p.temporary(n, c);
     const auto done = [&](std::size_t block) {
-      if (last_of_step) p.parallel.gradients_ready(p.stream, *parameters_, block);
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
     };
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, block_visit::backward, [&] {
       fill_zero(p.stream, d.span());
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
       heads_.backward(p, x, d);
@@ -293,7 +294,7 @@ class encoder {
     for (std::size_t i = config_.layers; i-- > 0;) {
       boundaries.template pop<compute>(n * c);
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, [&] {
+      around_block(p, i + 1, block_visit::backward, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
           blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
@@ -302,7 +303,7 @@ class encoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, [&] { embed_backward(p, d); });
+    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
     done(0);
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
@@ -316,7 +317,7 @@ class encoder {
         requires { typename heads::word_head; },
         "xtrain encoder::logits: the family must have a head for words; it has one for labels: call label_logits; see models/README.md");
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const auto chosen = p.temporary(places_r.shape(0), config_.width);
       ops::embedding(p, places_r, x, chosen);
@@ -331,7 +332,7 @@ class encoder {
         requires { typename heads::label_head; },
         "xtrain encoder::label_logits: the family must have a head for labels; it has one for words: call logits; see models/README.md");
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] { heads_.rows().logits(p, x, logits_bv); });
+    around_block(p, config_.layers + 1, forth(p), [&] { heads_.rows().logits(p, x, logits_bv); });
     forget(p, boundaries);
   }
 
@@ -383,11 +384,12 @@ class encoder {
   }
 
   template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, Work&& work) const {
-    p.parallel.block_begins(p.stream, *parameters_, block);
+  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block, visit);
     work();
-    p.parallel.block_ends(p.stream, *parameters_, block);
+    p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
+  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
@@ -395,12 +397,12 @@ class encoder {
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, [&] { embed(p, x); });
+    around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
       const std::size_t before = p.kept.entries();
-      around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
+      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
       other = x;
       x = y;

@@ -84,6 +84,7 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
   p.batch = {.b = what.b, .t = what.t};
   p.batch.positions_n = {span_of(std::span<const token>(positions)), {n}};
   if (!starts.empty()) p.batch.starts_n = {span_of(std::span<const token>(starts)), {n}};
+  p.batch.is_packed = !starts.empty();
   if (!what.withins.empty()) p.batch.withins_n = {span_of(std::span<const token>(what.withins)), {n}};
   if (!what.ends.empty()) p.batch.ends_n = {span_of(std::span<const token>(what.ends)), {n}};
   p.random = {.seed = 3, .step = 1};
@@ -102,8 +103,11 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
     gradients[i] = draw();
   }
   for (const auto& entry : store.entries())  // frozen ones too: what flows through them is checked
-    if (!entry.spec.trainable)
-      for (double& value : store.value(entry).host()) value = draw();
+    if (!entry.spec.trainable) {
+      std::vector<double> values(entry.size());
+      for (double& value : values) value = draw();
+      store.set(stream, entry, std::span<const double>(values));
+    }
   using view = matrix_view<double, host_memory>;
   const view x_view(span_of(std::span<double>(x)), {n, what.inputs}), y_view(span_of(std::span<double>(y)), {n, what.outputs});
   const view dy_view(span_of(std::span<double>(dy)), {n, what.outputs}), dx_view(span_of(std::span<double>(dx)), {n, what.inputs});

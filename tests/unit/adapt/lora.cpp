@@ -279,9 +279,10 @@ TEST_CASE("numbers out of range are refused with the number") {
 }
 
 TEST_CASE("names that are no modules are refused with the nearest that is one") {
-  refused({.targets = {"q_proj", "v_prj"}}, "lora: 'v_prj' must name a linear module of the model; did you mean 'v_proj'?");
-  refused({.targets = {"c_attn_of_another_family"}}, "lora: 'c_attn_of_another_family' must name a linear module of the model");
-  refused({.targets = {"input_layernorm"}}, "lora: 'input_layernorm' must name a linear module of the model");
+  refused({.targets = {"q_proj", "v_prj"}}, "lora: 'v_prj' must name a linear module or an embedding of the model; did you mean 'v_proj'?");
+  refused({.targets = {"c_attn_of_another_family"}},
+          "lora: 'c_attn_of_another_family' must name a linear module or an embedding of the model");
+  refused({.targets = {"input_layernorm"}}, "lora: 'input_layernorm' must name a linear module or an embedding of the model");
   refused({.modules_to_save = {"lm_hed"}}, "lora: 'lm_hed' must name a module of the model; did you mean 'lm_head'?");
   refused(
       {.modules_to_save = {"q_proj"}},

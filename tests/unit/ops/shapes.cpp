@@ -12,6 +12,7 @@
 #include <xtrain/ops/experts.hpp>
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
+#include <xtrain/ops/nf4.hpp>
 #include <xtrain/ops/norm.hpp>
 #include <xtrain/ops/optimizer.hpp>
 #include <xtrain/tensor/tensor.hpp>
@@ -68,6 +69,11 @@ TEST_CASE("normalisations name what does not fit") {
   refuses("rms_norm_backward: dx_nc", [](bench& b) {
     ops::rms_norm_backward(b.where, b.matrix(2, 3), b.vector(3), b.vector(2), b.matrix(2, 3), b.matrix(2, 4), b.vector(3));
   });
+}
+
+TEST_CASE("numbers of four bits name what does not fit") {
+  refuses("dequantise: y_n: must have shape [64]; given [63]",
+          [](bench& b) { ops::dequantise(b.where, nf4_view<host_memory>{.n = 64}, b.vector(63)); });
 }
 
 TEST_CASE("activations, embeddings and rotations name what does not fit") {

@@ -11,8 +11,10 @@
 #include <xtrain/device/reference/experts.hpp>
 #include <xtrain/device/reference/loss.hpp>
 #include <xtrain/device/reference/matmul.hpp>
+#include <xtrain/device/reference/nf4.hpp>
 #include <xtrain/device/reference/norm.hpp>
 #include <xtrain/device/reference/optimizer.hpp>
+#include <xtrain/device/reference/split_loss.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
 namespace xtrain {

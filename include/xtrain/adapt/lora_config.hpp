@@ -1,0 +1,183 @@
+// What LoRA is told: which modules it adapts, with which rank and scale, and what is trained beside it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/adapt/module_names.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/pattern.hpp>
+#include <xtrain/core/text.hpp>
+
+namespace xtrain {
+
+/// Names of the parameters that LoRA adds to a module.
+namespace lora_names {
+inline constexpr std::string_view a = ".lora_A.weight", b = ".lora_B.weight";
+inline constexpr std::string_view table_a = ".lora_embedding_A", table_b = ".lora_embedding_B";
+inline constexpr std::string_view magnitude = ".lora_magnitude_vector";
+
+/// The module that a parameter of an adapter stands beside; none when it is a parameter of the base model.
+[[nodiscard]] constexpr std::string_view module_beside(std::string_view parameter) {
+  for (const std::string_view own : {a, b, table_a, table_b, magnitude})
+    if (parameter.ends_with(own)) return parameter.substr(0, parameter.size() - own.size());
+  return {};
+}
+}  // namespace lora_names
+
+/// Which biases of the base model are trained: none, all, or those of adapted modules.
+enum class trained_biases : std::uint8_t { none, all, adapted };
+
+/// Settings of `lora`. Modules are chosen by names or by a pattern; a module that is excluded, lies in no chosen layer, or is trained
+/// itself gets no adapter.
+struct lora_config {
+  std::size_t rank = 8;
+  double alpha = 16.0;                                                 ///< the update is scaled by alpha / rank
+  double dropout = 0.0;                                                ///< of the adapter's input
+  std::vector<std::string> targets = {};                               ///< module names, e.g. "q_proj"; empty: the family's own choice
+  std::vector<std::string> modules_to_save = {};                       ///< modules of the base model that are trained as well
+  std::string target_pattern = {};                                     ///< instead of targets: matches whole names; or "all-linear"
+  std::vector<std::string> exclude = {};                               ///< module names that are left out
+  std::string exclude_pattern = {};                                    ///< the same, matches whole names
+  std::vector<std::size_t> layers = {};                                ///< only these; empty: all. Whole names in targets are exempt
+  std::vector<std::string> layers_pattern = {};                        ///< what layers are called, e.g. "h"; empty: whatever has a number
+  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< another rank where a name's end matches
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< another alpha, likewise
+  bool rank_stabilised = false;                                        ///< scale by alpha / √rank instead      [Kalajdzievski 2023]
+  bool dora = false;                                                   ///< rows of weights get lengths of their own  [Liu et al. 2024]
+  trained_biases bias = trained_biases::none;
+
+  friend bool operator==(const lora_config&, const lora_config&) = default;
+
+  [[nodiscard]] std::size_t rank_of(const std::string& module) const { return chosen_by(rank_pattern, module, rank, "rank_pattern"); }
+  [[nodiscard]] double scale_of(const std::string& module) const {
+    const auto r = static_cast<double>(rank_of(module));
+    return chosen_by(alpha_pattern, module, alpha, "alpha_pattern") / (rank_stabilised ? std::sqrt(r) : r);
+  }
+
+  /// A module to save is named by its end, without regard to dots, or lies in one that is: as PEFT has it.
+  [[nodiscard]] bool trains(const std::string& module) const {
+    return lies_in(module, [&](std::string_view name) {
+      return std::any_of(modules_to_save.begin(), modules_to_save.end(), [&](const std::string& choice) { return name.ends_with(choice); });
+    });
+  }
+  [[nodiscard]] bool trains_bias(const std::string& module, bool is_linear) const {
+    return bias == trained_biases::all || (bias == trained_biases::adapted && is_linear && adapts(module));
+  }
+  [[nodiscard]] bool adapts(const std::string& module) const { return is_target(module) && !leaves_out(module); }
+  /// The same of a table of embeddings, which is no linear module.
+  [[nodiscard]] bool adapts_table(const std::string& module) const { return !all_linear() && adapts(module); }
+
+  void choose_targets(const std::vector<std::string>& of_family) {
+    if (targets.empty() && target_pattern.empty()) targets = of_family;
+  }
+
+  /// throws config_error when settings contradict one another, a number is out of range, or a name is no module of the model
+  template <class Store>
+  void finish(const Store& store) const {
+    require_range();
+    std::vector<std::string> adapted, modules, last_names;
+    for (const auto& entry : store.entries()) {
+      const std::string& full = entry.spec.name;
+      if (const std::string_view module = lora_names::module_beside(full); !module.empty()) {
+        adapted.emplace_back(module);
+        continue;
+      }
+      modules.push_back(module_of(full));
+      last_names.push_back(modules.back().substr(modules.back().rfind('.') + 1));
+    }
+    const auto must_be = [&](const std::string& given, const char* what, const auto& known, auto&& means) {
+      if (std::any_of(known.begin(), known.end(), means)) return;
+      const std::string near = nearest_name(given, last_names);
+      fail<config_error>("lora: '", given, "' must name ", what,
+                         near.empty() || near == given ? "" : concat("; did you mean '", near, "'?"));
+    };
+    for (const std::string& target : targets) {
+      const auto named = [&](const std::string& module) { return named_by(target, module); };
+      const bool left_out = std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return named(m) && leaves_out(m); });
+      if (!left_out) must_be(target, "a linear module or an embedding of the model", adapted, named);
+    }
+    for (const std::string& saved : modules_to_save)
+      must_be(saved, "a module of the model", modules,
+              [&](const std::string& module) { return lies_in(module, [&](std::string_view name) { return name.ends_with(saved); }); });
+    for (const std::size_t layer : layers)
+      require<config_error>(
+          std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return layer_of(m, layer_patterns()) == layer; }),
+          "lora: layers must be layers of the model; it has no layer ", layer);
+    for (const auto& entry : store.entries()) {  // the head is a matrix too
+      const std::string module = module_of(entry.spec.name);
+      const bool is_left = entry.spec.shape.size() != 2 || all_linear() || !lora_names::module_beside(entry.spec.name).empty() ||
+                           !adapts(module) || std::find(adapted.begin(), adapted.end(), module) != adapted.end();
+      require<config_error>(is_left, "lora: targets must be linear modules or embeddings; '", module, "' is neither; exclude it");
+    }
+    require<config_error>(!adapted.empty(), "lora: at least one module must get an adapter; ",
+                          target_pattern.empty() ? std::string("layers and exclusions leave none")
+                                                 : concat("'", target_pattern, "' matches none that is not left out"));
+  }
+
+ private:
+  [[nodiscard]] bool all_linear() const {
+    constexpr std::string_view word = "all-linear";
+    return std::equal(target_pattern.begin(), target_pattern.end(), word.begin(), word.end(),
+                      [](char given, char w) { return given == w || (given >= 'A' && given <= 'Z' && given + ('a' - 'A') == w); });
+  }
+  [[nodiscard]] bool is_target(const std::string& module) const {
+    if (target_pattern.empty()) return named_by(targets, module);
+    return all_linear() || pattern(target_pattern, "lora: the pattern of targets").matches(module);
+  }
+  [[nodiscard]] bool leaves_out(const std::string& module) const {
+    if (trains(module) || named_by(exclude, module)) return true;
+    if (!exclude_pattern.empty() && pattern(exclude_pattern, "lora: the pattern of exclusions").matches(module)) return true;
+    if (layers.empty() || std::find(targets.begin(), targets.end(), module) != targets.end()) return false;
+    const auto layer = layer_of(module, layer_patterns());
+    return !layer || std::find(layers.begin(), layers.end(), *layer) == layers.end();
+  }
+  [[nodiscard]] std::vector<pattern> layer_patterns() const {
+    std::vector<pattern> all;
+    for (const std::string& name : layers_pattern) all.push_back(ending(name, "lora: the pattern of layers"));
+    return all;
+  }
+  /// Matches names that end so from some dot on.
+  [[nodiscard]] static pattern ending(const std::string& expression, std::string who) {
+    return {concat("(.*\\.)?(", expression, ")"), std::move(who)};
+  }
+  /// The value whose pattern matches the module's name from some dot on.
+  ///   throws  config_error when two do and disagree
+  template <class Value>
+  [[nodiscard]] static Value chosen_by(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& module,
+                                       Value otherwise, const char* what) {
+    const std::pair<std::string, Value>* found = nullptr;
+    for (const auto& one : patterns) {
+      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$") == std::string::npos;  // most are: no need to compile them
+      if (!(is_name ? named_by(one.first, module) : ending(one.first, concat("lora: ", what)).matches(module))) continue;
+      require<config_error>(found == nullptr || found->second == one.second, "lora: ", what, " must be clear; '", module, "' matches '",
+                            found == nullptr ? "" : found->first, "' and '", one.first, "'");
+      found = &one;
+    }
+    return found == nullptr ? otherwise : found->second;
+  }
+
+  void require_range() const {
+    const auto require_alpha = [](double a) { require<config_error>(a > 0.0, "lora: alpha must be positive; given ", a); };
+    require<config_error>(rank > 0, "lora: rank must be positive; given ", rank);
+    require_alpha(alpha);
+    for (const auto& [name, r] : rank_pattern) require<config_error>(r > 0, "lora: the rank of '", name, "' must be positive; given ", r);
+    for (const auto& [name, a] : alpha_pattern) require_alpha(a);
+    require<config_error>(dropout >= 0.0 && dropout < 1.0, "lora: dropout must be in [0, 1); given ", dropout);
+    for (const auto* names : {&targets, &modules_to_save, &exclude, &layers_pattern})
+      require<config_error>(std::find(names->begin(), names->end(), "") == names->end(), "lora: names of modules must not be empty");
+    require<config_error>(targets.empty() || target_pattern.empty(), "lora: targets must be names or a pattern; both are given");
+    require<config_error>(exclude.empty() || exclude_pattern.empty(), "lora: exclusions must be names or a pattern; both are given");
+    require<config_error>(layers.empty() || target_pattern.empty(),
+                          "lora: layers must be chosen by the pattern where targets are one; layers are given as well");
+    require<config_error>(layers_pattern.empty() || !layers.empty(), "lora: layers must be given where the pattern of their names is");
+  }
+};
+
+}  // namespace xtrain

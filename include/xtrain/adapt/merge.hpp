@@ -1,0 +1,140 @@
+// Adapters become part of the weights they stand beside.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/adapt/lora.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/arena.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// What an adapter does to a weight [rows, columns], computed on the host.
+template <class T>
+struct low_rank_change {
+  using sum = accumulate_t<T>;
+  std::size_t rows = 0, columns = 0, rank = 0;
+  std::vector<sum> left{};     // [rows, rank]
+  std::vector<sum> right{};    // [rank, columns]
+  std::vector<sum> lengths{};  // that rows have afterwards; none: those that follow
+  double scale = 1.0;
+
+  /// weight += scale · left · right, then rows are stretched to their lengths; rounded once.
+  void apply(std::span<T> weight) const {
+    constexpr std::size_t rows_per_part = 64;
+    const auto pool = thread_pool::shared();
+    const auto change_rows = [&](std::size_t part, std::size_t) {
+      std::vector<sum> row(columns);
+      for (std::size_t o = part * rows_per_part; o < std::min(rows, (part + 1) * rows_per_part); ++o)
+        change_row(weight.subspan(o * columns, columns), o, row);
+    };
+    pool->run((rows + rows_per_part - 1) / rows_per_part, pool->threads(), change_rows);
+  }
+
+ private:
+  void change_row(std::span<T> weight, std::size_t o, std::vector<sum>& row) const {
+    std::fill(row.begin(), row.end(), sum{0});
+    for (std::size_t k = 0; k < rank; ++k)
+      for (std::size_t i = 0; i < columns; ++i) row[i] += left[o * rank + k] * right[k * columns + i];
+    double squares = 0;
+    for (std::size_t i = 0; i < columns; ++i) {
+      row[i] = static_cast<sum>(weight[i]) + static_cast<sum>(scale) * row[i];
+      squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+    }
+    const double stretch = lengths.empty() || squares == 0 ? 1.0 : static_cast<double>(lengths[o]) / std::sqrt(squares);
+    for (std::size_t i = 0; i < columns; ++i) weight[i] = static_cast<T>(row[i] * static_cast<sum>(stretch));
+  }
+};
+
+/// Changes a parameter of a model so.
+template <class Model, class Entry>
+void apply_change(Model& model, const Entry& entry, const low_rank_change<typename Model::compute>& change) {
+  model.parameters().require_whole("lora: merging an adapter");
+  std::vector<typename Model::compute> weight(entry.size());
+  const auto on_device = model.parameters().value(entry);
+  copy_to_host(model.work(), std::span(weight), on_device);
+  model.work().synchronize();
+  change.apply(weight);
+  copy_to_device(model.work(), on_device, weight);
+  model.work().synchronize();
+}
+
+/// A head that is tied to an adapted embedding would change with it, though the adapter leaves it alone.
+template <class Model>
+void require_head_apart(const Model& model, const std::string& table) {
+  if constexpr (requires { Model::family::names().embedding; })
+    require<config_error>(!model.sizes().tied_head || table != Model::family::names().embedding, "lora: an adapter of '", table,
+                          "' must not be merged where the head is tied to it: the head would change too");
+}
+
+}  // namespace detail
+
+/// Adds what the adapters do to the weights they stand beside, rounded once. The adapters begin anew, so the model computes what it did
+/// before.
+///   throws  config_error when an embedding is adapted that the head is tied to
+template <class Model>
+void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
+  using device = typename Model::device;
+  using compute = typename Model::compute;
+  using matrix = matrix_view<compute, typename Model::memory>;
+  using entry = typename Model::store::entry;
+  auto& store = model.parameters();
+  store.require_whole("merge_adapter");
+  const lora_config& c = model.settings().adapter;
+  std::size_t scratch = 0, rank = c.rank;
+  for (const auto& [name, r] : c.rank_pattern) rank = std::max(rank, r);
+  for (const auto& e : store.entries()) {
+    if (e.spec.name.ends_with(lora_names::table_a)) detail::require_head_apart(model, module_of(e.spec.name));
+    if (e.spec.shape.size() != 2) continue;
+    for (const bool transposed : {false, true})
+      scratch = std::max(scratch, scratch_bytes(model.on().properties(),
+                                                kernel::matmul<typename Model::memory, compute>{
+                                                    .m = e.spec.shape[0], .n = e.spec.shape[1], .k = rank, .transpose_b = transposed}));
+  }
+  arena<device> workspace(model.on(), scratch + 2 * arena<device>::alignment, memory_role::workspace);
+  execution<device> on{model.work(), workspace, model.on().properties()};
+  const auto view = [&](const entry& e) { return matrix(store.value(e), {e.spec.shape[0], e.spec.shape[1]}); };
+  const auto numbers = [&](const entry& e) {
+    std::vector<compute> host(e.size());
+    copy_to_host(model.work(), std::span(host), store.value(e));
+    model.work().synchronize();
+    return std::vector<accumulate_t<compute>>(host.begin(), host.end());
+  };
+  for (const entry& a : store.entries()) {
+    const std::string module(lora_names::module_beside(a.spec.name));
+    if (a.spec.name.ends_with(lora_names::table_a)) {
+      const entry& b = *store.find(concat(module, lora_names::table_b));
+      ops::linear(on, view(a), view(b), {}, view(*store.find(module + ".weight")), ops::result::is_added, c.scale_of(module));
+      fill_zero(on.stream, store.value(a));
+    }
+    if (!a.spec.name.ends_with(lora_names::a)) continue;
+    const entry& b = *store.find(concat(module, lora_names::b));
+    const entry& weight = *store.find(module + ".weight");
+    if (const entry* m = store.find(concat(module, lora_names::magnitude)))
+      detail::apply_change(model, weight,
+                           {.rows = weight.spec.shape[0],
+                            .columns = weight.spec.shape[1],
+                            .rank = a.spec.shape[0],
+                            .left = numbers(b),
+                            .right = numbers(a),
+                            .lengths = numbers(*m),
+                            .scale = c.scale_of(module)});
+    else  // W [out, in] += scale · B [out, rank] · A [rank, in] has the shape of a linear layer's backward
+      ops::linear_backward_input(on, view(b), view(a), view(weight), ops::result::is_added, c.scale_of(module));
+    fill_zero(on.stream, store.value(b));
+  }
+  model.work().synchronize();
+  model.meet_weights();
+}
+
+}  // namespace xtrain

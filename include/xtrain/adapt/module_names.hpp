@@ -1,0 +1,56 @@
+// Which modules a list of names means, as PEFT reads such lists.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/pattern.hpp>
+
+namespace xtrain {
+
+/// The module that a parameter belongs to: "model.norm" of "model.norm.weight".
+[[nodiscard]] inline std::string module_of(std::string_view parameter) { return std::string(parameter.substr(0, parameter.rfind('.'))); }
+
+/// The whole name, or what follows a dot: "q_proj" means every "model.layers.<i>.self_attn.q_proj".
+[[nodiscard]] inline bool named_by(const std::string& choice, std::string_view module) {
+  return module == choice ||
+         (module.size() > choice.size() && module.ends_with(choice) && module[module.size() - choice.size() - 1] == '.');
+}
+[[nodiscard]] inline bool named_by(const std::vector<std::string>& choices, std::string_view module) {
+  return std::any_of(choices.begin(), choices.end(), [&](const std::string& choice) { return named_by(choice, module); });
+}
+
+/// Whether the module, or one that it lies in, is `belongs`: of "model.layers.0.mlp.up_proj" it is asked for this name, then for
+/// "model.layers.0.mlp", and so on.
+template <class Belongs>
+[[nodiscard]] bool lies_in(std::string_view module, Belongs&& belongs) {
+  while (true) {
+    if (belongs(module)) return true;
+    const std::size_t dot = module.rfind('.');
+    if (dot == std::string_view::npos) return false;
+    module = module.substr(0, dot);
+  }
+}
+
+/// The number of the layer that a module lies in: the first whole number between dots behind a name that one of `patterns` matches;
+/// behind any name that is not the outermost, where there are none.
+[[nodiscard]] inline std::optional<std::size_t> layer_of(std::string_view module, const std::vector<pattern>& patterns) {
+  for (std::size_t dot = module.find('.'); dot != std::string_view::npos; dot = module.find('.', dot + 1)) {
+    const std::string_view before = module.substr(0, dot), behind = module.substr(dot + 1);
+    std::size_t index = 0;
+    const auto [end, problem] = std::from_chars(behind.data(), behind.data() + behind.size(), index);
+    if (problem != std::errc{} || end == behind.data() + behind.size() || *end != '.') continue;
+    const bool counts = patterns.empty()
+                            ? before.find('.') != std::string_view::npos
+                            : std::any_of(patterns.begin(), patterns.end(), [&](const pattern& p) { return p.matches(before); });
+    if (counts) return index;
+  }
+  return {};
+}
+
+}  // namespace xtrain

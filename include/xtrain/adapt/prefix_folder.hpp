@@ -1,0 +1,243 @@
+// Prefixes in folders: as PEFT keeps them, and as ChatGLM's P-tuning does.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/adapt/peft.hpp>
+#include <xtrain/adapt/prefix_tuning.hpp>
+#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/io/folder.hpp>
+#include <xtrain/io/pretrained.hpp>
+#include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/settings.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// The whole prefix is one matrix [length, layers · 2·kv]: a row holds the keys and values of the first layer, then of the next.
+namespace prefix_names {
+inline constexpr std::string_view peft = "prompt_embeddings";
+inline constexpr std::string_view chatglm = "transformer.prefix_encoder.embedding.weight";
+inline constexpr std::string_view up = "transformer.prefix_encoder.trans.0", down = "transformer.prefix_encoder.trans.2";
+}  // namespace prefix_names
+
+[[nodiscard]] inline bool is_peft_folder(const std::string& folder) { return file_exists(folder + "/adapter_config.json"); }
+
+/// A prefix in PEFT's adapter_config.json. What made it is of no matter: PEFT saves what was made.
+///   throws  config_error when it describes something else
+[[nodiscard]] inline prefix_config prefix_config_of(const json_settings& s) {
+  const std::string type = s.text_or("", {"peft_type"});
+  require<config_error>(type == "PREFIX_TUNING", s.who(), ": peft_type must be PREFIX_TUNING; given '", type, "'");
+  const std::size_t submodules = s.size_or(1, {"num_transformer_submodules"});
+  require<config_error>(submodules == 1, s.who(), ": num_transformer_submodules must be 1: a decoder alone; given ", submodules);
+  const prefix_config c{.length = s.size({"num_virtual_tokens"})};
+  require<config_error>(c.length <= prefix_tuning::most_places, s.who(), ": num_virtual_tokens must be at most ",
+                        prefix_tuning::most_places, "; given ", c.length);
+  return c;
+}
+
+/// The tensors of a prefix, in either form.
+class prefix_tensors {
+ public:
+  /// throws file_error, config_error when the folder holds none
+  explicit prefix_tensors(const std::string& folder)
+      : folder_(folder), source_(folder, is_peft_folder(folder) ? "adapter_model" : "model"),
+        main_(&get(is_peft_folder(folder) ? prefix_names::peft : prefix_names::chatglm)) {
+    require<config_error>(main_->shape.size() == 2 && main_->shape[0] > 0 && main_->shape[0] <= prefix_tuning::most_places, folder, ": '",
+                          main_->name, "' must have a row for each of 1 to ", prefix_tuning::most_places, " places");
+  }
+
+  [[nodiscard]] std::size_t length() const { return main_->shape[0]; }
+
+  /// The matrix [length, columns], row by row.
+  ///   throws  config_error when it has other columns
+  template <class T>
+  [[nodiscard]] std::vector<T> read(std::size_t columns) const {
+    if (source_.find(concat(prefix_names::down, ".weight")) != nullptr) return projected<T>(columns);
+    require_columns(*main_, main_->shape[1], columns);
+    std::vector<T> values(main_->size());
+    read_numbers<T>(*main_, 0, values);
+    return values;
+  }
+
+ private:
+  [[nodiscard]] const file_tensor& get(std::string_view name) const {
+    const file_tensor* found = source_.find(name);
+    require<config_error>(found != nullptr, folder_, ": must hold '", name, "'; it is missing");
+    return *found;
+  }
+  void require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const {
+    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ", expected,
+                          " numbers; it makes ", given, ". Does the prefix belong to this model?");
+  }
+
+  /// y = x · Wᵀ + b, in double
+  [[nodiscard]] std::vector<double> linear(const std::vector<double>& x, std::string_view module) const {
+    const file_tensor &weight = get(concat(module, ".weight")), &bias = get(concat(module, ".bias"));
+    const std::size_t rows = length(), in = x.size() / rows;
+    require<config_error>(weight.shape.size() == 2 && weight.shape[1] == in && bias.shape == std::vector<std::size_t>{weight.shape[0]},
+                          folder_, ": '", weight.name, "' must have ", in, " columns and a bias for each row");
+    const std::size_t out = weight.shape[0];
+    std::vector<double> w_oi(weight.size()), b_o(out), y(rows * out);
+    read_numbers<double>(weight, 0, w_oi);
+    read_numbers<double>(bias, 0, b_o);
+    const auto pool = thread_pool::shared();
+    const auto one_row = [&](std::size_t r, std::size_t) {
+      for (std::size_t o = 0; o < out; ++o) {
+        double sum = b_o[o];
+        for (std::size_t i = 0; i < in; ++i) sum += x[r * in + i] * w_oi[o * in + i];
+        y[r * out + o] = sum;
+      }
+    };
+    pool->run(rows, pool->threads(), one_row);
+    return y;
+  }
+  /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection keeps the network and not what it makes.
+  template <class T>
+  [[nodiscard]] std::vector<T> projected(std::size_t columns) const {
+    const file_tensor& last = get(concat(prefix_names::down, ".weight"));
+    require_columns(last, last.shape.empty() ? 0 : last.shape[0], columns);
+    std::vector<double> embedding(main_->size());
+    read_numbers<double>(*main_, 0, embedding);
+    std::vector<double> inner = linear(embedding, prefix_names::up);
+    for (double& value : inner) value = std::tanh(value);
+    const std::vector<double> made = linear(inner, prefix_names::down);
+    return {made.begin(), made.end()};
+  }
+
+  std::string folder_;
+  weight_folder source_;
+  const file_tensor* main_;
+};
+
+/// Where in a file each of one layer's keys and values is, [2·kv]. Within a head the model may have another order than files; heads
+/// follow one another in both.
+template <class Model>
+[[nodiscard]] std::vector<std::size_t> prefix_columns(const Model& model) {
+  const auto& c = model.sizes();
+  const std::size_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  std::vector<std::size_t> columns(2 * kv);
+  std::iota(columns.begin(), columns.end(), std::size_t{0});
+  const file_order order = Model::family::qkv_order(c);
+  for (std::size_t first = 0; order && first < 2 * kv; first += kv) {
+    const std::span<const std::uint32_t> rows = std::span(*order).subspan(q + first, kv);
+    std::vector<std::uint32_t> sorted(rows.begin(), rows.end());
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t j = 0; j < kv; ++j)
+      columns[first + j] = first + static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), rows[j]) - sorted.begin());
+  }
+  return columns;
+}
+
+/// visit(entry, number of the layer) for the prefix of every layer.
+template <class Model, class Visit>
+void each_prefix(const Model& model, Visit&& visit) {
+  for (std::size_t layer = 0; layer < model.sizes().layers; ++layer)
+    visit(*model.parameters().find(prefix_tuning::parameter_of(layer)), layer);
+}
+
+/// The whole prefix as files have it.
+template <class Model>
+[[nodiscard]] tensor_to_write prefix_to_write(const Model& model, std::string_view name) {
+  using number = typename Model::compute;
+  const std::vector<std::size_t> columns = prefix_columns(model);
+  const std::size_t length = model.settings().adapter.length, all = model.sizes().layers * columns.size();
+  const auto produce = [&model, columns, length, all](const std::function<void(const void*, std::size_t)>& sink) {
+    std::vector<number> whole(length * all), host(length * columns.size());
+    each_prefix(model, [&](const auto& entry, std::size_t layer) {
+      model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
+      for (std::size_t i = 0; i < length; ++i)
+        for (std::size_t j = 0; j < columns.size(); ++j)
+          whole[i * all + layer * columns.size() + columns[j]] = host[i * columns.size() + j];
+    });
+    sink(whole.data(), whole.size() * sizeof(number));
+  };
+  return {.name = std::string(name),
+          .number = std::string(file_number_of<number>()),
+          .shape = {length, all},
+          .bytes = length * all * sizeof(number),
+          .produce = produce};
+}
+
+}  // namespace detail
+
+/// The settings of a saved prefix: make a model with them before load_adapter.
+///   throws  file_error, config_error when the folder holds no prefix
+[[nodiscard]] inline prefix_config prefix_config_of(const std::string& folder) {
+  require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; there is none of that name");
+  if (!detail::is_peft_folder(folder)) return {.length = detail::prefix_tensors(folder).length(), .counts_in_positions = false};
+  const std::string path = folder + "/adapter_config.json";
+  return detail::prefix_config_of(json_settings(read_json(path), path));
+}
+
+/// Writes the prefix: in PEFT's form where it counts in positions, in ChatGLM's where it does not.
+///   throws  file_error; what the folder held before stays whole until the new prefix is
+template <class Model>
+requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
+void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
+  const prefix_config& c = model.settings().adapter;
+  std::vector<tensor_to_write> tensors;
+  tensors.push_back(detail::prefix_to_write(model, c.counts_in_positions ? detail::prefix_names::peft : detail::prefix_names::chatglm));
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  make_folder(folder);
+  copy_tokenizer(options.tokenizer_from, folder);
+  if (!c.counts_in_positions) {
+    write_file(folder + "/config.json", json{{"pre_seq_len", c.length}, {"prefix_projection", false}}.dump(2) + "\n");
+    return write_safetensors(folder + "/model.safetensors", std::move(tensors));
+  }
+  const auto& sizes = model.sizes();
+  const json config{{"peft_type", "PREFIX_TUNING"},
+                    {"task_type", "CAUSAL_LM"},
+                    {"base_model_name_or_path", options.base_model},
+                    {"inference_mode", true},
+                    {"num_virtual_tokens", c.length},
+                    {"num_layers", sizes.layers},
+                    {"num_attention_heads", sizes.kv_heads},
+                    {"token_dim", sizes.kv_heads * sizes.head_dim},
+                    {"num_transformer_submodules", 1},
+                    {"prefix_projection", false},
+                    {"encoder_hidden_size", sizes.kv_heads * sizes.head_dim}};
+  write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
+  write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
+}
+
+/// Reads a prefix into a model that was made with its settings (prefix_config_of).
+///   throws  file_error, config_error when the prefix is another model's: then the model is as it was
+template <class Model>
+requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
+void load_adapter(Model& model, const std::string& folder) {
+  using number = typename Model::compute;
+  const prefix_config saved = prefix_config_of(folder);
+  const prefix_config& own = model.settings().adapter;
+  require<config_error>(saved.counts_in_positions == own.counts_in_positions, folder, ": the prefix must ",
+                        own.counts_in_positions ? "" : "not ", "count in positions, as the model's does; PEFT's do, ChatGLM's do not");
+  const detail::prefix_tensors tensors(folder);
+  require<config_error>(saved.length == own.length && tensors.length() == own.length, folder, ": the prefix must have the model's ",
+                        own.length, " places; it has ", tensors.length());
+  const std::vector<std::size_t> columns = detail::prefix_columns(model);
+  const std::size_t all = model.sizes().layers * columns.size();
+  const auto whole = tensors.template read<number>(all);
+  detail::each_prefix(model, [&](const auto& entry, std::size_t layer) {
+    std::vector<number> host(entry.size());
+    for (std::size_t i = 0; i < own.length; ++i)
+      for (std::size_t j = 0; j < columns.size(); ++j)
+        host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
+    model.parameters().write(model.work(), entry, 0, host);
+    model.work().synchronize();
+  });
+}
+
+}  // namespace xtrain

@@ -1,0 +1,102 @@
+// Weights of four bits, as numbers.                                          [Dettmers et al. 2023, "QLoRA", sections 2 and 3]
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain {
+
+/// How n numbers are kept in four bits each: every block of 64 has a scale, its largest magnitude, and an element is one of 16 shares
+/// of it. Of the scales their mean is taken off, and of what is left every 256 have a scale of their own and are one of 256 shares.
+namespace nf4 {
+
+inline constexpr std::size_t block = 64;     // elements with one scale
+inline constexpr std::size_t scales_together = 256;  // scales with one scale
+
+[[nodiscard]] constexpr std::size_t code_bytes(std::size_t n) { return (n + 1) / 2; }
+[[nodiscard]] constexpr std::size_t scales(std::size_t n) { return (n + block - 1) / block; }
+/// The mean of all scales, then one number for every 256.
+[[nodiscard]] constexpr std::size_t outer_scales(std::size_t n) { return 1 + (scales(n) + scales_together - 1) / scales_together; }
+
+/// Shares of a block's largest magnitude: quantiles of the normal distribution, eight evenly spaced ones of each half, of which the
+/// negative half's last and zero are the same, between those of 1/2 (1/32 + 1/30) and one half.        [appendix E]
+inline constexpr std::array<float, 16> shares{-1.0f,
+                                              -0.6961928009986877f,
+                                              -0.5250730514526367f,
+                                              -0.39491748809814453f,
+                                              -0.28444138169288635f,
+                                              -0.18477343022823334f,
+                                              -0.09105003625154495f,
+                                              0.0f,
+                                              0.07958029955625534f,
+                                              0.16093020141124725f,
+                                              0.24611230194568634f,
+                                              0.33791524171829224f,
+                                              0.44070982933044434f,
+                                              0.5626170039176941f,
+                                              0.7229568362236023f,
+                                              1.0f};
+
+inline constexpr std::uint8_t zero = 7;  // its place among them
+
+/// Shares that scales are, in rising order: zero, one, and on both sides of zero for each i of 0 … 6 the middles of the 2^i even
+/// pieces of [0.1, 1], times 10^(i − 6).                              [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
+[[nodiscard]] constexpr std::array<float, 256> make_scale_shares() {
+  std::array<float, 256> all{};
+  std::size_t next = 0;
+  double power = 1e-6;
+  for (std::size_t i = 0; i < 7; ++i, power *= 10.0) {
+    const std::size_t pieces = std::size_t{1} << i;
+    for (std::size_t j = 0; j < pieces; ++j) {
+      const double middle = 0.1 + 0.9 * (static_cast<double>(j) + 0.5) / static_cast<double>(pieces);
+      all[next++] = static_cast<float>(power * middle);
+      all[next++] = static_cast<float>(-power * middle);
+    }
+  }
+  all[next++] = 0.0f;
+  all[next] = 1.0f;
+  std::sort(all.begin(), all.end());
+  return all;
+}
+inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
+
+/// The scale of block b.
+[[nodiscard]] constexpr float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
+  return scale_shares[scale_k[b]] * outer[1 + b / scales_together] + outer[0];
+}
+
+}  // namespace nf4
+
+namespace kernel {
+
+/// y_i = share of element i · scale of its block; element 2j is in the upper half of byte j, 2j + 1 in the lower.
+///   code_n2    read      nf4::code_bytes(n)
+///   scale_k    read      nf4::scales(n)
+///   outer      read      nf4::outer_scales(n)
+///   y_n        written   computed in fp32, rounded once
+template <class Memory, class T>
+struct dequantise_nf4 {
+  static constexpr std::string_view name = "dequantise_nf4";
+  template <class M>
+  using on = dequantise_nf4<M, T>;
+
+  std::size_t n = 0;
+  read<std::uint8_t, Memory> code_n2{}, scale_k{};
+  read<float, Memory> outer{};
+  written<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.code_n2, s.scale_k, s.outer, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
+};
+
+}  // namespace kernel
+
+}  // namespace xtrain

@@ -1,0 +1,443 @@
+// Ranks that train the same weights on other rows: data parallelism, and ZeRO's three ways of not keeping everything on every
+// rank.                                     [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion
+//                                            parameter models"; stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
+//
+//                       each rank keeps of                         sent per rank and step, of ψ parameters and n ranks
+//                       weights  gradients  optimizer state
+//     data_parallel     all      all        all                    2 ψ (n−1)/n    gradients, added up and handed back
+//     zero<1>           all      all        1/n                    2 ψ (n−1)/n    gradients to who steps them, weights back
+//     zero<2>           all      1/n        1/n                    the same, gradients in every micro-batch
+//     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
+//
+// Everything is exchanged block by block, in the background of the blocks that are computed meanwhile.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/background.hpp>
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/self.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// The ranks of a run.
+struct rank_layout {
+  std::shared_ptr<transport> ranks{};  ///< none: one rank
+  /// Ranks that divide every layer among them (policy `tensor`): neighbours, who talk most. The others see other rows.
+  std::size_t tensor = 1;
+  /// Of the ranks that see other rows, how many divide one copy of what they keep (zero<Stage>). 0: all.
+  std::size_t shards = 0;
+};
+
+namespace detail {
+
+enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
+
+/// Work that a strategy has begun for a block and that somebody must wait for.
+struct begun_work {
+  std::size_t until = 0;  // how much of the background's work must be done
+  bool adds = false;      // and then what it made is added to the gradients that are kept
+};
+
+template <class Device, zero_stage Stage, bool DividesLayers>
+class zero_state {
+ public:
+  using stream_type = typename Device::stream;
+  static constexpr bool slices_optimizer = Stage >= zero_stage::optimizer_state;
+  static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
+  static constexpr bool slices_values = Stage >= zero_stage::parameters;
+
+  /// throws config_error when the ranks are not a multiple of the axes' sizes
+  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), places_of(config)) {}
+
+  /// Ranks that see other rows.
+  [[nodiscard]] group& data() { return data_; }
+  /// All ranks of the run: those that must stop, save and begin together.
+  [[nodiscard]] group& everyone() { return everyone_; }
+  /// Ranks that have other parts of the same layers.
+  [[nodiscard]] auto& tensor() {
+    if constexpr (DividesLayers) return tensor_;
+    else return self_;
+  }
+  [[nodiscard]] layer_share layers() const requires DividesLayers { return {tensor_.rank(), tensor_.size()}; }
+  [[nodiscard]] slicing divided() const {
+    return {.parts = slices_optimizer ? shards_.size() : 1,
+            .part = slices_optimizer ? shards_.rank() : 0,
+            .gradients = slices_gradients && shards_.size() > 1,
+            .values = slices_values && shards_.size() > 1};
+  }
+
+  template <class Store>
+  void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    if (store.divided().values) {
+      std::size_t until = fetch(stream, store, block);
+      store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
+      // the next block comes while this one is computed
+      const std::size_t last = store.blocks() - 1;
+      if (visit == block_visit::backward ? block > 0 : block < last) fetch(stream, store, visit == block_visit::backward ? block - 1 : block + 1);
+      behind_.finish(until);
+    }
+    if (!store.divided().gradients || visit == block_visit::evaluation) return;
+    // windows of gradients begin at zero: the first and the last block's before the forward, because the head makes gradients
+    // on the way forth; the others' before their backward
+    const std::size_t last = store.blocks() - 1;
+    if (visit == block_visit::forward && block == 0) {
+      empty_window(stream, store, 0);
+      if (last != 0) empty_window(stream, store, last);
+    }
+    if (visit == block_visit::backward && block != 0 && block != last) empty_window(stream, store, block);
+  }
+  template <class Store>
+  void block_ends(stream_type&, Store&, std::size_t, block_visit) {}
+
+  template <class Store>
+  void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
+    const auto gradients = store.block_gradients(block);
+    if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
+    if constexpr (DividesLayers) add_up_parts(stream, store, block);
+    using number = typename Store::gradient_type;
+    using const_span = device_span<const number, typename Device::memory>;
+    later(stream, store, [this, gradients](stream_type& on) {
+      if constexpr (slices_optimizer) {
+        shards_.reduce_scatter(on, const_span(gradients.whole), gradients.part, reduction::sum);
+        replicas_.all_reduce(on, gradients.part, reduction::sum);
+      } else {
+        gradients_.all_reduce(on, gradients.whole, reduction::sum);
+      }
+    });
+    pending(block) = {begun_, store.divided().gradients};
+  }
+
+  template <class Store>
+  void finish_gradients(stream_type& stream, Store& store) {
+    for (std::size_t block = 0; block < store.blocks(); ++block) settle(stream, store, block);
+    behind_.finish(begun_);
+  }
+
+  /// Of the gradients of all ranks together. squares(span) is the sum of a span's squares.
+  template <class Store, class Squares>
+  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+    if constexpr (DividesLayers)
+      if (tensor_.size() > 1) return squares_of_parts(store, squares);
+    if (!slices_optimizer || shards_.size() == 1) return squares(store.gradients());
+    std::array<double, 1> sum{};
+    for (std::size_t block = 0; block < store.blocks(); ++block) {
+      const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
+      if (!part.empty()) sum[0] += squares(part);
+    }
+    host_.all_reduce(std::span<double>(sum), reduction::sum);
+    return sum[0];
+  }
+
+  /// Every rank has stepped its part.
+  template <class Store>
+  void weights_changed(stream_type& stream, Store& store) {
+    there_.assign(store.blocks(), false);
+    if (!slices_optimizer || store.divided().parts == 1 || store.divided().values) return;
+    for (std::size_t block = 0; block < store.blocks(); ++block) gather(stream, store, block, false);
+    behind_.finish(begun_);
+  }
+
+  /// A parameter's numbers, whole, on the first rank, out of an array that is divided like the weights or like the optimizer's state.
+  template <class Store, class Entry, class T, class Number>
+  void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+               std::span<Number> whole) {
+    if (!entry.spec.cut.exists() || tensor_.size() == 1) {
+      if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
+      return;
+    }
+    // of ranks that divide the layer, the first puts the parts together
+    std::vector<Number> part(entry.size());
+    collect_pieces(stream, store, entry, array, std::span<Number>(part));
+    if (data_.rank() != 0) return;
+    std::vector<std::uint64_t> ranges;
+    entry.spec.for_each_range([&](std::size_t, std::size_t first, std::size_t count) { ranges.insert(ranges.end(), {first, count}); });
+    std::array<std::uint64_t, 2> sizes{ranges.size(), part.size()};
+    if (tensor_.rank() != 0) {
+      tensor_.send(0, std::span<const std::uint64_t>(sizes));
+      tensor_.send(0, std::span<const std::uint64_t>(ranges));
+      return tensor_.send(0, std::span<const Number>(part));
+    }
+    for (std::size_t rank = 0; rank < tensor_.size(); ++rank) {
+      if (rank != 0) {
+        tensor_.receive(rank, std::span<std::uint64_t>(sizes));
+        ranges.resize(sizes[0]);
+        part.resize(sizes[1]);
+        tensor_.receive(rank, std::span<std::uint64_t>(ranges));
+        tensor_.receive(rank, std::span<Number>(part));
+      }
+      auto from = part.begin();
+      for (std::size_t i = 0; i < ranges.size(); i += 2) {
+        std::copy_n(from, ranges[i + 1], whole.begin() + static_cast<std::ptrdiff_t>(ranges[i]));
+        from += static_cast<std::ptrdiff_t>(ranges[i + 1]);
+      }
+    }
+  }
+
+  /// What this rank has sent so far.
+  [[nodiscard]] traffic sent() const {
+    traffic all = data_.sent();
+    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_, &tensor_, &everyone_}) all += one->sent();
+    return all;
+  }
+  [[nodiscard]] traffic sent_layers() const { return tensor_.sent(); }
+  [[nodiscard]] traffic sent_gradients() const {
+    traffic all = gradients_.sent();
+    all += shards_.sent();
+    return all += replicas_.sent();
+  }
+  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
+
+ private:
+  /// A run on the dry device has the same ranks and sends nothing.
+  static std::shared_ptr<transport> wires_of(const rank_layout& config) {
+    if constexpr (is_dry<Device>) {
+      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
+    }
+    return config.ranks ? config.ranks : one_rank();
+  }
+  /// How many ranks each axis has: neighbours divide layers, then come those that divide one copy, then copies.
+  struct places {
+    std::size_t tensor = 1, shards = 1, replicas = 1;
+  };
+  static places places_of(const rank_layout& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
+                          " ranks and tensor ", config.tensor);
+    require<config_error>(DividesLayers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
+                          config.tensor, ". Make it parallel<..., tensor>");
+    const std::size_t data = ranks / config.tensor, shards = config.shards == 0 ? data : config.shards;
+    require<config_error>(shards <= data && data % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", data,
+                          " such ranks and ", shards, " shards");
+    return {config.tensor, shards, data / shards};
+  }
+  /// Ranks first, first + step, …
+  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
+    return members;
+  }
+  static std::vector<std::size_t> data_ranks(std::size_t rank, const places& at) {
+    return every(rank % at.tensor, at.tensor, at.shards * at.replicas);
+  }
+  static std::vector<std::size_t> shard_ranks(std::size_t rank, const places& at) {
+    const std::size_t together = at.tensor * at.shards;
+    return every(rank / together * together + rank % at.tensor, at.tensor, at.shards);
+  }
+  static std::vector<std::size_t> replica_ranks(std::size_t rank, const places& at) {
+    const std::size_t together = at.tensor * at.shards;
+    return every(rank % together, together, at.replicas);
+  }
+  // the main thread and the background each have channels of their own
+  zero_state(const std::shared_ptr<transport>& wires, const places& at)
+      : everyone_(wires, 0), data_(wires, data_ranks(wires->rank(), at), 1), host_(wires, shard_ranks(wires->rank(), at), 2),
+        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), gradients_(wires, data_ranks(wires->rank(), at), 4),
+        shards_(wires, shard_ranks(wires->rank(), at), 5), replicas_(wires, replica_ranks(wires->rank(), at), 6),
+        weights_(wires, shard_ranks(wires->rank(), at), 7) {}
+
+  /// A rank's part of the optimizer's arrays, or of the weights where they are divided, from every rank that keeps one.
+  template <class Store, class Entry, class T, class Number>
+  void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+                      std::span<Number> whole) {
+    const bool cut = store.divided().parts > 1 && array.size() != store.total();
+    if (!cut) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      return stream.synchronize();
+    }
+    const auto mine = store.piece_of(entry);
+    const std::span<Number> own = whole.subspan(mine.first, mine.count);
+    copy_to_host(stream, own, array.subspan(mine.kept, mine.count));
+    stream.synchronize();
+    if (host_.rank() != 0) {
+      if (!own.empty()) host_.send(0, std::span<const Number>(own));
+      return;
+    }
+    for (std::size_t part = 1; part < host_.size(); ++part)
+      if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
+  }
+
+  /// How many of the ranks that divide layers have the same numbers of a parameter.
+  template <class Entry>
+  [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
+    return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
+  }
+  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part.
+  template <class Store>
+  void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
+    for (const auto& entry : store.entries()) {
+      if (entry.block != block || !entry.spec.trainable || !entry.spec.gradients_are_parts) continue;
+      const std::size_t copies = copies_of(entry);
+      if (copies == 1) continue;
+      later(stream, store, [this, copies, gradient = store.gradient(entry)](stream_type& on) {
+        group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
+      });
+    }
+  }
+  /// Used in the background.
+  [[nodiscard]] group& group_of_copies(std::size_t copies) {
+    const auto found = copies_.find(copies);
+    if (found != copies_.end()) return found->second;
+    const std::size_t rank = tensor_.wires()->rank();
+    const auto channel = static_cast<std::uint32_t>(64 + copies);
+    return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
+  }
+  /// What several ranks have is counted once.
+  template <class Store, class Squares>
+  [[nodiscard]] double squares_of_parts(Store& store, Squares&& squares) {
+    std::array<double, 1> sum{};
+    for (const auto& entry : store.entries()) {
+      if (!entry.spec.trainable || tensor_.rank() % copies_of(entry) != 0) continue;
+      const auto own = store.piece_of(entry);
+      if (own.count == 0) continue;
+      const auto gradients = store.gradients();
+      sum[0] += squares(gradients.subspan(store.divided().gradients ? own.kept : entry.offset + own.first, own.count));
+    }
+    if (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
+    tensor_.all_reduce(std::span<double>(sum), reduction::sum);
+    return sum[0];
+  }
+
+  /// Begins work(stream) when the stream has done what it was given so far; a dry device has no later.
+  template <class Store, class Work>
+  void later(stream_type& stream, Store& store, Work work) {
+    if constexpr (is_dry<Device>) {
+      work(stream);
+    } else {
+      if (!own_stream_) own_stream_.emplace(store.device());
+      behind_.begin([this, event = stream.record(), work] {
+        event.synchronize();
+        work(*own_stream_);
+        own_stream_->synchronize();
+      });
+      ++begun_;
+    }
+  }
+  begun_work& pending(std::size_t block) {
+    if (pending_.size() <= block) pending_.resize(block + 1);
+    return pending_[block];
+  }
+
+  /// Waits for a block's gradients; what was reduced is added to what this rank keeps.
+  template <class Store>
+  void settle(stream_type& stream, Store& store, std::size_t block) {
+    begun_work& work = pending(block);
+    behind_.finish(work.until);
+    if (std::exchange(work.adds, false)) {
+      const auto kept = store.kept_gradients(block);
+      using number = typename Store::gradient_type;
+      using memory = typename Device::memory;
+      if (!nothing_) nothing_.emplace(store.device(), 0, memory_role::workspace);
+      execution<Device> on{stream, *nothing_, store.device().properties()};
+      ops::add(on, vector_view<const number, memory>(store.block_gradients(block).part, {kept.size()}),
+               vector_view<number, memory>(kept, {kept.size()}));
+    }
+  }
+  template <class Store>
+  void empty_window(stream_type& stream, Store& store, std::size_t block) {
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) settle(stream, store, other);
+    fill_zero(stream, store.block_gradients(block).whole);
+  }
+
+  /// Every rank's part of a block's weights to every rank.
+  template <class Store>
+  void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
+    const auto values = store.block_values(block, frozen);
+    if (values.whole.empty()) return;
+    using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
+    later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
+  }
+  /// Brings a block's weights into its window, unless they are there or on their way. Returns what to wait for.
+  template <class Store>
+  std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
+    there_.resize(store.blocks());
+    fetched_.resize(store.blocks());
+    if (there_[block]) return fetched_[block];
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) there_[other] = false;
+    gather(stream, store, block, false);
+    gather(stream, store, block, true);
+    there_[block] = true;
+    return fetched_[block] = begun_;
+  }
+
+  self self_;
+  group everyone_, data_, host_, tensor_;          // used by the thread that trains
+  group gradients_, shards_, replicas_, weights_;  // used in the background
+  std::map<std::size_t, group> copies_;            // likewise
+  std::optional<stream_type> own_stream_;
+  std::optional<arena<Device>> nothing_;  // adding needs no memory
+  std::vector<begun_work> pending_;       // by block
+  std::vector<bool> there_;               // blocks whose weights are in their windows, or on their way
+  std::vector<std::size_t> fetched_;      // what to wait for until they are
+  std::size_t begun_ = 0;
+  background behind_;  // last: it ends before what its work uses
+};
+
+}  // namespace detail
+
+/// Every rank keeps everything; gradients are added up while the rest of the backward goes on.
+struct data_parallel {
+  static constexpr std::string_view name = "data";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, stage, false>;
+};
+
+/// Stage 1: optimizer state is divided among ranks. 2: gradients, too. 3: weights, too.
+template <int Stage>
+struct zero {
+  static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
+  static constexpr std::string_view name = Stage == 1 ? "zero-1" : Stage == 2 ? "zero-2" : "zero-3";
+  static constexpr auto stage = static_cast<detail::zero_stage>(Stage);
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, stage, false>;
+};
+
+/// Neighbouring ranks divide every layer: heads of attention, channels of feed-forward, tokens of the embedding and the head.
+///                                                                         [Shoeybi et al. 2019, "Megatron-LM"]
+struct tensor_parallel {
+  static constexpr std::string_view name = "tensor";
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, true>;
+};
+
+/// Two strategies at once: parallel<zero<2>, tensor_parallel>.
+template <class Rows, class Layers>
+struct parallel {
+  static_assert(requires { Rows::stage; } && std::is_same_v<Layers, tensor_parallel>,
+                "xtrain parallel<Rows, Layers>: Rows must be data_parallel or zero<Stage>, Layers must be tensor_parallel; see parallel/README.md");
+  static constexpr std::string_view name = Rows::name == "data"     ? "data x tensor"
+                                           : Rows::name == "zero-1" ? "zero-1 x tensor"
+                                           : Rows::name == "zero-2" ? "zero-2 x tensor"
+                                                                    : "zero-3 x tensor";
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, Rows::stage, true>;
+};
+
+static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>>);
+
+}  // namespace xtrain

@@ -1,0 +1,88 @@
+// Numbers kept in four bits each: where they lie, and how they come there.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+/// Whether an adapter's policy keeps the frozen weights of linear layers in four bits.
+template <class Adapter>
+inline constexpr bool quantises_weights = false;
+template <class Adapter>
+requires requires { Adapter::quantises_weights; }
+inline constexpr bool quantises_weights<Adapter> = Adapter::quantises_weights;
+
+/// Quantised numbers in Memory; kernel::dequantise_nf4 says what each array is.
+template <class Memory>
+struct nf4_view {
+  std::size_t n = 0;
+  device_span<std::uint8_t, Memory> code_n2{}, scale_k{};
+  device_span<float, Memory> outer{};
+};
+
+/// The same on the host, owned.
+struct nf4_numbers {
+  std::vector<std::uint8_t> code_n2{}, scale_k{};
+  std::vector<float> outer{};
+};
+
+namespace nf4 {
+
+/// The place of the number in `rising` that is nearest to x; the lower of two.
+template <std::size_t N>
+[[nodiscard]] std::uint8_t nearest(const std::array<float, N>& rising, float x) {
+  const auto above = static_cast<std::size_t>(std::lower_bound(rising.begin() + 1, rising.end() - 1, x) - rising.begin());
+  return static_cast<std::uint8_t>(x - rising[above - 1] <= rising[above] - x ? above - 1 : above);
+}
+
+/// Every number becomes the nearest share of its block's largest magnitude, and every such magnitude, less the mean of all, the nearest
+/// share of the largest of 256.
+///   T   any number type; magnitudes are taken in fp32
+template <class T>
+[[nodiscard]] nf4_numbers quantise(std::span<const T> x) {
+  const std::size_t n = x.size(), blocks = scales(n);
+  nf4_numbers made{std::vector<std::uint8_t>(code_bytes(n)), std::vector<std::uint8_t>(blocks), std::vector<float>(outer_scales(n))};
+  std::vector<float> largest(blocks);
+  const auto pool = thread_pool::shared();
+  constexpr std::size_t blocks_per_part = 256;
+  const auto quantise_blocks = [&](std::size_t part, std::size_t) {
+    for (std::size_t b = part * blocks_per_part; b < std::min(blocks, (part + 1) * blocks_per_part); ++b) {
+      const auto in = x.subspan(b * block, std::min(block, n - b * block));
+      for (const T value : in) largest[b] = std::max(largest[b], std::abs(static_cast<float>(value)));
+      const float to_share = largest[b] > 0 ? 1.0f / largest[b] : 0.0f;
+      std::uint8_t* const code = made.code_n2.data() + b * block / 2;
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        const std::uint8_t nibble = nearest(shares, static_cast<float>(in[i]) * to_share);
+        code[i / 2] = static_cast<std::uint8_t>(i % 2 == 0 ? nibble << 4 | zero : (code[i / 2] & 0xF0) | nibble);
+      }
+    }
+  };
+  pool->run((blocks + blocks_per_part - 1) / blocks_per_part, pool->threads(), quantise_blocks);
+
+  double sum = 0;
+  for (const float scale : largest) sum += static_cast<double>(scale);
+  made.outer[0] = static_cast<float>(blocks == 0 ? 0.0 : sum / static_cast<double>(blocks));
+  for (std::size_t first = 0; first < blocks; first += scales_together) {
+    const std::size_t end = std::min(blocks, first + scales_together);
+    float& outer = made.outer[1 + first / scales_together];
+    for (std::size_t b = first; b < end; ++b) outer = std::max(outer, std::abs(largest[b] - made.outer[0]));
+    const float to_share = outer > 0 ? 1.0f / outer : 0.0f;
+    for (std::size_t b = first; b < end; ++b) made.scale_k[b] = nearest(scale_shares, (largest[b] - made.outer[0]) * to_share);
+  }
+  return made;
+}
+
+}  // namespace nf4
+
+}  // namespace xtrain

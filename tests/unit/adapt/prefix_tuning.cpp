@@ -1,0 +1,184 @@
+// Prefix tuning: gradients, equality with attention over a longer row, folders there and back, generation, refusals.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include <xtrain/models/bloom.hpp>
+#include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/llama.hpp>
+#include <xtrain/testing/check_gradient.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct gradient_recipe : testing::gradient_recipe {
+  using adapter = prefix_tuning;
+};
+struct recomputing_gradient_recipe : gradient_recipe {
+  using recompute = recompute_selective<attention_outputs>;
+};
+struct plain_recipe : defaults {};
+struct prefix_recipe : defaults {
+  using adapter = prefix_tuning;
+};
+struct recomputing_recipe : prefix_recipe {
+  using recompute = recompute_full;
+};
+
+template <class Recipe>
+void check_gradients(double dropout, std::size_t window) {
+  CAPTURE(dropout);
+  CAPTURE(window);
+  reference::context on;
+  reference::stream stream(on);
+  const rotary_positions<Recipe> positions(on, stream, position_options{.context = 8, .heads = 4, .head_dim = 6, .first = 3});
+  const auto report = testing::check_gradient<Recipe>(
+      {.b = 2, .t = 5, .inputs = 7, .outputs = 7},
+      [&](auto& build) {
+        return causal_attention<Recipe, rotary_positions<Recipe>>(build, {.width = 7,
+                                                                          .heads = 4,
+                                                                          .kv_heads = 2,
+                                                                          .head_dim = 6,
+                                                                          .bias = true,
+                                                                          .output_bias = true,
+                                                                          .dropout = dropout,
+                                                                          .site = 5,
+                                                                          .window = window,
+                                                                          .qkv_names = {"q", "k", "v"},
+                                                                          .output_name = "o"});
+      },
+      [&](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, positions, x, y, ops::result::replaces); },
+      [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); },
+      prefix_config{.length = 3});
+  CHECK(report.checked == 2 * 5 * 7 + 3 * 2 * 2 * 6);  // x and the prefix; weights are frozen
+  CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
+}
+
+decoder_config sizes() {
+  return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 40, .context = 24, .tied_head = false, .initial_deviation = 0.1};
+}
+decoder_config bloom_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
+
+dataset numbers(row_layout layout = row_layout::stream) {
+  dataset d("numbers", layout);
+  for (token sample = 0; sample < 20; ++sample) {
+    std::vector<token> tokens;
+    for (token i = 0; i < 10; ++i) tokens.push_back((i * i * 5 + i + sample) % 29);
+    d.add(tokens);
+  }
+  d.finish();
+  return d;
+}
+template <class Model>
+std::vector<float> logits_of(Model& model) {
+  array<token, 2> tokens(shape_of_rank<2>{3, 9});
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens.data()[i] = static_cast<token>((i * i + 3) % 29);
+  const auto logits_btv = logits(model, tokens);
+  return {logits_btv.begin(), logits_btv.end()};
+}
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return most;
+}
+
+template <template <class> class Family>
+void there_and_back(const decoder_config& model_sizes, const prefix_config& settings) {
+  const scratch_folder base_folder, folder;
+  Family<plain_recipe> base(model_sizes);
+  save_pretrained(base, base_folder.path());
+  auto model = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = settings});
+  const auto before = logits_of(model);
+  trainer trainer(model, {.steps = 6, .batch = 4, .learning_rate = 5e-2});
+  trainer.fit(numbers());
+  const auto trained = logits_of(model);
+  CHECK(largest_difference(before, trained) > 1e-2);
+  CHECK(largest_difference(logits_of(base), trained) > 1e-2);
+  trainer.save(folder.path(), save_adapter_options{.base_model = base_folder.path()});
+  CHECK(prefix_config_of(folder.path()) == settings);
+
+  auto again = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = prefix_config_of(folder.path()), .seed = 7});
+  CHECK(logits_of(again) != trained);
+  load_adapter(again, folder.path());
+  CHECK(logits_of(again) == trained);
+}
+
+}  // namespace
+
+TEST_CASE("the gradients of a prefix, and of what stands behind it, are difference quotients") {
+  check_gradients<gradient_recipe>(0.0, 0);
+  check_gradients<gradient_recipe>(0.3, 0);
+  check_gradients<gradient_recipe>(0.0, 4);
+  check_gradients<recomputing_gradient_recipe>(0.3, 0);
+}
+
+TEST_CASE("a prefix is saved and read beside the same base, in PEFT's form and in ChatGLM's") {
+  there_and_back<llama>(sizes(), {.length = 5});
+  there_and_back<llama>(sizes(), {.length = 5, .counts_in_positions = false});
+  there_and_back<bloom>(bloom_sizes(), {.length = 3});
+  there_and_back<gpt2>(bloom_sizes(), {.length = 3, .counts_in_positions = false});
+  auto chatglm_sizes = sizes();
+  chatglm_sizes.width = 32;
+  there_and_back<chatglm>(chatglm_sizes, {.length = 4, .counts_in_positions = false});
+}
+
+TEST_CASE("blocks that are computed again train the same prefix") {
+  const prefix_config settings{.length = 4};
+  llama<prefix_recipe> kept(sizes(), {}, {.adapter = settings});
+  llama<recomputing_recipe> recomputed(sizes(), {}, {.adapter = settings});
+  trainer(kept, {.steps = 3, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
+  trainer(recomputed, {.steps = 3, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
+  CHECK(logits_of(kept) == logits_of(recomputed));
+}
+
+TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those that whole rows say") {
+  for (const bool counts : {true, false}) {
+    llama<prefix_recipe> model(sizes(), {}, {.adapter = {.length = 6, .counts_in_positions = counts}});
+    trainer(model, {.steps = 6, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
+    generator generate(model, 2);
+    const std::vector<std::vector<token>> prompts{{3, 9, 1, 17}, {5, 2}};
+    const auto fresh = generate.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}});
+    for (std::size_t r = 0; r < prompts.size(); ++r) {
+      auto text = prompts[r];
+      for (const token next : fresh[r]) {
+        array<token, 2> row(shape_of_rank<2>{1, text.size()});
+        std::copy(text.begin(), text.end(), row.data());
+        const auto all = logits(model, row);
+        const float* last = all.data() + (text.size() - 1) * 29;
+        // the greedy choice, up to sums in another order
+        CHECK(static_cast<double>(last[next]) >= static_cast<double>(*std::max_element(last, last + 29)) - 1e-4);
+        text.push_back(next);
+      }
+      CHECK(fresh[r].size() == 8);
+    }
+  }
+}
+
+TEST_CASE("a prefix is refused where it cannot be, and says why") {
+  using model = llama<prefix_recipe>;
+  CHECK_THROWS_WITH_AS(model(sizes(), {}, {.adapter = {.length = 0}}), "prefix_tuning: length must be 1 to 65536; given 0", config_error);
+  CHECK_THROWS_WITH_AS(gpt2<prefix_recipe>(bloom_sizes(), {}, {.adapter = {.length = 2}}),
+                       "gpt2: positions must be counted from 0, as each has a vector of its own; the adapter counts from 2", config_error);
+  const dataset packed = numbers(row_layout::packed);
+  model m(sizes(), {}, {.adapter = {.length = 2}});
+  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed),
+                       doctest::Contains("a row must hold one sample"), config_error);
+  trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is no sample
+
+  const scratch_folder folder;
+  save_pretrained(m, folder.path());
+  model longer(sizes(), {}, {.adapter = {.length = 3}});
+  CHECK_THROWS_WITH_AS(load_adapter(longer, folder.path()), doctest::Contains("must have the model's 3 places; it has 2"), config_error);
+  auto other_sizes = sizes();
+  other_sizes.layers = 3;
+  model deeper(other_sizes, {}, {.adapter = {.length = 2}});
+  CHECK_THROWS_WITH_AS(load_adapter(deeper, folder.path()), doctest::Contains("Does the prefix belong to this model?"), config_error);
+}

@@ -1,0 +1,207 @@
+// QLoRA: LoRA on weights that were rounded to four bits, in a quarter of the memory and less.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/llama.hpp>
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/testing/check_gradient.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct gradient_recipe : testing::gradient_recipe {
+  using adapter = qlora;
+};
+struct plain_recipe : defaults {};
+struct lora_recipe : defaults {
+  using adapter = lora;
+};
+struct qlora_recipe : defaults {
+  using adapter = qlora;
+};
+struct bf16_lora_recipe : lora_recipe {
+  using precision = bf16_mixed;
+};
+struct bf16_recipe : qlora_recipe {
+  using precision = bf16_mixed;
+};
+struct recomputing_recipe : qlora_recipe {
+  using recompute = recompute_full;
+};
+
+decoder_config sizes() {
+  return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 44, .context = 24, .tied_head = false, .initial_deviation = 0.1};
+}
+decoder_config mixtral_sizes() {
+  auto c = sizes();
+  c.experts = 3;
+  c.experts_per_token = 2;
+  return c;
+}
+decoder_config gpt2_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
+const lora_config settings{.rank = 3, .alpha = 6, .target_pattern = "all-linear"};
+
+const dataset& data() {
+  static const dataset all = [] {
+    dataset d("numbers", row_layout::stream);
+    std::vector<token> tokens;
+    for (token i = 0; i < 300; ++i) tokens.push_back((i * i * 5 + i) % 29);
+    d.add(tokens);
+    d.finish();
+    return d;
+  }();
+  return all;
+}
+template <class Model>
+std::vector<float> logits_of(Model& model) {
+  array<token, 2> tokens(shape_of_rank<2>{3, 9});
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens.data()[i] = static_cast<token>((i * i + 3) % 29);
+  const auto logits_btv = logits(model, tokens);
+  return {logits_btv.begin(), logits_btv.end()};
+}
+template <class Model>
+void train(Model& model) {
+  trainer(model, {.steps = 4, .batch = 4, .learning_rate = 2e-2}).fit(data());
+}
+
+/// Every parameter that `quantised` keeps in four bits becomes, in the other model, what four bits make of it.
+template <class Quantised, class Other>
+std::size_t round_as(const Quantised& quantised, Other& other) {
+  std::size_t rounded = 0;
+  for (const auto& entry : quantised.parameters().entries()) {
+    if (!entry.spec.quantised) continue;
+    const auto values = other.parameters().value(*other.parameters().find(entry.spec.name)).host();
+    const nf4_numbers made = nf4::quantise<typename Other::compute>(values);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto both = made.code_n2[i / 2];
+      values[i] = static_cast<typename Other::compute>(nf4::shares[i % 2 == 0 ? both >> 4 : both & 15] *
+                                                       nf4::scale_of(i / 64, made.scale_k.data(), made.outer.data()));
+    }
+    ++rounded;
+  }
+  return rounded;
+}
+
+/// Forth, back and in every step it is LoRA on the rounded weights, to the last bit.
+template <class Recipe, class Lora, template <class> class Family>
+void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t matrices) {
+  const scratch_folder folder;
+  save_pretrained(Family<plain_recipe>(model_sizes), folder.path());
+  auto quantised = Family<Recipe>::from_pretrained(folder.path(), {}, {.adapter = settings});
+  auto other = Family<Lora>::from_pretrained(folder.path(), {}, {.adapter = settings});
+  const auto exact = logits_of(other);
+  CHECK(round_as(quantised, other) == matrices);
+  const auto rounded = logits_of(other);
+  CHECK(rounded != exact);
+  CHECK(logits_of(quantised) == rounded);
+  train(quantised);
+  train(other);
+  CHECK(logits_of(quantised) == logits_of(other));
+  CHECK(logits_of(quantised) != rounded);
+}
+
+}  // namespace
+
+TEST_CASE("gradients flow through quantised weights, and are difference quotients") {
+  const auto report = testing::check_gradient<gradient_recipe>(
+      {.inputs = 21, .outputs = 9},
+      [](auto& build) {
+        return linear<gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 21, {.bias = true});
+      },
+      {.rank = 2, .targets = {"a", "c"}});
+  CHECK(report.checked == 2 * 3 * 21 + 2 * 2 * 21 + (4 + 3) * 2);
+  CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
+}
+
+TEST_CASE("qlora is lora on weights that were rounded to four bits") {
+  is_lora_on_rounded_weights<qlora_recipe, lora_recipe, llama>(sizes(), 2 * 7);
+  is_lora_on_rounded_weights<recomputing_recipe, lora_recipe, llama>(sizes(), 2 * 7);
+  is_lora_on_rounded_weights<bf16_recipe, bf16_lora_recipe, llama>(sizes(), 2 * 7);
+  is_lora_on_rounded_weights<qlora_recipe, lora_recipe, gpt2>(gpt2_sizes(), 2 * 4);  // files hold the weights transposed
+  is_lora_on_rounded_weights<qlora_recipe, lora_recipe, mixtral>(mixtral_sizes(), 2 * (4 + 1 + 3 * 3));
+}
+
+TEST_CASE("a model that is drawn is quantised as one that is loaded") {
+  llama<qlora_recipe> drawn(sizes(), {}, {.adapter = settings});
+  llama<lora_recipe> other(sizes(), {}, {.adapter = settings});
+  CHECK(round_as(drawn, other) == 14);
+  CHECK(logits_of(drawn) == logits_of(other));
+}
+
+TEST_CASE("a weight takes half a byte and a sixty-fourth, and nothing else keeps it") {
+  auto c = sizes();
+  c.width = 64;
+  c.feed_forward = 128;
+  const cpu::context on, other_on;
+  const llama<bf16_recipe> model(c, on, {.adapter = settings});
+  const llama<bf16_lora_recipe> other(c, other_on, {.adapter = settings});
+  std::size_t quantised = 0;
+  for (const auto& entry : model.parameters().entries()) quantised += entry.spec.quantised ? entry.size() : 0;
+  CHECK(quantised == 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128));
+  // two outer scales of four bytes for each of 14 matrices, and places of 32 bytes
+  const std::size_t most = quantised / 2 + quantised / 64 + 14 * (8 + 32);
+  CHECK(other.parameters().bytes() - model.parameters().bytes() >= 2 * quantised - most);
+  CHECK(on.memory().of(memory_role::weights) + 2 * quantised - most <= other_on.memory().of(memory_role::weights));
+}
+
+TEST_CASE("what qlora trains is a LoRA adapter: read by both, and merged into whole weights") {
+  const scratch_folder base, folder;
+  save_pretrained(llama<plain_recipe>(sizes()), base.path());
+  auto model = llama<qlora_recipe>::from_pretrained(base.path(), {}, {.adapter = settings});
+  train(model);
+  const auto trained = logits_of(model);
+  save_pretrained(model, folder.path(), {.base_model = base.path()});
+  CHECK(adapter_config_of(folder.path()) == settings);
+  auto again = llama<qlora_recipe>::from_pretrained(base.path(), {}, {.adapter = adapter_config_of(folder.path()), .seed = 3});
+  load_adapter(again, folder.path());
+  CHECK(logits_of(again) == trained);
+
+  auto beside = llama<lora_recipe>::from_pretrained(base.path(), {}, {.adapter = adapter_config_of(folder.path())});
+  load_adapter(beside, folder.path());
+  auto merged = llama<plain_recipe>::from_pretrained(base.path());
+  merge_adapter(merged, folder.path());
+  const auto a = logits_of(beside), b = logits_of(merged);
+  // the same sums in another order: 25 of up to 96 products, each off by 2^-24 · sqrt(96) of itself, logits below 10
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1.5e-4f);
+}
+
+TEST_CASE("checkpoints, generating and modules to save work beside quantised weights") {
+  auto with_saved = settings;
+  with_saved.modules_to_save = {"lm_head", "down_proj"};
+  llama<qlora_recipe> model(sizes(), {}, {.adapter = with_saved});
+  for (const auto& entry : model.parameters().entries())
+    if (entry.spec.name.ends_with("down_proj.weight")) CHECK((entry.spec.trainable && !entry.spec.quantised));
+  const scratch_folder folder;
+  trainer first(model, {.steps = 4, .batch = 4, .learning_rate = 2e-2});
+  checkpoint_folder checkpoints(first, folder.path(), {.every = 2});
+  first.attach(checkpoints);
+  first.fit(data());
+  const auto trained = logits_of(model);
+  llama<qlora_recipe> other(sizes(), {}, {.adapter = with_saved});
+  trainer second(other, {.steps = 4, .batch = 4, .learning_rate = 2e-2});
+  checkpoint_folder half(second, folder.path());
+  half.resume_from(folder.path() + "/checkpoint-2");
+  second.fit(data());
+  CHECK(logits_of(other) == trained);
+  CHECK(generator(model).generate(std::vector<token>{3, 1}, {.max_new_tokens = 5}).size() == 5);
+}
+
+TEST_CASE("what cannot be quantised is refused") {
+  auto dora = settings;
+  dora.dora = true;
+  CHECK_THROWS_WITH_AS(llama<qlora_recipe>(sizes(), {}, {.adapter = dora}),
+                       "lora: rows of 'model.layers.0.self_attn.q_proj' must not be decomposed (DoRA) where the weight is quantised",
+                       config_error);
+  llama<qlora_recipe> model(sizes(), {}, {.adapter = settings});
+  CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.q_proj.weight"),
+                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantised where its values are asked for", config_error);
+  CHECK_NOTHROW((void)model.parameter<2>("model.embed_tokens.weight"));
+}
