@@ -15,6 +15,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
     xtrain/comm/mesh.hpp
+    xtrain/comm/part.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
@@ -150,7 +151,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/offload.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
+    xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/pipeline.hpp
+    xtrain/parallel/pipeline/runner.hpp
+    xtrain/parallel/pipeline/schedules.hpp
+    xtrain/parallel/pipeline/stage_message.hpp
+    xtrain/parallel/pipeline/stages.hpp
+    xtrain/parallel/pipeline/state.hpp
     xtrain/parallel/schedule/bubble.hpp
     xtrain/parallel/schedule/check.hpp
     xtrain/parallel/schedule/fold3d.hpp

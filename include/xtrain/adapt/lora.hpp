@@ -38,8 +38,8 @@ struct lora {
   static void meet_weights(const Store& store, Stream& stream) {
     using number = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
-      if (!m.spec.name.ends_with(lora_names::magnitude)) continue;
-      store.require_whole("lora: DoRA");
+      if (!m.spec.name.ends_with(lora_names::magnitude) || !m.is_here) continue;
+      store.require_undivided("lora: DoRA");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<number> w_oi(weight.size()), m_o(m.size());
       copy_to_host(stream, std::span<number>(w_oi), store.value(weight));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
@@ -125,6 +126,7 @@ template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
   using number = typename Model::compute;
   require_place(entry, tensor, where);
+  if (!entry.is_here) return;
   std::vector<number> host;
   const auto write = [&] { model.parameters().set(model.work(), entry, std::span<const number>(host)); };
   if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
@@ -173,7 +175,8 @@ template <class Model, class Entry>
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto& store = model.parameters();
     const std::size_t size = entry.whole_size();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values || entry.spec.cut.exists();
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values || entry.spec.cut.exists() ||
+                       !store.all_here();
     std::vector<number> host(whole ? size : std::min(size, numbers_at_once));
     for (std::size_t first = 0; first < size; first += host.size()) {
       const std::span<number> piece(host.data(), std::min(host.size(), size - first));

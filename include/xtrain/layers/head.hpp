@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/elementwise.hpp>

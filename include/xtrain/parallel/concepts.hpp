@@ -84,6 +84,13 @@ concept strategy_collects_parameters =
   state.collect(stream, store, entry, array, whole);
 };
 
+/// A strategy may carry out a step's micro-batches itself, in an order of its own: then its runner<Model> does, and not the
+/// trainer's loop.
+template <class P, class Model>
+concept strategy_runs_steps = requires {
+  typename P::template runner<Model>;
+};
+
 }  // namespace clause
 
 /// The axis's types. Whether a strategy works on a device is asked where both are known: `parallel_strategy_for`.

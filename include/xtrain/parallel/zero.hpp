@@ -419,6 +419,7 @@ struct zero {
 ///                                                                         [Shoeybi et al. 2019, "Megatron-LM"]
 struct tensor_parallel {
   static constexpr std::string_view name = "tensor";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, detail::zero_stage::replicated, true>;
@@ -433,6 +434,7 @@ struct parallel {
                                            : Rows::name == "zero-1" ? "zero-1 x tensor"
                                            : Rows::name == "zero-2" ? "zero-2 x tensor"
                                                                     : "zero-3 x tensor";
+  static constexpr detail::zero_stage stage = Rows::stage;
   using config = rank_layout;
   template <class Device>
   using state = detail::zero_state<Device, Rows::stage, true>;

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <xtrain/adapt/peft.hpp>
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
@@ -160,7 +161,8 @@ class checkpoint_folder final : public observer {
                          .bytes = entry.whole_size() * sizeof(value),
                          .produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
                            // where this rank has all of it, a piece after the other is enough
-                           const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists();
+                           const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists() ||
+                                              !model.parameters().all_here();
                            const std::size_t size = entry.whole_size();
                            std::vector<value> host(whole ? size : std::min(size, detail::numbers_at_once));
                            for (std::size_t first = 0; first < size; first += host.size()) {
