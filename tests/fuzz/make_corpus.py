@@ -94,6 +94,10 @@ def config():
     llama = {"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4,
              "num_key_value_heads": 2, "intermediate_size": 12, "max_position_embeddings": 6, "rms_norm_eps": 1e-6,
              "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "eos_token_id": [1, 2], "bos_token_id": 1}
+    glm = {"model_type": "chatglm", "hidden_size": 8, "num_layers": 1, "num_attention_heads": 2, "inner_hidden_size": 12, "vocab_size": 9,
+           "max_sequence_length": 6, "position_encoding_2d": True, "bos_token_id": 8, "gmask_token_id": 7, "mask_token_id": 6, "eos_token_id": 5}
+    bert = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 9,
+            "max_position_embeddings": 6, "id2label": {"0": "no", "1": "yes", "2": "maybe"}}
 
     def c(name, base, **changes):
         put("config", name, json.dumps({k: v for k, v in {**base, **changes}.items() if v != "leave out"}))
@@ -130,6 +134,18 @@ def config():
     c("refused-token-beyond-31-bits", gpt2, eos_token_id=(1 << 64) - 1)
     c("refused-tokens-mixed", llama, eos_token_id=[1, "2"])
     c("refused-tied-is-number", gpt2, tie_word_embeddings=1)
+    c("valid-chatglm1", glm)
+    c("refused-chatglm1-quantized", glm, quantization_bit=4)
+    c("refused-chatglm1-prefix", glm, pre_seq_len=128)
+    c("refused-chatglm1-head-dim", glm, hidden_size=12)
+    c("refused-chatglm1-one-position", glm, position_encoding_2d=False)
+    c("valid-bert", bert)
+    c("refused-bert-activation", bert, hidden_act="relu")
+    c("refused-bert-decoder", bert, is_decoder=True)
+    c("refused-bert-regression", bert, problem_type="regression")
+    c("refused-bert-one-label", bert, id2label={"0": "only"})
+    c("refused-bert-segments-huge", bert, type_vocab_size=1 << 40)
+    c("refused-bert-relative", bert, position_embedding_type="relative_key")
     for name, text in BAD_JSON.items():
         put("config", "refused-json-" + name, text)
 

@@ -188,6 +188,8 @@ class causal_attention {
     if (before(p) == 0) return p.batch.starts_n;
     require<config_error>(!p.batch.is_packed, "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
                                               "is packed; do not pack the data set");
+    require<config_error>(!p.batch.ends_n.exists(), "attention: places must see what precedes them alone where an adapter puts a prefix in front "
+                                                    "of rows; these see what follows them as well");
     return {};
   }
 
