@@ -11,7 +11,7 @@
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
-#   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm; each
+#   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1; each
 #              is compiled, so a program lists those it needs
 #   HEADERS    headers that declare types of yours; names with :: are taken as they are, others are xtrain's
 #

@@ -11,8 +11,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
     xtrain/adapt/qlora.hpp
+    xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
+    xtrain/comm/group.hpp
+    xtrain/comm/mesh.hpp
     xtrain/comm/self.hpp
+    xtrain/comm/threads.hpp
+    xtrain/comm/transport.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
@@ -25,6 +30,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/part_visitor.hpp
+    xtrain/data/sentence_batch.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp
@@ -86,23 +92,30 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/attention.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
+    xtrain/layers/classification_head.hpp
     xtrain/layers/dropout.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/linear.hpp
+    xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/pass.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/rope.hpp
+    xtrain/layers/row_head.hpp
+    xtrain/layers/sight.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
+    xtrain/models/bert.hpp
     xtrain/models/bloom.hpp
     xtrain/models/chatglm.hpp
+    xtrain/models/chatglm1.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/encoder.hpp
     xtrain/models/families.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
@@ -111,6 +124,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/llama.hpp
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
+    xtrain/models/model_options.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
@@ -132,7 +146,23 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/schedule/bubble.hpp
+    xtrain/parallel/schedule/check.hpp
+    xtrain/parallel/schedule/fold3d.hpp
+    xtrain/parallel/schedule/gpipe.hpp
+    xtrain/parallel/schedule/interleaved.hpp
+    xtrain/parallel/schedule/messages.hpp
+    xtrain/parallel/schedule/one_forward_one_backward.hpp
+    xtrain/parallel/schedule/paint.hpp
+    xtrain/parallel/schedule/rendezvous.hpp
+    xtrain/parallel/schedule/schedule.hpp
+    xtrain/parallel/schedule/simulate.hpp
+    xtrain/parallel/schedule/timeline.hpp
+    xtrain/parallel/schedule/variable_micro_batch.hpp
+    xtrain/parallel/schedule/walk.hpp
+    xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
@@ -148,6 +178,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/slow_transport.hpp
+    xtrain/testing/transport_conformance.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
     xtrain/train/events.hpp
@@ -236,6 +268,13 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/word_piece.hpp
     xtrain/data/word_piece_files.hpp
     xtrain/text.hpp
+)
+
+set(XTRAIN_MPI_HEADERS
+    xtrain/comm/mpi.hpp
+    xtrain/comm/mpi_message.hpp
+    xtrain/comm/mpi_world.hpp
+    xtrain/mpi.hpp
 )
 
 set(XTRAIN_OPENMP_HEADERS

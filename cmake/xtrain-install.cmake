@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package "${CMAKE_INSTALL_DATADIR}/cmake/xtrain")
 
-foreach(target xtrain xtrain_io xtrain_text xtrain_openmp)
+foreach(target xtrain xtrain_io xtrain_text xtrain_mpi xtrain_openmp)
   install(TARGETS ${target} EXPORT xtrain-${target} FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT xtrain-${target} NAMESPACE xtrain:: DESTINATION "${package}" FILE ${target}-targets.cmake)
 endforeach()

@@ -38,6 +38,11 @@ xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
 target_link_libraries(xtrain_text INTERFACE xtrain_io)
 xtrain_component_needs(text SentencePiece::sentencepiece PCRE2::8BIT Utf8proc::utf8proc)
 
+# Ranks that are processes.
+xtrain_interface_target(xtrain_mpi mpi ${XTRAIN_MPI_HEADERS})
+target_link_libraries(xtrain_mpi INTERFACE xtrain)
+xtrain_component_needs(mpi MPI::MPI_CXX)
+
 # OpenMP's team of threads instead of the library's own.
 xtrain_interface_target(xtrain_openmp openmp ${XTRAIN_OPENMP_HEADERS})
 target_link_libraries(xtrain_openmp INTERFACE xtrain)

@@ -147,9 +147,8 @@ struct model_tag {
   using type = Model;
 };
 template <class Recipe, class Families, class Use>
-void with_family(const std::string& type, const std::string& who, Use&& use) {
-  Families::choose(type, who,
-                               [&](auto family) { use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{}); });
+void with_family(const xtrain::json_settings& config, const std::string& who, Use&& use) {
+  Families::choose(config, who, [&](auto family) { use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{}); });
 }
 
 }  // namespace command_line

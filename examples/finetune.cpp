@@ -113,10 +113,9 @@ int main(int argc, char** argv) {
   finetune_flags flags;
   flags.add_all(app);
   return command_line::run(app, argc, argv, [&] {
-    const std::string type =
-        command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
+    const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags); };
-    if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(type, "--model " + flags.model, go);
-    else command_line::with_family<recipe, families>(type, "--model " + flags.model, go);
+    if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
+    else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
   });
 }

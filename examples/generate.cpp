@@ -94,8 +94,8 @@ int main(int argc, char** argv) {
   generate_flags flags;
   flags.add(app);
   return command_line::run(app, argc, argv, [&] {
-    const std::string type =
-        command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model).text_or("", {"model_type"}); });
-    command_line::with_family<recipe, families>(type, "--model " + flags.model, [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
+    const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    command_line::with_family<recipe, families>(config, "--model " + flags.model,
+                                                [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
   });
 }

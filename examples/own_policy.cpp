@@ -65,13 +65,13 @@ struct lion {
 
     state(const config& settings, xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          m_(store.device(), store.trained_values().size() * sizeof(number), xtrain::memory_role::optimizer) {
+          m_(store.device(), store.stepped() * sizeof(number), xtrain::memory_role::optimizer) {
       xtrain::fill_zero(on.stream, m_.template as<number>());
     }
 
     void step(xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store, const xtrain::optimizer_step& how) {
       for (const xtrain::decay_run& run : store.decay_runs()) {  // matrices decay, vectors do not
-        const std::size_t n = run.end - run.begin;
+        const std::size_t n = run.size();
         xtrain::ops::launch(on, lion_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                                             typename Precision::master, number>{.n = n,
                                                                                 .learning_rate = how.learning_rate,
@@ -79,10 +79,10 @@ struct lion {
                                                                                 .beta2 = settings_.beta2,
                                                                                 .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                                                                                 .gradient_scale = how.gradient_scale,
-                                                                                .gradient_n = store.gradients().subspan(run.begin, n),
-                                                                                .master_n = master_.range(run.begin, run.end),
-                                                                                .parameter_n = store.trained_values().subspan(run.begin, n),
-                                                                                .m_n = m_.template as<number>().subspan(run.begin, n)});
+                                                                                .gradient_n = store.gradients_of(run),
+                                                                                .master_n = master_.of(run),
+                                                                                .parameter_n = store.values_of(run),
+                                                                                .m_n = m_.template as<number>().subspan(run.kept, n)});
       }
     }
 

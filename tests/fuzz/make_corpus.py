@@ -683,5 +683,31 @@ def chat_template():
     r("refused-records-cut", '{"messages": [')
 
 
-for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template):
+# What fuzz.schedule reads: maker, ranks, chunks, micro-batches, their rows; then changes: what, rank, action, number
+def schedule():
+    def s(name, *numbers):
+        put("schedule", name, " ".join(map(str, numbers)))
+
+    drop, twice, swap, micro_batch, chunk, peer, peer_chunk, kind = range(8)
+    for maker, name in enumerate(("gpipe", "one-forward-one-backward", "zero-bubble", "all-in-all-out", "interleaved", "fifo")):
+        s(f"valid-{name}", maker, 2, 1 if maker < 3 else 2, 4, 1, 2, 3, 4)
+    s("valid-one-rank", 3, 1, 3, 2, 1, 1)
+    s("valid-swapped", 0, 1, 1, 2, 1, 1, swap, 0, 0, 1)
+    s("valid-nothing-changed", 0, 2, 1, 1, 1, swap, 0, 0, 0)
+    s("refused-empty")
+    s("refused-no-ranks", 0, 0, 1, 1, 1)
+    s("refused-no-rows", 0, 2, 1, 2, 1, 0)
+    s("refused-many-rows", 0, 2, 1, 2, 1, 1 << 32)
+    s("refused-does-not-divide", 4, 4, 2, 6, 1, 1, 1, 1, 1, 1)
+    s("refused-ranks-huge", 0, (1 << 64) - 1, 1, 1, 1)
+    s("refused-product-wraps", 3, 1 << 63, 2, 1, 1)
+    for i, name in enumerate(("drop", "twice")):
+        s(f"refused-{name}", 1, 3, 1, 4, 1, 1, 1, 1, i, 1, 5, 0)
+    s("refused-swapped", 0, 2, 1, 2, 1, 1, swap, 1, 0, 1)
+    s("refused-wait-for-ever", 0, 2, 1, 1, 1, swap, 0, 0, 2, swap, 0, 1, 2)
+    for what, name in ((micro_batch, "micro-batch"), (chunk, "chunk"), (peer, "peer"), (peer_chunk, "peer-chunk"), (kind, "kind")):
+        s(f"refused-{name}", 4, 2, 2, 2, 1, 1, what, 0, 1, 99)
+
+
+for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template, schedule):
     write()

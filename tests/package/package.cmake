@@ -1,6 +1,6 @@
 # What the package tests share. Each is a script that configures, builds and runs programs of its own, with the compiler of the
 # enclosing build:
-#   cmake -D SOURCE=<checkout> -D SCRATCH=<folder> -D COMPILER=... -D LAUNCHER=... -D GENERATOR=... -D PREFIX_PATH=... -P <script>
+#   cmake -D SOURCE=<checkout> -D SCRATCH=<folder> -D COMPILER=... -D LAUNCHER=... -D GENERATOR=... -D PREFIX_PATH=... -D MPI=<is there one> -P <script>
 cmake_minimum_required(VERSION 3.25)
 set(consumers "${SOURCE}/tests/package")
 set(prefix "${SCRATCH}/prefix")

@@ -9,7 +9,8 @@ file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 
 # Every case sets everything, since the build folders are used again.
 set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=OFF -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
-    -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF)
+    -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
+    -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF)
 macro(accepted)
   configures("${consumers}/asking" asking -D xtrain_ROOT=${prefix} ${everything} ${ARGN})
 endmacro()
@@ -28,6 +29,8 @@ set(no_utf8proc -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=ON)
 set(no_json -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
 set(no_xtensor -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=ON)
 set(no_cli11 -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+set(no_mpi -D CMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+set(mpi_missing "The component 'mpi' needs MPI (Debian and Ubuntu: libopenmpi-dev).")
 set(sentencepiece_missing "The component 'text' needs SentencePiece (Debian and Ubuntu: libsentencepiece-dev).")
 
 # Versions: while the major one is 0, another minor one is another interface.
@@ -43,7 +46,11 @@ refused("The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev)." ${
 refused("The component 'text' needs utf8proc (Debian and Ubuntu: libutf8proc-dev)." ${text} ${no_utf8proc})
 refused("The component 'text' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${text} ${no_json})
 refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." ${text} ${no_xtensor})
-refused("There is no component 'txt'; there are io, text, openmp and native." "-DASK=REQUIRED COMPONENTS txt")
+refused("There is no component 'txt'; there are io, text, mpi, openmp and native." "-DASK=REQUIRED COMPONENTS txt")
+if(MPI)
+  accepted("-DASK=REQUIRED COMPONENTS mpi" "-DEXPECT=xtrain_mpi_FOUND AND TARGET xtrain::mpi AND NOT TARGET xtrain::io" -D LINK=xtrain::mpi)
+endif()
+refused("${mpi_missing}" "-DASK=REQUIRED COMPONENTS mpi" ${no_mpi})
 
 # An optional component is left out when it cannot be had, and the program can tell.
 set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")
@@ -80,4 +87,6 @@ folder_refused("xtrain_add_trainer(mine): the trainers need the component 'text'
                "-DTRAINER=NAME mine SOURCE generate.cpp" ${no_sentencepiece})
 folder_accepted(-D LINK=xtrain::xtrain ${no_json})
 folder_refused("xtrain::io cannot be linked. The component 'io' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." -D LINK=xtrain::io ${no_json})
+folder_accepted(-D LINK=xtrain::xtrain ${no_mpi})
+folder_refused("xtrain::mpi cannot be linked. ${mpi_missing}" -D LINK=xtrain::mpi ${no_mpi})
 folder_refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." -D LINK=xtrain::xtrain ${no_xtensor})

@@ -16,6 +16,8 @@ expect_refusal(xtrain/core/text.hpp "#include <xtrain/train/trainer.hpp>" "floor
 expect_refusal(xtrain/optim/adamw.hpp "#include <xtrain/layers/linear.hpp>" "of its own floor")
 expect_refusal(xtrain/layers/linear.hpp "#include <xtrain/data/loader.hpp>" "layers and models never see data")
 expect_refusal(xtrain/train/trainer.hpp "#include <xtensor/xarray.hpp>" "names xtensor")
+expect_refusal(xtrain/comm/mpi.hpp "#include <mpi.h>" "names mpi")
+expect_refusal(xtrain/comm/mesh.hpp "#include <xtrain/comm/mpi.hpp>" "needs a component")
 expect_refusal(xtrain/train/trainer.hpp "#include <xtrain/io/safetensors.hpp>" "needs a component")
 expect_refusal(xtrain/models/llama.hpp "#include <xtrain/xtrain.hpp>" "includes the umbrella")
 file(REMOVE_RECURSE "${copy}")

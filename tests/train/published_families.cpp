@@ -5,6 +5,7 @@
 #include <xtrain/models/aquila.hpp>
 #include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/internlm.hpp>
 #include "parity.hpp"
 
@@ -23,4 +24,9 @@ TEST_CASE("baichuan2, whose head is normalised, is as published") { check_all<ba
 TEST_CASE("chatglm2 and chatglm3 are as published") {
   check_all<chatglm>("chatglm2");
   check_all<chatglm>("chatglm3");
+}
+TEST_CASE("chatglm-6b, whose context is seen in both directions, is as published") {
+  check_family<chatglm1>("chatglm1", {7, 33});
+  check_fifty_steps<chatglm1>("chatglm1");
+  check_saved_again<chatglm1>("chatglm1");
 }

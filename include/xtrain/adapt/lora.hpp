@@ -39,6 +39,7 @@ struct lora {
     using number = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
       if (!m.spec.name.ends_with(lora_names::magnitude)) continue;
+      store.require_whole("lora: DoRA");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<number> w_oi(weight.size()), m_o(m.size());
       copy_to_host(stream, std::span<number>(w_oi), store.value(weight));
@@ -50,7 +51,7 @@ struct lora {
           squares += static_cast<double>(w_oi[o * inputs + i]) * static_cast<double>(w_oi[o * inputs + i]);
         m_o[o] = static_cast<number>(std::sqrt(squares));
       }
-      copy_to_device(stream, store.value(m), m_o);
+      store.write(stream, m, 0, m_o);
       stream.synchronize();
     }
   }

@@ -59,6 +59,7 @@ struct low_rank_change {
 /// Changes a parameter of a model so.
 template <class Model, class Entry>
 void apply_change(Model& model, const Entry& entry, const low_rank_change<typename Model::compute>& change) {
+  model.parameters().require_whole("lora: merging an adapter");
   std::vector<typename Model::compute> weight(entry.size());
   const auto on_device = model.parameters().value(entry);
   copy_to_host(model.work(), std::span(weight), on_device);
@@ -88,6 +89,7 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
   using matrix = matrix_view<compute, typename Model::memory>;
   using entry = typename Model::store::entry;
   auto& store = model.parameters();
+  store.require_whole("merge_adapter");
   const lora_config& c = model.settings().adapter;
   std::size_t scratch = 0, rank = c.rank;
   for (const auto& [name, r] : c.rank_pattern) rank = std::max(rank, r);

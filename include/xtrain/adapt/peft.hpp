@@ -117,7 +117,6 @@ struct save_adapter_options {
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
-  make_folder(folder);
   const auto& store = model.parameters();
   std::vector<tensor_to_write> tensors;
   bool tied = false;
@@ -131,6 +130,9 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
     tied = true;
     tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, head)));
   }
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied);
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");

@@ -157,8 +157,7 @@ template <class Model>
   const auto produce = [&model, columns, length, all](const std::function<void(const void*, std::size_t)>& sink) {
     std::vector<number> whole(length * all), host(length * columns.size());
     each_prefix(model, [&](const auto& entry, std::size_t layer) {
-      copy_to_host(model.work(), std::span<number>(host), model.parameters().value(entry));
-      model.work().synchronize();
+      model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
       for (std::size_t i = 0; i < length; ++i)
         for (std::size_t j = 0; j < columns.size(); ++j)
           whole[i * all + layer * columns.size() + columns[j]] = host[i * columns.size() + j];
@@ -188,16 +187,17 @@ template <class Model>
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
-  make_folder(folder);
-  copy_tokenizer(options.tokenizer_from, folder);
   const prefix_config& c = model.settings().adapter;
   std::vector<tensor_to_write> tensors;
+  tensors.push_back(detail::prefix_to_write(model, c.counts_in_positions ? detail::prefix_names::peft : detail::prefix_names::chatglm));
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  make_folder(folder);
+  copy_tokenizer(options.tokenizer_from, folder);
   if (!c.counts_in_positions) {
-    tensors.push_back(detail::prefix_to_write(model, detail::prefix_names::chatglm));
     write_file(folder + "/config.json", json{{"pre_seq_len", c.length}, {"prefix_projection", false}}.dump(2) + "\n");
     return write_safetensors(folder + "/model.safetensors", std::move(tensors));
   }
-  tensors.push_back(detail::prefix_to_write(model, detail::prefix_names::peft));
   const auto& sizes = model.sizes();
   const json config{{"peft_type", "PREFIX_TUNING"},
                     {"task_type", "CAUSAL_LM"},
@@ -235,7 +235,7 @@ void load_adapter(Model& model, const std::string& folder) {
     for (std::size_t i = 0; i < own.length; ++i)
       for (std::size_t j = 0; j < columns.size(); ++j)
         host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
-    copy_to_device(model.work(), model.parameters().value(entry), host);
+    model.parameters().write(model.work(), entry, 0, host);
     model.work().synchronize();
   });
 }

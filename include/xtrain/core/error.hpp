@@ -43,6 +43,11 @@ class non_finite_error : public error {
   using error::error;
 };
 
+/// Ranks that no longer work together: one has stopped, hangs, or sends what nobody asked for.
+class comm_error : public error {
+  using error::error;
+};
+
 /// Throws Error with the parts joined.
 template <class Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {

@@ -26,6 +26,9 @@ struct host_batch {
   std::vector<token> targets{};  // negative: nothing to predict here
   std::vector<token> positions{};
   std::vector<token> starts{};
+  std::vector<token> ends{};      // for models whose places see what follows them: one past the last place of the row that each sees
+  std::vector<token> segments{};  // for models of several sentences: which of them each place is of
+  std::vector<token> labels{};    // what is to be predicted of each row; negative: nothing
   std::size_t target_count = 0;
   std::size_t token_count = 0;  // without padding
   std::size_t first_row = 0;    // within the step
@@ -46,6 +49,10 @@ struct loader_config {
   bool shuffle = true;
   std::uint64_t seed = 42;
   token padding = 0;  ///< token in places that nobody looks at
+  /// Ranks that share the rows of a step: each gets `batch` of them in every micro-batch. The rows of a step, and their order,
+  /// are those that one rank would have with ranks times as many micro-batches.
+  std::size_t ranks = 1;
+  std::size_t rank = 0;
 };
 
 /// The rows of a dataset. The order of an epoch is a function of (seed, epoch); every row comes once per epoch, and the
@@ -57,6 +64,7 @@ class loader {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
                           "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
                           settings.context);
+    require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
     lay_out_rows();
     for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // all memory a step will need, now
       batches->resize(settings.accumulate);
@@ -75,7 +83,7 @@ class loader {
   loader& operator=(const loader&) = delete;
 
   [[nodiscard]] std::size_t rows() const { return rows_; }
-  [[nodiscard]] std::size_t rows_per_step() const { return config_.batch * config_.accumulate; }
+  [[nodiscard]] std::size_t rows_per_step() const { return config_.batch * config_.accumulate * config_.ranks; }
   [[nodiscard]] std::size_t steps_per_epoch() const { return (rows_ + rows_per_step() - 1) / rows_per_step(); }
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const dataset& data() const { return *data_; }
@@ -123,7 +131,7 @@ class loader {
     for (std::size_t m = 0; m < batches.size(); ++m) {
       host_batch& batch = batches[m];
       clear(batch, t);
-      batch.first_row = m * config_.batch;
+      batch.first_row = (m * config_.ranks + config_.rank) * config_.batch;
       for (std::size_t r = 0; r < config_.batch; ++r) {
         const std::size_t i = first + batch.first_row + r;
         if (i < rows_) put_row(row(i), r, batch);

@@ -32,31 +32,39 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
   model.work().synchronize();
 }
 
-}  // namespace detail
-
-/// Logits [rows, places, vocabulary] of the tokens that follow each place. Where the device's memory is the host's they are
-/// computed straight into the array.
-///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary,
-///           memory_error
-template <class Model>
-[[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
-  using accumulate = typename Model::accumulate;
-  const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
-  const xtensor_batch rows(tokens, nothing);
-  const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
+/// throws shape_error, data_error when rows do not fit the model
+template <class Model, class Rows>
+void require_rows(const Model& model, const Rows& rows) {
+  const std::size_t v = model.sizes().vocabulary;
   require<shape_error>(rows.t <= model.sizes().context, "logits: rows must not be longer than the model's context of ",
                        model.sizes().context, " tokens; given ", rows.t);
   for (const token t : rows.tokens)
     require<data_error>(t >= 0 && static_cast<std::size_t>(t) < v, "logits: tokens must be in the model's vocabulary of ", v, "; token ", t,
                         " occurs");
+  if constexpr (requires { model.require_rows(rows); }) model.require_rows(rows);
+}
+
+}  // namespace detail
+
+/// Logits [rows, places, vocabulary] of every place of rows that are laid out as a batch: of the token that follows, or in an encoder of
+/// the word that stands there. Where the device's memory is the host's they are computed straight into the array.
+///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary,
+///           memory_error
+template <class Model, class Rows>
+requires requires(const Rows& rows) { rows.tokens; }
+[[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
+  using accumulate = typename Model::accumulate;
+  const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
+  detail::require_rows(model, rows);
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);
                               tensor<accumulate, 2, device> result(like.on(), {n, v}, memory_role::batch);
-                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n), chosen.view(), result.view());
+                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n, sight_of(like)), chosen.view(),
+                                                 result.view());
                             }));
   using device = typename Model::device;
-  const batch_memory<device> batch(model.on(), n);
+  const batch_memory<device> batch(model.on(), n, sight_of(model));
   tensor<token, 1, device> chosen(model.on(), {n}, memory_role::batch);
   array<accumulate, 3> logits_btv(shape_of_rank<3>{rows.b, rows.t, v});
   if constexpr (host_addressable<device>) {
@@ -68,6 +76,42 @@ template <class Model>
     model.work().synchronize();
   }
   return logits_btv;
+}
+/// The same of an array of tokens [rows, places].
+template <class Model>
+[[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
+  const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
+  return logits(model, xtensor_batch(tokens, nothing));
+}
+
+/// Logits [rows, labels] of what each row is, of an encoder that has labels.
+///   throws  as above
+template <class Model, class Rows>
+[[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {
+  using accumulate = typename Model::accumulate;
+  const std::size_t n = rows.b * rows.t;
+  detail::require_rows(model, rows);
+  const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
+    auto p = passes.new_pass(pass_mode::evaluation);
+    p.batch = batch.upload(of.work(), rows);
+    of.label_logits(p, passes.boundaries(), result.view());
+    of.work().synchronize();
+  };
+  const shape_of_rank<2> shape{rows.b, model.sizes().labels.size()};
+  pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
+                              using device = typename std::remove_cvref_t<decltype(like)>::device;
+                              const batch_memory<device> batch(like.on(), n, sight_of(like));
+                              tensor<accumulate, 2, device> result(like.on(), shape, memory_role::batch);
+                              run(like, memory, batch, result);
+                            }));
+  using device = typename Model::device;
+  const batch_memory<device> batch(model.on(), n, sight_of(model));
+  tensor<accumulate, 2, device> result(model.on(), shape, memory_role::batch);
+  run(model, passes, batch, result);
+  array<accumulate, 2> logits_bv(shape);
+  copy_to_host(model.work(), std::span<accumulate>(logits_bv.data(), logits_bv.size()), result.view().span());
+  model.work().synchronize();
+  return logits_bv;
 }
 
 }  // namespace xtrain

@@ -31,7 +31,7 @@ struct loss_memory {
   std::vector<accumulate> host;
 
   loss_memory(const Model& model, std::size_t places)
-      : batch(model.on(), places), losses(model.on(), places * sizeof(accumulate), memory_role::batch), host(places) {}
+      : batch(model.on(), places, sight_of(model)), losses(model.on(), places * sizeof(accumulate), memory_role::batch), host(places) {}
 
   /// The sum over a batch's targets, in a fixed order.
   [[nodiscard]] double sum(Model& model, pass_memory<Model>& passes, const host_batch& rows) {

@@ -12,6 +12,7 @@
 #include <xtrain/generate/sampling.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/sight.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/tensor/tensor.hpp>
 
@@ -50,7 +51,8 @@ class decoding_memory {
   using accumulate = typename Model::accumulate;
 
   decoding_memory(const Model& model, std::size_t rows, std::size_t capacity, std::size_t piece)
-      : capacity_(capacity), batch_(model.on(), rows * piece), keys_(model.on(), model.cache_shape(rows, capacity), memory_role::cache),
+      : capacity_(capacity), batch_(model.on(), rows * piece, sight_of(model)),
+        keys_(model.on(), model.cache_shape(rows, capacity), memory_role::cache),
         values_(model.on(), model.cache_shape(rows, capacity), memory_role::cache), lengths_(model.on(), {rows}, memory_role::cache),
         chosen_(model.on(), {rows}, memory_role::batch), logits_(model.on(), {rows, model.sizes().vocabulary}, memory_role::batch),
         host_logits_(rows * model.sizes().vocabulary) {}
@@ -58,7 +60,7 @@ class decoding_memory {
   /// b rows of t new tokens behind the lengths that the cache holds; logits row r is that of place chosen[r].
   struct rows_to_run {
     std::size_t b = 0, t = 0;
-    std::vector<token> tokens{}, targets{}, positions{}, starts{};
+    std::vector<token> tokens{}, targets{}, positions{}, starts{}, withins{}, ends{};
     std::size_t first_row = 0;
     std::vector<token> lengths{};
     std::vector<token> chosen{};
@@ -99,7 +101,8 @@ class generator {
   /// `longest` tokens of prompt and result together; 0: the model's context.
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
-      : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), piece_(std::min(longest_, tokens_at_once)),
+      : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), sees_(sight_of(model)),
+        piece_(sees_.kind == sight::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
         passes_(model, measure(model, rows_, places(), piece_)), decoding_(model, rows_, places(), piece_) {}
 
   /// The new tokens of every row, stop tokens not included.
@@ -109,6 +112,8 @@ class generator {
     check(prompts);
     statistics_ = {};
     state s(prompts, model_->sizes().vocabulary, settings);
+    if (sees_.kind == sight::rule::prefix)
+      for (const auto& prompt : prompts) s.contexts.push_back(sees_.context_of(prompt));
     read_prompts(s);
     while (s.running() > 0) decode_one(s);
     std::vector<std::vector<token>> fresh;
@@ -137,6 +142,7 @@ class generator {
     std::vector<bool> done;
     std::vector<std::size_t> fresh;  // new tokens of each row
     std::size_t vocabulary;
+    std::vector<sight::context_end> contexts{};  // of each row, where a model has contexts
 
     [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
   };
@@ -162,6 +168,10 @@ class generator {
         full.lengths.assign(rows, 0);
         full.chosen.assign(rows, 0);
         full.cache_is_empty = t == piece;
+        if (sight_of(like).kind != sight::rule::causal) {
+          full.withins.assign(rows * t, 0);
+          full.ends.assign(rows * t, 1);
+        }
         (void)memory.run(like, passes, full);
       }
     });
@@ -192,7 +202,7 @@ class generator {
       to_run_.cache_is_empty = first == 0;
       for (std::size_t r = 0; r < s.texts.size(); ++r) {
         const std::size_t size = s.texts[r].size();
-        put_row(r, t, std::min(first, size), s.texts[r]);
+        put_row(s, r, t, std::min(first, size));
         if (size > first && size <= first + t) to_run_.chosen[r] = static_cast<token>(r * t + size - first - 1);
       }
       const auto logits = decoding_.run(*model_, passes_, to_run_);
@@ -212,7 +222,7 @@ class generator {
     make_rows(1);
     std::size_t cached = 0;
     for (std::size_t r = 0; r < s.texts.size(); ++r) {
-      put_row(r, 1, s.texts[r].size() - 1, s.texts[r]);
+      put_row(s, r, 1, s.texts[r].size() - 1);
       to_run_.chosen[r] = static_cast<token>(r);
       cached += model_->tokens_before() + s.texts[r].size();
     }
@@ -235,12 +245,21 @@ class generator {
     to_run_.lengths.assign(rows_, 0);
     to_run_.chosen.assign(rows_, 0);
     to_run_.cache_is_empty = false;
+    if (sees_.kind == sight::rule::causal) return;
+    to_run_.withins.assign(rows_ * t, 0);
+    to_run_.ends.assign(rows_ * t, 1);  // rows that are not there see their first place
   }
-  void put_row(std::size_t r, std::size_t t, std::size_t length, const std::vector<token>& text) {
+  void put_row(const state& s, std::size_t r, std::size_t t, std::size_t length) {
+    const std::vector<token>& text = s.texts[r];
     to_run_.lengths[r] = static_cast<token>(to_run_.cache_is_empty ? 0 : model_->tokens_before() + length);
     for (std::size_t i = 0; i < t; ++i) {
       to_run_.positions[r * t + i] = static_cast<token>(length + i);
       if (length + i < text.size()) to_run_.tokens[r * t + i] = text[length + i];
+      if (s.contexts.empty()) continue;
+      const sight::place at = s.contexts[r].at(length + i);
+      to_run_.positions[r * t + i] = static_cast<token>(at.position);
+      to_run_.withins[r * t + i] = static_cast<token>(at.within);
+      to_run_.ends[r * t + i] = static_cast<token>(at.end);
     }
   }
 
@@ -266,7 +285,9 @@ class generator {
   }
 
   Model* model_;
-  std::size_t rows_, longest_, piece_;
+  std::size_t rows_, longest_;
+  sight sees_;
+  std::size_t piece_;  // a context is read at once: its first place sees its last
   pass_memory<Model> passes_;
   decoding decoding_;
   typename decoding::rows_to_run to_run_;

@@ -88,13 +88,11 @@ class weight_folder : public tensor_source {
   }
 };
 
-/// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
-/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename.
-inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes,
-                          const std::string& stem = "model") {
-  namespace fs = std::filesystem;
-  const std::string single = stem + ".safetensors";
-  const std::string index = single + ".index.json";
+namespace detail {
+
+/// Tensors by the file they go to, and their bytes.
+[[nodiscard]] inline std::pair<std::vector<std::vector<tensor_to_write>>, std::size_t> cut_into_shards(std::vector<tensor_to_write> tensors,
+                                                                                                        std::size_t shard_bytes) {
   std::vector<std::vector<tensor_to_write>> shards(1);
   std::size_t total = 0, in_shard = 0;
   for (tensor_to_write& tensor : tensors) {
@@ -106,6 +104,24 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
     total += tensor.bytes;
     shards.back().push_back(std::move(tensor));
   }
+  return {std::move(shards), total};
+}
+
+/// What a rank does while another writes the weights.
+inline void follow_weights(std::vector<tensor_to_write> tensors, std::size_t shard_bytes) {
+  for (auto& shard : cut_into_shards(std::move(tensors), shard_bytes).first) produce_for_another(std::move(shard));
+}
+
+}  // namespace detail
+
+/// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
+/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename.
+inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes,
+                          const std::string& stem = "model") {
+  namespace fs = std::filesystem;
+  const std::string single = stem + ".safetensors";
+  const std::string index = single + ".index.json";
+  auto [shards, total] = detail::cut_into_shards(std::move(tensors), shard_bytes);
   // files of an earlier save, to be removed when nothing names them any more
   std::vector<std::string> old;
   std::error_code ignored;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -39,12 +40,24 @@ struct pretrained_tag;
   return {read_json(path), path};
 }
 
+namespace detail {
+
+/// The model_type of a family's folders: its name, unless it says another.
+template <class Family>
+[[nodiscard]] constexpr const char* model_type_of() {
+  if constexpr (requires { Family::model_type; }) return Family::model_type;
+  else return Family::name;
+}
+
+}  // namespace detail
+
 /// The sizes that a model's settings give a family.
 ///   throws  config_error when they describe another family or contradict themselves
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
-  require<config_error>(type == Family::name, config.who(), ": must describe a '", Family::name, "' model; its model_type is '", type, "'");
+  require<config_error>(type == detail::model_type_of<Family>(), config.who(), ": must describe a '", detail::model_type_of<Family>(),
+                        "' model; its model_type is '", type, "'");
   return Family::read(config);
 }
 /// The same of a folder's config.json.
@@ -65,6 +78,13 @@ template <class Family, class Find>
   for (const std::string& other : Family::other_names(name))
     if (const file_tensor* found = find(other)) return found;
   return nullptr;
+}
+
+/// A family may have parameters that files of its relations lack: a head of its own.
+template <class Family>
+[[nodiscard]] bool may_be_missing(const std::string& name) {
+  if constexpr (requires { Family::may_be_missing(name); }) return Family::may_be_missing(name);
+  else return false;
 }
 
 /// The tensor of a file has the shape that the model's parameter has.
@@ -103,19 +123,22 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
     for (std::size_t i = 0; i < rows; ++i)
       for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
-    return model.parameters().set(model.work(), entry, std::span<const number>(host));
+    model.parameters().write(model.work(), entry, 0, host);
+    model.work().synchronize();
+    return;
   }
   if (entry.spec.rows_in_files || entry.spec.quantised) {
     host.resize(entry.size());
     read_numbers<number>(tensor, 0, host);
     if (entry.spec.rows_in_files) host = reordered<number>(host, *entry.spec.rows_in_files, false);
-    return model.parameters().set(model.work(), entry, std::span<const number>(host));
+    model.parameters().write(model.work(), entry, 0, host);
+    model.work().synchronize();
+    return;
   }
-  const auto to = model.parameters().value(entry);
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
     host.resize(std::min(numbers_at_once, entry.size() - first));
     read_numbers<number>(tensor, first, host);
-    copy_to_device(model.work(), to.subspan(first, host.size()), host);
+    model.parameters().write(model.work(), entry, first, host);
     model.work().synchronize();
   }
 }
@@ -130,13 +153,17 @@ template <class Model, class Entry>
                          .bytes = entry.size() * sizeof(number)};
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
-    const auto from = model.parameters().value(entry);
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files;
+    const auto& store = model.parameters();
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values;
     std::vector<number> host(whole ? entry.size() : std::min(entry.size(), numbers_at_once));
     for (std::size_t first = 0; first < entry.size(); first += host.size()) {
       const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
-      copy_to_host(model.work(), piece, from.subspan(first, piece.size()));
-      model.work().synchronize();
+      if (whole) {
+        model.parallel().collect(model.work(), store, entry, store.kept_values(), piece);
+      } else {
+        copy_to_host(model.work(), piece, store.value(entry).subspan(first, piece.size()));
+        model.work().synchronize();
+      }
       if (entry.spec.transposed_in_files) {
         const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
         std::vector<number> turned(entry.size());
@@ -166,6 +193,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
+    if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::load_parameter(model, entry, *tensor, where);
     used.push_back(tensor);
@@ -211,11 +239,11 @@ template <class Model>
   return model;
 }
 
-/// The model_type that a folder's config.json names.
+/// The settings that say which family a folder holds. (load_model finds this by the tag.)
 ///   throws  file_error, config_error
 template <class Any>
-[[nodiscard]] std::string pretrained_type(pretrained_tag<Any>, const std::string& folder) {
-  return read_config(folder).text_or("", {"model_type"});
+[[nodiscard]] json_settings pretrained_settings(pretrained_tag<Any>, const std::string& folder) {
+  return read_config(folder);
 }
 
 /// How a folder is written.
@@ -251,7 +279,7 @@ template <class Model>
   using family = typename Model::family;
   json_settings config;
   config.set("architectures", json::array({family::architecture}));
-  config.set("model_type", family::name);
+  config.set("model_type", detail::model_type_of<family>());
   family::write(model.sizes(), config);
   using number = typename Model::compute;
   config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"
@@ -261,21 +289,46 @@ template <class Model>
   return config.object().dump(2) + "\n";
 }
 
+namespace detail {
+
+/// Where several ranks train one model, the first writes it; the others help, and go on when it is written.
+template <class Model>
+class saving_ranks {
+ public:
+  explicit saving_ranks(const Model& model) : model_(&model) {}
+  ~saving_ranks() noexcept(false) {
+    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().data().barrier();
+  }
+  saving_ranks(const saving_ranks&) = delete;
+  saving_ranks& operator=(const saving_ranks&) = delete;
+  [[nodiscard]] bool writes() const { return model_->parallel().data().rank() == 0; }
+
+ private:
+  const Model* model_;
+  int thrown_before_ = std::uncaught_exceptions();
+};
+
+}  // namespace detail
+
 /// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced in one
 /// rename, the weights last and all at once; checkpoints, which are whole folders, are what survives a kill at any instant.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
                                                                         const save_options& options = {}) {
-  make_folder(folder);
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
+  const detail::saving_ranks ranks(model);
+  if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes);
+  make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  json_settings generation;
-  if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
-  if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
-  else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
-  write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  if constexpr (requires { model.sizes().eos; }) {  // it generates
+    json_settings generation;
+    if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
+    if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
+    else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
+    write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
+  }
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes);
 }

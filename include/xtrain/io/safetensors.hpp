@@ -130,15 +130,30 @@ struct tensor_to_write {
   std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
 };
 
+namespace detail {
+
+/// Wide numbers first, then by name.
+inline void sort_as_written(std::vector<tensor_to_write>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
+    const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
+    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
+  });
+}
+
+/// What a rank does while another writes the file: the tensors are made of what all ranks keep, one after the other.
+inline void produce_for_another(std::vector<tensor_to_write> tensors) {
+  sort_as_written(tensors);
+  for (const tensor_to_write& tensor : tensors) tensor.produce([](const void*, std::size_t) {});
+}
+
+}  // namespace detail
+
 /// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
 /// them: widest type first, then by name.
 ///   throws  file_error; what had the name before is untouched then
 inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
-    const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
-    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
-  });
+  detail::sort_as_written(tensors);
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::size_t next = 0;

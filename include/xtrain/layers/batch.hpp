@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/sight.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -23,6 +25,11 @@ struct device_batch {
   vector_view<const token, memory> targets_n{};    // token to be predicted at each place; negative: none
   vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
   vector_view<const token, memory> starts_n{};     // where in the row each place's sample begins; none: at 0
+  vector_view<const token, memory> withins_n{};    // second position of each place, where a model counts two
+  vector_view<const token, memory> ends_n{};       // one past the last place of the row that each place sees; none: itself
+  vector_view<const token, memory> segments_n{};   // which of a row's sentences each place is of, where a model tells them apart
+  vector_view<const token, memory> labels_b{};     // what is to be predicted of each row; negative: nothing
+  vector_view<const token, memory> firsts_b{};     // the first place of each row
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
   bool is_packed = false;                          // some row holds more than one sample (padding is none)
 
@@ -37,51 +44,106 @@ inline constexpr bool reads_host_rows = host_addressable<Device>;
 template <class Device>
 inline constexpr bool reads_host_rows<dry<Device>> = reads_host_rows<Device>;
 
+// What only some batches have; empty: not given.
+template <class HostBatch>
+[[nodiscard]] std::span<const token> ends_of(const HostBatch& host) {
+  if constexpr (requires { host.ends; }) return host.ends;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const token> segments_of(const HostBatch& host) {
+  if constexpr (requires { host.segments; }) return host.segments;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const token> labels_of(const HostBatch& host) {
+  if constexpr (requires { host.labels; }) return host.labels;
+  else return {};
+}
+
 }  // namespace detail
 
-/// Memory for one batch of up to `places` tokens; none where the device reads the host's.
+/// Memory for one batch of up to `places` tokens; none where the device reads the host's. Where places see more than what precedes
+/// them, what follows from the tokens is laid out here.
 template <class Device>
 class batch_memory {
  public:
   using memory = typename Device::memory;
 
-  batch_memory(const typename Device::context& on, std::size_t places)
-      : places_(places), buffer_(on, detail::reads_host_rows<Device> ? 0 : 4 * places * sizeof(token), memory_role::batch) {}
+  batch_memory(const typename Device::context& on, std::size_t places, const sight& sees = {})
+      : places_(places), laid_out_(sees.kind == sight::rule::causal ? nullptr : std::make_unique<laid_out_places>(sees, places)),
+        buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 8 : 4) * places * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t places() const { return places_; }
 
   /// Rows as the device sees them. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t places each,
-  /// or empty where they are not given. It must stay as it is until the pass is done and the stream is synchronised.
-  ///   throws  shape_error when the batch is larger than the memory or an array has another size
+  /// or empty where they are not given. Where places see more than what precedes them it may have ends and segments of b · t places,
+  /// and b labels; with withins it has been laid out already. It must stay as it is until the pass is done and the stream is
+  /// synchronised.
+  ///   throws  shape_error when the batch is larger than the memory or an array has another size, data_error when an end does not fit
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
     require<shape_error>(n <= places_, "batch: must have at most ", places_, " places; given ", host.b, " rows of ", host.t);
     std::size_t next = 0;
-    const auto put = [&](std::span<const token> values) -> vector_view<const token, memory> {
+    const auto put = [&](std::span<const token> values, std::size_t size) -> vector_view<const token, memory> {
       if (values.empty()) return {};
-      require<shape_error>(values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
+      require<shape_error>(values.size() == size, "batch: every array must have ", n, " places, or one label for each of ", host.b,
+                           " rows; given ", values.size());
       if constexpr (detail::reads_host_rows<Device>) {
-        return {span_of<const token, memory>(values.data(), n), {n}};
+        return {span_of<const token, memory>(values.data(), size), {size}};
       } else {
-        const auto to = buffer_.template as<token>().subspan(next, n);
-        next += n;
+        const auto to = buffer_.template as<token>().subspan(next, size);
+        next += size;
         copy_to_device(stream, to, values);
-        return {device_span<const token, memory>(to), {n}};
+        return {device_span<const token, memory>(to), {size}};
       }
     };
     device_batch<Device> on_device{.b = host.b, .t = host.t, .first_row = host.first_row};
-    on_device.tokens_n = put(host.tokens);
-    on_device.targets_n = put(host.targets);
-    on_device.positions_n = put(host.positions);
-    on_device.starts_n = put(host.starts);
+    on_device.tokens_n = put(host.tokens, n);
+    on_device.targets_n = put(host.targets, n);
+    on_device.starts_n = put(host.starts, n);
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
+    const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
+    require_ends(ends, host);
+    if (laid_out_ == nullptr) {
+      on_device.positions_n = put(host.positions, n);
+      return on_device;
+    }
+    if constexpr (requires { host.withins; }) {
+      on_device.positions_n = put(host.positions, n);
+      on_device.withins_n = put(host.withins, n);
+      on_device.ends_n = put(ends, n);
+    } else {
+      const laid_out_places& places = laid_out_->lay_out(host.tokens, host.starts, host.t);
+      on_device.positions_n = put(places.positions, n);
+      on_device.withins_n = put(places.withins, n);
+      on_device.ends_n = put(ends.empty() ? places.ends : ends, n);
+      on_device.segments_n = put(segments.empty() ? places.segments : segments, n);
+      on_device.labels_b = put(labels.empty() ? places.labels : labels, host.b);
+      on_device.firsts_b = put(places.firsts, host.b);
+    }
     return on_device;
   }
 
  private:
+  /// Ends that a program gives are looked at before a kernel follows them.
+  template <class HostBatch>
+  void require_ends(std::span<const token> ends, const HostBatch& host) const {
+    if (ends.empty()) return;
+    require<shape_error>(laid_out_ != nullptr, "batch: ends must not be given to a model whose places see what precedes them alone");
+    require<shape_error>(ends.size() == host.b * host.t, "batch: ends must be ", host.b * host.t, "; given ", ends.size());
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      const token start = host.starts.empty() ? 0 : host.starts[i];
+      require<data_error>(ends[i] > start && static_cast<std::size_t>(ends[i]) <= host.t,
+                          "batch: an end must lie behind its place's start (", start, ") and not behind the row's ", host.t,
+                          " places; place ", i, " has ", ends[i]);
+    }
+  }
+
   std::size_t places_;
+  std::unique_ptr<laid_out_places> laid_out_;
   buffer<Device> buffer_;
 };
 

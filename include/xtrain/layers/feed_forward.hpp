@@ -103,6 +103,19 @@ struct gelu_activation {
   }
 };
 
+/// GELU as it is defined, by the error function.              [Hendrycks & Gimpel 2016]
+struct gelu_erf_activation {
+  static constexpr std::size_t columns = 1;
+  template <class Pass, class U, class A>
+  static void forward(Pass& p, const U& u, const A& a) {
+    ops::gelu_erf(p, u, a);
+  }
+  template <class Pass, class U, class DA, class DU>
+  static void backward(Pass& p, const U& u, const DA& da, const DU& du) {
+    ops::gelu_erf_backward(p, u, da, du);
+  }
+};
+
 /// SwiGLU: silu(gate) · up, gate and up made by one matmul.  [Shazeer 2020]
 struct swiglu_activation {
   static constexpr std::size_t columns = 2;

@@ -65,6 +65,7 @@ class pass : public execution<typename Recipe::device> {
   pass_mode mode = pass_mode::training;
   random_site random{};         // seed and step
   double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
+  double label_weight = 1.0;    // how many targets a label of a row is worth
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
 

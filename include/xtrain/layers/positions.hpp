@@ -42,13 +42,48 @@ class rotary_positions {
   /// Turns the first `heads` heads of every row by the row's position.
   template <class Matrix>
   void turn(pass<Recipe>& p, std::size_t heads, const Matrix& x, ops::turn direction) const {
-    ops::rotary(p, p.batch.positions_n, cos_sin_pd_.view(), heads, head_dim_, x, direction);
+    turn_by(p, p.batch.positions_n, heads, head_dim_, x, direction);
+  }
+  /// The same by positions that are given, of heads that are `head_dim` apart.
+  template <class Matrix>
+  void turn_by(pass<Recipe>& p, vector_view<const token, typename device::memory> position_n, std::size_t heads, std::size_t head_dim,
+               const Matrix& x, ops::turn direction) const {
+    ops::rotary(p, position_n, cos_sin_pd_.view(), heads, head_dim, x, direction);
   }
   [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
 
  private:
   std::size_t head_dim_;
   tensor<float, 2, device> cos_sin_pd_;
+};
+
+/// Two rotary embeddings, for places that are counted twice: the first half of every head turns by a place's position, the second by
+/// its position within what is generated.                                  [Du et al. 2022, section 2.1.2]
+template <class Recipe>
+class rotary_positions_2d {
+ public:
+  using device = typename Recipe::device;
+
+  rotary_positions_2d(const typename device::context& context, typename device::stream& stream, const position_options& o)
+      : half_(context, stream, halved(o)), half_dim_(o.head_dim / 2) {}
+
+  template <class Matrix>
+  void turn(pass<Recipe>& p, std::size_t heads, const Matrix& x, ops::turn direction) const {
+    half_.turn_by(p, p.batch.positions_n, heads, 2 * half_dim_, x, direction);
+    half_.turn_by(p, p.batch.withins_n, heads, 2 * half_dim_, x.columns(half_dim_, x.shape(1) - half_dim_), direction);
+  }
+  [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
+
+ private:
+  /// One more position than places: what is generated is counted from 1 on.
+  static position_options halved(position_options o) {
+    ++o.context;
+    o.head_dim /= 2;
+    return o;
+  }
+
+  rotary_positions<Recipe> half_;
+  std::size_t half_dim_;
 };
 
 /// Attention with linear biases: a key's score falls with its distance, in each head by a slope of its own.  [Press et al. 2022]

@@ -13,6 +13,7 @@ namespace xtrain {
 /// queries, keys and values in one matrix, gate and up in one, and turn neighbours instead of halves.
 struct chatglm_family : llama_family {
   static constexpr const char* name = "chatglm";
+  static constexpr const char* model_type = "chatglm";
   static constexpr const char* architecture = "ChatGLMModel";
 
   static void complete(decoder_config& c) {
@@ -36,9 +37,14 @@ struct chatglm_family : llama_family {
   static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
   static file_order qkv_order(const decoder_config& c) { return neighbours_order(c, c.rotated); }
 
+  /// ChatGLM-6B has the same model_type.
+  template <class Settings>
+  static bool describes(const Settings& s) {
+    return s.has({"multi_query_attention", "padded_vocab_size"});
+  }
   template <class Settings>
   static decoder_config read(const Settings& s) {
-    require<config_error>(s.has({"multi_query_attention", "padded_vocab_size"}), s.who(),
+    require<config_error>(describes(s), s.who(),
                           ": must describe ChatGLM2 or 3; position_encoding_2d and inner_hidden_size belong to ChatGLM-6B");
     require<config_error>(s.flag_or(true, {"rmsnorm"}) && s.flag_or(true, {"post_layer_norm"}) &&
                               !s.flag_or(false, {"apply_residual_connection_post_layernorm"}) && !s.flag_or(false, {"add_bias_linear"}),

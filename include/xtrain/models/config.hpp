@@ -44,6 +44,7 @@ struct decoder_config {
   double residual_dropout = 0.0;
   double initial_deviation = 0.02;  ///< of normally distributed initial weights
   token bos = -1;                   ///< begin of text; negative: none
+  token gap = -1, word_gap = -1;    ///< what a generated text, or word, stands in for, where a family has a context; negative: none
   std::vector<token> eos = {};      ///< any of these ends a text
 
   friend bool operator==(const decoder_config&, const decoder_config&) = default;

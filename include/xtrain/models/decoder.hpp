@@ -23,6 +23,7 @@
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
+#include <xtrain/models/model_options.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -51,6 +52,8 @@ struct decoder_family {
   static constexpr bool embedding_norm = false;       ///< embeddings are normalised before the first block
 
   static void complete(decoder_config&) {}
+  /// What a place sees besides itself.
+  static sight sees(const decoder_config&) { return {}; }
   /// Initial values of the matrices that end in the residual stream.
   static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
   /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
@@ -60,6 +63,9 @@ struct decoder_family {
   /// Tensors of a file that have no place in the model and need none: a tied head may be there a second time.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
 };
+
+template <class Recipe, class Family>
+class decoder_block;
 
 namespace detail {
 
@@ -72,6 +78,17 @@ template <class Family, class Recipe>
 requires requires { typename Family::template feed_forward_layer<Recipe>; }
 struct feed_forward_of<Family, Recipe> {
   using type = typename Family::template feed_forward_layer<Recipe>;
+};
+
+/// How a block is arranged: norms before the branches, unless the family names another.
+template <class Recipe, class Family>
+struct block_of {
+  using type = decoder_block<Recipe, Family>;
+};
+template <class Recipe, class Family>
+requires requires { typename Family::template block<Recipe>; }
+struct block_of<Recipe, Family> {
+  using type = typename Family::template block<Recipe>;
 };
 
 /// It has a load of experts to be balanced.
@@ -148,6 +165,14 @@ class decoder_block {
     if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
   }
 
+ protected:  // for a block of the same parts in another arrangement
+  typename Family::template norm<Recipe> attention_norm_;
+  causal_attention<Recipe, positions> attention_;
+  residual<Recipe> attention_residual_;
+  typename Family::template norm<Recipe> feed_forward_norm_;
+  feed_forward_type feed_forward_;
+  residual<Recipe> feed_forward_residual_;
+
  private:
   static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
@@ -192,21 +217,6 @@ class decoder_block {
             .layer = index,
             .router_name = full(names, index, names.router)};
   }
-
-  typename Family::template norm<Recipe> attention_norm_;
-  causal_attention<Recipe, positions> attention_;
-  residual<Recipe> attention_residual_;
-  typename Family::template norm<Recipe> feed_forward_norm_;
-  feed_forward_type feed_forward_;
-  residual<Recipe> feed_forward_residual_;
-};
-
-/// Everything about making a model that is not its size. Two recipes with the same adapter and strategy share the type.
-template <class Adapter, class Parallel>
-struct model_options {
-  typename Adapter::config adapter = {};
-  typename Parallel::config parallel = {};
-  std::uint64_t seed = 42;  ///< of initial values
 };
 
 /// A language model of a family, on the recipe's device, in the recipe's precision.
@@ -274,7 +284,7 @@ class decoder {
   [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() { return *parallel_; }
+  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
 
   /// A parameter by the name files give it.
   ///   throws  config_error when there is none of that name, shape_error when it has another rank
@@ -288,6 +298,9 @@ class decoder {
     return {parameters_->value(*found), shape};
   }
 
+  /// What each place of a row sees, where it is more than what precedes it.
+  [[nodiscard]] sight sees() const { return Family::sees(config_); }
+
   /// Blocks that hooks and reductions speak of: the embedding is 0, decoder blocks follow, the final norm and head come last.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
 
@@ -296,7 +309,7 @@ class decoder {
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     begin_load(p);
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const auto last = p.temporary(x.shape(0), x.shape(1));
       final_norm_.forward(p, x, last);
@@ -313,9 +326,9 @@ class decoder {
     const std::size_t n = p.batch.n(), c = config_.width;
     const auto d = p.temporary(n, c);
     const auto done = [&](std::size_t block) {
-      if (last_of_step) p.parallel.gradients_ready(p.stream, *parameters_, block);
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
     };
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, block_visit::backward, [&] {
       const auto dlast = head_.backward(p, n, c);
       fill_zero(p.stream, d.span());
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
@@ -325,7 +338,7 @@ class decoder {
     for (std::size_t i = config_.layers; i-- > 0;) {
       const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, [&] {
+      around_block(p, i + 1, block_visit::backward, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
           blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
@@ -334,7 +347,7 @@ class decoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, [&] { embed_backward(p, d); });
+    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
     boundaries.template pop<compute>(n * c);
     end_load(p);
     done(0);
@@ -346,7 +359,7 @@ class decoder {
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, [&] {
+    around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const std::size_t r = rows_r.shape(0), c = config_.width;
       const auto chosen = p.temporary(r, c);
@@ -380,8 +393,9 @@ class decoder {
   }
 
  private:
-  using positions = typename decoder_block<Recipe, Family>::positions;
-  static constexpr bool has_experts = detail::balances_experts<typename decoder_block<Recipe, Family>::feed_forward_type>;
+  using block_type = typename detail::block_of<Recipe, Family>::type;
+  using positions = typename block_type::positions;
+  static constexpr bool has_experts = detail::balances_experts<typename block_type::feed_forward_type>;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
@@ -407,7 +421,8 @@ class decoder {
     require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
                           "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
-    parameters_->allocate();
+    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
+    parameters_->allocate(parallel_->divided());
     build_.reset();
   }
 
@@ -434,8 +449,8 @@ class decoder {
             .site = 0,
             .initial = initial_values::normal(c.initial_deviation)};
   }
-  std::vector<decoder_block<Recipe, Family>> make_blocks(const decoder_names& names) {
-    std::vector<decoder_block<Recipe, Family>> blocks;
+  std::vector<block_type> make_blocks(const decoder_names& names) {
+    std::vector<block_type> blocks;
     blocks.reserve(config_.layers);
     for (std::size_t i = 0; i < config_.layers; ++i) {
       parameters_->begin_block(i + 1);
@@ -449,11 +464,12 @@ class decoder {
   }
 
   template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, Work&& work) const {
-    p.parallel.block_begins(p.stream, *parameters_, block);
+  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block, visit);
     work();
-    p.parallel.block_ends(p.stream, *parameters_, block);
+    p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
+  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
@@ -461,12 +477,12 @@ class decoder {
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, [&] { embed(p, x); });
+    around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
       const std::size_t before = p.kept.entries();
-      around_block(p, i + 1, [&] { blocks_[i].forward(p, *positions_, x, y); });
+      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
       other = x;
       x = y;
@@ -552,7 +568,7 @@ class decoder {
   std::unique_ptr<positions> positions_;
   token_embedding<Recipe> embedding_;
   [[no_unique_address]] std::conditional_t<Family::embedding_norm, typename Family::template norm<Recipe>, no_norm> embedding_norm_;
-  std::vector<decoder_block<Recipe, Family>> blocks_;
+  std::vector<block_type> blocks_;
   typename Family::template norm<Recipe> final_norm_;
   language_head<Recipe> head_;
 };

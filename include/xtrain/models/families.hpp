@@ -7,6 +7,7 @@
 #include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/family_list.hpp>
 #include <xtrain/models/gpt2.hpp>
@@ -19,7 +20,7 @@
 namespace xtrain {
 
 using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
-                                 internlm_family, internlm2_family, aquila_family, chatglm_family>;
+                                 internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family>;
 
 /// Makes the model that a folder's config.json describes, whatever its family, and calls visit(model). With <xtrain/io.hpp> included.
 ///   throws  file_error, config_error, memory_error
@@ -27,9 +28,9 @@ template <class Recipe, class Families = all_families, class Visit>
 void load_model(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},
                 const model_options<typename Recipe::adapter, typename Recipe::parallel>& options = {}) {
   static_assert(
-      requires { pretrained_type(pretrained_tag<Recipe>{}, folder); },
+      requires { pretrained_settings(pretrained_tag<Recipe>{}, folder); },
       "xtrain load_model: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-  Families::choose(pretrained_type(pretrained_tag<Recipe>{}, folder), folder, [&](auto family) {
+  Families::choose(pretrained_settings(pretrained_tag<Recipe>{}, folder), folder, [&](auto family) {
     using model_type = decoder<Recipe, typename decltype(family)::type>;
     auto model = model_type::from_pretrained(folder, on, options);
     visit(model);

@@ -12,6 +12,23 @@ struct family_tag {
   using type = Family;
 };
 
+namespace detail {
+
+/// The model_type of a config.json is a family's: its name, unless it says another.
+template <class Family>
+[[nodiscard]] bool has_type(const std::string& model_type) {
+  if constexpr (requires { Family::model_type; }) return model_type == Family::model_type;
+  else return model_type == Family::name;
+}
+/// The settings are a family's too: of families that share a model_type each says which are its own.
+template <class Family, class Settings>
+[[nodiscard]] bool describes(const Settings& settings) {
+  if constexpr (requires { Family::describes(settings); }) return Family::describes(settings);
+  else return true;
+}
+
+}  // namespace detail
+
 /// The families that a program can load. Each is compiled for every recipe it is used with: a program that knows its models lists them.
 template <class... Families>
 struct family_list {
@@ -21,13 +38,19 @@ struct family_list {
     ((all += ", ", all += Families::name), ...);
     return all.substr(2);
   }
-  /// Calls use(family_tag<Family>{}) with the family whose config.json has this model_type.
+  /// Calls use(family_tag<Family>{}) with the family that a config.json's settings describe.
   ///   throws  config_error when it is none of the list; `who` names the file
-  template <class Use>
-  static void choose(const std::string& model_type, const std::string& who, Use&& use) {
-    const bool found = ((model_type == Families::name ? (use(family_tag<Families>{}), true) : false) || ...);
-    require<config_error>(found, who, ": its model_type must be one that this program was compiled with (", names(), "); it is '",
-                          model_type, "'. Others: FAMILIES of xtrain_add_trainer, or the family_list that load_model is given");
+  template <class Settings, class Use>
+  static void choose(const Settings& settings, const std::string& who, Use&& use) {
+    const std::string type = settings.text_or("", {"model_type"});
+    const auto try_all = [&](bool exactly) {
+      return ((detail::has_type<Families>(type) && (!exactly || detail::describes<Families>(settings)) ? (use(family_tag<Families>{}), true)
+                                                                                                       : false) ||
+              ...);
+    };
+    const bool found = try_all(true) || try_all(false);  // a near relation says best what it misses
+    require<config_error>(found, who, ": its model_type must be one that this program was compiled with (", names(), "); it is '", type,
+                          "'. Others: FAMILIES of xtrain_add_trainer, or the family_list that load_model is given");
   }
 };
 

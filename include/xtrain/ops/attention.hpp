@@ -13,16 +13,19 @@ template <class Device>
 struct attention_settings {
   double scale = 1.0;
   double dropout = 0.0;
-  std::size_t window = 0;                  // times a query sees, itself included; 0: all
-  in_vector<float, Device> slope_h{};      // how much each head's scores fall with distance; none: not at all
+  std::size_t window = 0;              // times a query sees, itself included; 0: all
+  in_vector<token, Device> end_bt{};   // one past the last time each query sees; none: causal
+  in_vector<float, Device> slope_h{};  // how much each head's scores fall with distance; none: not at all
   random_site random{};
 };
 
 namespace detail {
 
-/// throws shape_error unless heads divide, the rows of qkv hold them, and there is a slope for each, or none.
+/// throws shape_error unless heads divide, the rows of qkv hold them, and there is a slope for each and an end for each query, or
+/// none.
 template <class Device, class T, class M>
 void require_attention(const char* who, const attention_shape& s, const attention_settings<Device>& settings, matrix_view<T, M> qkv) {
+  if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
   if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");
   const shape_of_rank<2> rows{s.b * s.t, s.row()};
@@ -31,7 +34,7 @@ void require_attention(const char* who, const attention_shape& s, const attentio
 
 }  // namespace detail
 
-/// Causal attention; kernel::attention has the formula.
+/// Attention, causal where the settings have no ends; kernel::attention has the formula.
 ///   qkv [b·t, (h+2k)·d] read; start_bt read or none; o_nc [b·t, h·d], lse [b·h·t] written
 template <class Device, class T>
 void attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
@@ -46,6 +49,7 @@ void attention(execution<Device>& on, const attention_shape& s, const attention_
                                                            .random = settings.random,
                                                            .qkv = qkv.span(),
                                                            .start_bt = start_bt.extent(),
+                                                           .end_bt = settings.end_bt.extent(),
                                                            .slope_h = settings.slope_h.extent(),
                                                            .o_bthd = o_nc.span(),
                                                            .lse_bht = lse_bht.span()});
@@ -53,9 +57,9 @@ void attention(execution<Device>& on, const attention_shape& s, const attention_
 
 /// dqkv [b·t, (h+2k)·d] written
 template <class Device, class T>
-void attention_backward(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
-                        in_vector<token, Device> start_bt, in_matrix<T, Device> o_nc, in_vector<accumulate_t<T>, Device> lse_bht,
-                        in_matrix<T, Device> do_nc, matrix<T, Device> dqkv) {
+void attention_backward(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings,
+                        in_matrix<T, Device> qkv, in_vector<token, Device> start_bt, in_matrix<T, Device> o_nc,
+                        in_vector<accumulate_t<T>, Device> lse_bht, in_matrix<T, Device> do_nc, matrix<T, Device> dqkv) {
   detail::require_attention("attention_backward", s, settings, qkv);
   detail::require_attention("attention_backward: dqkv", s, settings, dqkv);
   require_shape("attention_backward: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
@@ -68,6 +72,7 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
                                                                     .random = settings.random,
                                                                     .qkv = qkv.span(),
                                                                     .start_bt = start_bt.extent(),
+                                                                    .end_bt = settings.end_bt.extent(),
                                                                     .slope_h = settings.slope_h.extent(),
                                                                     .o_bthd = o_nc.span(),
                                                                     .lse_bht = lse_bht.span(),
@@ -93,6 +98,7 @@ void cached_attention(execution<Device>& on, const attention_shape& s, const att
                                                                   .window = settings.window,
                                                                   .qkv = qkv.span(),
                                                                   .length_b = length_b.span(),
+                                                                  .end_bt = settings.end_bt.extent(),
                                                                   .slope_h = settings.slope_h.extent(),
                                                                   .k_cache = k_cache.span(),
                                                                   .v_cache = v_cache.span(),

@@ -7,11 +7,11 @@
 
 namespace xtrain::ops {
 
-/// y += x
+/// y += factor · x
 template <class Device, class T, std::size_t N>
-void add(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y) {
+void add(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y, double factor = 1.0) {
   require_shape("add: y", y.shape(), x.shape());
-  launch(on, kernel::add<typename Device::memory, T>{.n = x.size(), .x_n = x.span(), .y_n = y.span()});
+  launch(on, kernel::add<typename Device::memory, T>{.n = x.size(), .factor = factor, .x_n = x.span(), .y_n = y.span()});
 }
 
 /// y = x, both dense

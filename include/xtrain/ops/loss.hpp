@@ -6,20 +6,23 @@
 
 namespace xtrain::ops {
 
-/// Cross-entropy of x · weightᵀ against the targets, row by row, without ever holding all logits.
-///   x_nc, weight_vc, target_n read; loss_n written
+/// Cross-entropy of x · weightᵀ + bias against the targets, row by row, without ever holding all logits.
+///   x_nc, weight_vc, target_n, bias_v or none read; loss_n written
 template <class Device, class X>
 void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matrix<std::remove_const_t<X>, Device> weight_vc,
-                          in_vector<token, Device> target_n, vector<accumulate_t<std::remove_const_t<X>>, Device> loss_n) {
+                          in_vector<token, Device> target_n, vector<accumulate_t<std::remove_const_t<X>>, Device> loss_n,
+                          in_vector<std::remove_const_t<X>, Device> bias_v = {}) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
   require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
+  if (bias_v.exists()) require_shape("linear_cross_entropy: bias_v", bias_v.shape(), {v});
   launch(on, kernel::linear_cross_entropy<typename Device::memory, std::remove_const_t<X>>{.n = n,
                                                                                            .c = c,
                                                                                            .v = v,
                                                                                            .x_nc = x_nc.span(),
                                                                                            .weight_vc = weight_vc.span(),
+                                                                                           .bias_v = bias_v.extent(),
                                                                                            .target_n = target_n.span(),
                                                                                            .loss_n = loss_n.span()});
 }
@@ -27,16 +30,19 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
 /// The same with gradients, in one pass: logits are there only once.
 ///   gradient_scale  what the gradient of each row's loss is multiplied with: 1 / targets of the whole step, times the loss scale
 ///   z_loss          kernel::linear_cross_entropy says what it adds
-///   dx_nc written; dweight_vc added to, or none
+///   dx_nc written; dweight_vc and dbias_v added to, or none
 template <class Device, class T, class G>
 void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,
                                         in_vector<token, Device> target_n, double gradient_scale, vector<accumulate_t<T>, Device> loss_n,
-                                        matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc, double z_loss = 0.0) {
+                                        matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc, double z_loss = 0.0,
+                                        in_vector<T, Device> bias_v = {}, vector<G, Device> dbias_v = {}) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
   require_shape("linear_cross_entropy: loss_n", loss_n.shape(), {n});
   require_shape("linear_cross_entropy: dx_nc", dx_nc.shape(), {n, c});
+  if (bias_v.exists()) require_shape("linear_cross_entropy: bias_v", bias_v.shape(), {v});
+  if (dbias_v.exists()) require_shape("linear_cross_entropy: dbias_v", dbias_v.shape(), {v});
   if (dweight_vc.exists()) require_shape("linear_cross_entropy: dweight_vc", dweight_vc.shape(), {v, c});
   launch(on, kernel::linear_cross_entropy<typename Device::memory, T, G>{.n = n,
                                                                          .c = c,
@@ -46,10 +52,12 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
                                                                          .z_loss = z_loss,
                                                                          .x_nc = x_nc.span(),
                                                                          .weight_vc = weight_vc.span(),
+                                                                         .bias_v = bias_v.extent(),
                                                                          .target_n = target_n.span(),
                                                                          .loss_n = loss_n.span(),
                                                                          .dx_nc = dx_nc.span(),
-                                                                         .dweight_vc = dweight_vc.extent()});
+                                                                         .dweight_vc = dweight_vc.extent(),
+                                                                         .dbias_v = dbias_v.extent()});
 }
 
 }  // namespace xtrain::ops

@@ -29,8 +29,8 @@ struct adamw {
 
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          m_(store.device(), store.trained_values().size() * sizeof(number), memory_role::optimizer),
-          v_(store.device(), store.trained_values().size() * sizeof(number), memory_role::optimizer) {
+          m_(store.device(), store.stepped() * sizeof(number), memory_role::optimizer),
+          v_(store.device(), store.stepped() * sizeof(number), memory_role::optimizer) {
       fill_zero(on.stream, m_.template as<number>());
       fill_zero(on.stream, v_.template as<number>());
     }
@@ -38,7 +38,7 @@ struct adamw {
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
       const auto t = static_cast<double>(how.step);
       for (const decay_run& run : store.decay_runs()) {
-        const std::size_t n = run.end - run.begin;
+        const std::size_t n = run.size();
         ops::adamw(
             on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                               typename Precision::master, number>{
@@ -53,11 +53,11 @@ struct adamw {
                     .gradient_scale = how.gradient_scale,
                     .stochastic = Precision::update == rounding::stochastic,
                     .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
-                    .gradient_n = store.gradients().subspan(run.begin, n),
-                    .master_n = master_.range(run.begin, run.end),
-                    .parameter_n = store.trained_values().subspan(run.begin, n),
-                    .m_n = m_.template as<number>().subspan(run.begin, n),
-                    .v_n = v_.template as<number>().subspan(run.begin, n)});
+                    .gradient_n = store.gradients_of(run),
+                    .master_n = master_.of(run),
+                    .parameter_n = store.values_of(run),
+                    .m_n = m_.template as<number>().subspan(run.kept, n),
+                    .v_n = v_.template as<number>().subspan(run.kept, n)});
       }
     }
 

@@ -19,14 +19,15 @@ class master_copy {
   static constexpr bool exists = has_master_copy<Precision>;
 
   master_copy(execution<Device>& on, const parameter_store<Device, Precision>& store)
-      : buffer_(store.device(), exists ? store.trained_values().size() * sizeof(master) : 0, memory_role::optimizer) {
-    if constexpr (exists) ops::cast(on, store.trained_values(), span());
+      : buffer_(store.device(), exists ? store.stepped() * sizeof(master) : 0, memory_role::optimizer) {
+    if constexpr (exists)
+      for (const decay_run& run : store.decay_runs()) ops::cast(on, store.values_of(run), of(run));
   }
 
   [[nodiscard]] device_span<master, memory> span() const { return buffer_.template as<master>(); }
-  /// The part that belongs to a range of the trained parameters; empty when there is no copy.
-  [[nodiscard]] device_span<master, memory> range(std::size_t begin, std::size_t end) const {
-    return exists ? span().subspan(begin, end - begin) : device_span<master, memory>{};
+  /// The part that belongs to a run of the trained parameters; empty when there is no copy.
+  [[nodiscard]] device_span<master, memory> of(const decay_run& run) const {
+    return exists ? span().subspan(run.kept, run.size()) : device_span<master, memory>{};
   }
 
  private:

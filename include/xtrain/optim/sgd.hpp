@@ -27,14 +27,14 @@ struct sgd {
 
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.trained_values().size() * sizeof(number), memory_role::optimizer) {
+          velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.stepped() * sizeof(number), memory_role::optimizer) {
       fill_zero(on.stream, velocity_.template as<number>());
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
       const auto velocity = velocity_.template as<number>();
       for (const decay_run& run : store.decay_runs()) {
-        const std::size_t n = run.end - run.begin;
+        const std::size_t n = run.size();
         ops::sgd(on,
                  kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                              typename Precision::master, number>{
@@ -45,10 +45,10 @@ struct sgd {
                      .gradient_scale = how.gradient_scale,
                      .stochastic = Precision::update == rounding::stochastic,
                      .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
-                     .gradient_n = store.gradients().subspan(run.begin, n),
-                     .master_n = master_.range(run.begin, run.end),
-                     .parameter_n = store.trained_values().subspan(run.begin, n),
-                     .velocity_n = velocity.empty() ? velocity : velocity.subspan(run.begin, n)});
+                     .gradient_n = store.gradients_of(run),
+                     .master_n = master_.of(run),
+                     .parameter_n = store.values_of(run),
+                     .velocity_n = velocity.empty() ? velocity : velocity.subspan(run.kept, n)});
       }
     }
 

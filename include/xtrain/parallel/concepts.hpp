@@ -4,11 +4,13 @@
 
 #include <concepts>
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
 
@@ -45,15 +47,40 @@ concept strategy_has_communicators = requires(strategy_state<P, Device>& state) 
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 
+/// How the store is divided, before it allocates anything.
+template <class P, class Device>
+concept strategy_divides_the_store = requires(const strategy_state<P, Device>& state) {
+  { state.divided() } -> std::same_as<slicing>;
+};
+
+struct any_squares {
+  template <class Span>
+  double operator()(Span) const {
+    return 0;
+  }
+};
+
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
-/// there in between), gradients_ready after a block's last backward of the step, finish_gradients when all are ready.
+/// there in between), gradients_ready after a block's backward of every micro-batch, finish_gradients when all of the step are
+/// ready, gradient_squares (of all ranks' gradients together), weights_changed when the optimizer has stepped.
 template <class P, class Device, class Store>
 concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, typename Device::stream& stream, Store& store,
-                                              std::size_t block) {
-  state.block_begins(stream, store, block);
-  state.block_ends(stream, store, block);
-  state.gradients_ready(stream, store, block);
+                                              std::size_t block, any_squares squares) {
+  state.block_begins(stream, store, block, block_visit::forward);
+  state.block_ends(stream, store, block, block_visit::backward);
+  state.gradients_ready(stream, store, block, true);
   state.finish_gradients(stream, store);
+  { state.gradient_squares(store, squares) } -> std::same_as<double>;
+  state.weights_changed(stream, store);
+};
+
+/// collect(stream, store, entry, array, whole): of an array that is cut as the store's weights or as the optimizer's state are,
+/// a parameter's numbers, whole, on the first of the ranks that data() connects. All ranks call it, for the same parameters.
+template <class P, class Device, class Store>
+concept strategy_collects_parameters =
+    requires(strategy_state<P, Device>& state, typename Device::stream& stream, const Store& store, const typename Store::entry& entry,
+             device_span<const typename Store::parameter_type, typename Device::memory> array, std::span<typename Store::parameter_type> whole) {
+  state.collect(stream, store, entry, array, whole);
 };
 
 }  // namespace clause
@@ -65,6 +92,7 @@ concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_i
 template <class P, class Device, class Store>
 concept parallel_strategy_for = parallel_strategy<P> && clause::strategy_opens<P, Device> &&
     clause::strategy_has_communicators<P, Device, typename Store::precision::compute> &&
-    clause::strategy_hooks_into_a_step<P, Device, Store>;
+    clause::strategy_divides_the_store<P, Device> &&
+    clause::strategy_hooks_into_a_step<P, Device, Store> && clause::strategy_collects_parameters<P, Device, Store>;
 
 }  // namespace xtrain

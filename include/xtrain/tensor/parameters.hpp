@@ -3,6 +3,9 @@
 //
 // Order in memory: what is trained first, what is frozen behind it; within each, block by block; within a block, matrices
 // before vectors. So a block is a range, and so is everything in a block that weight decay applies to.
+//
+// Ranks that train the same weights can divide the array among them: each keeps an equal part of every block (see `slicing`).
+// Blocks that are being computed then lie whole in windows: memory that blocks share, one after the other.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -82,6 +86,20 @@ class parameter {
 struct decay_run {
   std::size_t begin = 0, end = 0;
   bool decays = false;
+  std::size_t kept = 0;  // where the range begins in an array of what this rank steps
+
+  [[nodiscard]] std::size_t size() const { return end - begin; }
+};
+
+/// What a block is visited for. The forward of an evaluation has no backward.
+enum class block_visit : std::uint8_t { forward, backward, evaluation };
+
+/// How ranks divide a model's parameters.                      [Rajbhandari et al. 2020, "ZeRO", section 5: stages 1, 2, 3]
+struct slicing {
+  std::size_t parts = 1;   ///< of every block; this rank steps one of them
+  std::size_t part = 0;    ///< which
+  bool gradients = false;  ///< it keeps gradients of its part only
+  bool values = false;     ///< it keeps weights of its part only
 };
 
 template <class Device, class Precision>
@@ -109,7 +127,8 @@ class parameter_store {
   };
 
   explicit parameter_store(const typename Device::context& device)
-      : device_(device), values_(device, 0, memory_role::weights), gradients_(device, 0, memory_role::gradients),
+      : device_(device), values_(device, 0, memory_role::weights), value_windows_(device, 0, memory_role::weights),
+        gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients),
         codes_(device, 0, memory_role::weights), outer_scales_(device, 0, memory_role::weights) {}
 
   /// Parameters declared from now on belong to block `index`. Blocks are the unit in which memory moves and gradients are
@@ -141,9 +160,19 @@ class parameter_store {
     return declare(std::move(one));
   }
 
+  /// A block that reads parameters of another: both are needed while it is computed.
+  void reads_from(std::size_t block, std::size_t other) { also_read_.push_back({block, other}); }
+  /// Calls visit(other) for every other block that the block reads from.
+  template <class Visit>
+  void for_each_read_by(std::size_t block, Visit&& visit) const {
+    for (const auto& [reader, other] : also_read_)
+      if (reader == block) visit(other);
+  }
+
   /// Lays all declared parameters out and allocates their values. Nothing can be declared afterwards.
   ///   throws  memory_error when they do not fit
-  void allocate() {
+  void allocate(const slicing& divided = {}) {
+    divided_ = divided;
     double numbers = 0;  // shapes may come from a file: their products must not wrap around
     for (const entry& e : entries_) {
       double product = 1;
@@ -151,58 +180,31 @@ class parameter_store {
       numbers += product;
     }
     require<memory_error>(numbers < 0x1p56, "parameters: a model must have fewer than 2^56 numbers; its shapes make ", count_text(numbers));
-    std::vector<std::uint32_t> order;
-    for (std::uint32_t i = 0; i < entries_.size(); ++i)
-      if (entries_[i].group == i) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      const auto key = [&](const entry& e) {
-        return std::array<std::size_t, 3>{e.spec.trainable ? 0U : 1U, e.block, e.decays() ? 0U : 1U};
-      };
-      return key(entries_[a]) < key(entries_[b]);
-    });
-    block_begin_.assign(blocks() + 1, 0);
-    std::size_t offset = 0;
-    for (const std::uint32_t first : order) {
-      if (entries_[first].spec.trainable) {
-        const bool decays = entries_[first].decays();
-        if (runs_.empty() || runs_.back().decays != decays) runs_.push_back({offset, offset, decays});
-      }
-      for (std::uint32_t i = first; i < entries_.size() && entries_[i].group == first; ++i) {
-        if (entries_[i].spec.quantised) {
-          entries_[i].offset = quantised_.size();
-          quantised_.push_back(place_behind(quantised_, entries_[i].size()));
-          continue;
-        }
-        entries_[i].offset = offset;
-        offset += entries_[i].size();
-      }
-      offset = (offset + alignment - 1) / alignment * alignment;
-      if (entries_[first].spec.trainable) {
-        runs_.back().end = trained_ = offset;
-        block_begin_[entries_[first].block + 1] = offset;
-      }
-    }
-    for (std::size_t b = 1; b < block_begin_.size(); ++b) block_begin_[b] = std::max(block_begin_[b], block_begin_[b - 1]);
-    total_ = offset;
-    values_ = buffer<Device>(device_, total_ * sizeof(parameter_type), memory_role::weights);
+    lay_out();
+    find_runs();
+    values_ = buffer<Device>(device_, (divided_.values ? total_ / divided_.parts : total_) * sizeof(parameter_type), memory_role::weights);
+    if (divided_.values)
+      value_windows_ = buffer<Device>(device_, place_windows(value_window_, true) * sizeof(parameter_type), memory_role::weights);
     if (quantised_.empty()) return;
     codes_ = buffer<Device>(device_, quantised_.back().codes_end(), memory_role::weights);
     outer_scales_ = buffer<Device>(device_, quantised_.back().outer_end() * sizeof(float), memory_role::weights);
   }
 
   /// Memory for gradients of what is trained. Their values are not defined.
-  void allocate_gradients() { gradients_ = buffer<Device>(device_, trained_ * sizeof(gradient_type), memory_role::gradients); }
+  void allocate_gradients() {
+    gradients_ = buffer<Device>(device_, (divided_.gradients ? trained_ / divided_.parts : trained_) * sizeof(gradient_type),
+                                memory_role::gradients);
+    if (divided_.gradients)
+      gradient_windows_ = buffer<Device>(device_, place_windows(gradient_window_, false) * sizeof(gradient_type), memory_role::gradients);
+  }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
   /// throws config_error when it is quantised: it has no values
-  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
-    require_values(entries_[p.first()]);
-    return values_.template as<parameter_type>().subspan(entries_[p.first()].offset, size(p));
-  }
+  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const { return value_at(entries_[p.first()], size(p)); }
   /// Empty when the parameter is frozen or there is no memory for gradients.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
     if (!trains(p) || !has_gradients()) return {};
-    return gradients_.template as<gradient_type>().subspan(entries_[p.first()].offset, size(p));
+    return gradient_at(entries_[p.first()], size(p));
   }
   [[nodiscard]] bool trains(parameter p) const { return p.exists() && entries_[p.first()].spec.trainable; }
   [[nodiscard]] std::size_t size(parameter p) const {
@@ -212,13 +214,27 @@ class parameter_store {
   }
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
-  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
-    require_values(e);
-    return values_.template as<parameter_type>().subspan(e.offset, e.size());
-  }
+  /// Where blocks lie in windows, this is the window: defined while the block is there.
+  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const { return value_at(e, e.size()); }
   [[nodiscard]] device_span<gradient_type, memory> gradient(const entry& e) const {
     if (!e.spec.trainable || !has_gradients()) return {};
-    return gradients_.template as<gradient_type>().subspan(e.offset, e.size());
+    return gradient_at(e, e.size());
+  }
+  /// throws config_error when this rank does not keep all weights; `who` needs them
+  void require_whole(std::string_view who) const {
+    require<config_error>(!divided_.values, who, ": all weights must be on this rank; its strategy divides them among ", divided_.parts,
+                          " ranks. Save the model, and do it where one rank loads it");
+  }
+  /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
+  /// stream is synchronised. A quantised parameter takes all its elements at once.
+  template <class Stream>
+  void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
+    if (e.spec.quantised) return write_quantised(stream, e, first, host);
+    const auto all = values_.template as<parameter_type>();
+    if (!divided_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
+    const piece own = piece_of(e);
+    const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
+    if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
   [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
   /// Of a quantised parameter.
@@ -230,23 +246,10 @@ class parameter_store {
             .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
             .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
   }
-  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
-  template <class Stream, class T>
-  void set(Stream& stream, const entry& e, std::span<const T> host) const {
-    if (e.spec.quantised) {
-      const nf4_numbers made = nf4::quantise<T>(host);
-      const nf4_view<memory> to = quantised(e);
-      copy_to_device(stream, to.code_n2, made.code_n2);
-      copy_to_device(stream, to.scale_k, made.scale_k);
-      copy_to_device(stream, to.outer, made.outer);
-      stream.synchronize();
-    } else {
-      copy_to_device(stream, value(e), host);
-      stream.synchronize();
-    }
-  }
   /// Bytes of all values.
-  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const {
+    return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes();
+  }
 
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
@@ -261,15 +264,75 @@ class parameter_store {
     return found == nullptr ? parameter{} : parameter(static_cast<std::uint32_t>(found - entries_.data()), 1);
   }
 
-  /// Everything that is trained, padding between parameters included (padding is zero and stays zero).
+  [[nodiscard]] const slicing& divided() const { return divided_; }
+  /// Everything that is trained, padding between parameters included (padding is zero and stays zero). Only where this rank
+  /// keeps all of it.
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
-    return values_.template as<parameter_type>().subspan(0, trained_);
+    return values_.template as<parameter_type>().subspan(0, divided_.values ? 0 : trained_);
   }
+  /// The gradients that this rank keeps: of all that is trained, or of its part.
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
-  [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
-  /// Where in the trained array the block's parameters are.
-  [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1], false}; }
 
+  /// What this rank's optimizer steps: everything that is trained, or a part of every block.
+  [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
+  /// Numbers in all runs: how long the optimizer's arrays are.
+  [[nodiscard]] std::size_t stepped() const { return trained_ / divided_.parts; }
+  [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
+    return values_.template as<parameter_type>().subspan(divided_.values ? run.kept : run.begin, run.size());
+  }
+  [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
+    return gradients_.template as<gradient_type>().subspan(divided_.gradients ? run.kept : run.begin, run.size());
+  }
+  /// Elements of a parameter that one rank keeps, and where they begin in its arrays.
+  struct piece {
+    std::size_t first = 0, kept = 0, count = 0;
+  };
+  /// Which elements of a parameter the rank with that part of every block keeps: none, perhaps.
+  [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const {
+    if (e.spec.quantised) return {};  // every rank has all of it, elsewhere
+    const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
+    const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
+    return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};
+  }
+  [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, divided_.part); }
+  /// The weights that this rank keeps: all of them, or pieces.
+  [[nodiscard]] device_span<parameter_type, memory> kept_values() const { return values_.template as<parameter_type>(); }
+
+  /// Where in the trained array the block's parameters are.
+  [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1], false, 0}; }
+  /// A block as ranks exchange it: all of it, and the part of it that this rank keeps.
+  template <class T>
+  struct block_memory {
+    device_span<T, memory> whole{}, part{};
+  };
+  /// Gradients: the part lies in the whole until it is added to what the rank keeps.
+  [[nodiscard]] block_memory<gradient_type> block_gradients(std::size_t index) const {
+    const std::size_t begin = block_begin_[index], n = block_begin_[index + 1] - begin, part = n / divided_.parts;
+    const auto whole = divided_.gradients ? gradient_windows_.template as<gradient_type>().subspan(gradient_window_[index], n)
+                                          : gradients_.template as<gradient_type>().subspan(begin, n);
+    return {whole, whole.subspan(divided_.part * part, part)};
+  }
+  [[nodiscard]] device_span<gradient_type, memory> kept_gradients(std::size_t index) const {
+    return gradients_.template as<gradient_type>().subspan(block_begin_[index] / divided_.parts,
+                                                           (block_begin_[index + 1] - block_begin_[index]) / divided_.parts);
+  }
+  /// Weights that are trained, or (`frozen`) those that are not.
+  [[nodiscard]] block_memory<parameter_type> block_values(std::size_t index, bool frozen) const {
+    const std::vector<std::size_t>& begins = frozen ? frozen_begin_ : block_begin_;
+    const std::size_t begin = begins[index], n = begins[index + 1] - begin, part = n / divided_.parts;
+    const auto all = values_.template as<parameter_type>();
+    if (!divided_.values) return {all.subspan(begin, n), all.subspan(begin + divided_.part * part, part)};
+    const std::size_t window = value_window_[index] + (frozen ? block_begin_[index + 1] - block_begin_[index] : 0);
+    return {value_windows_.template as<parameter_type>().subspan(window, n), all.subspan(begin / divided_.parts, part)};
+  }
+  /// Blocks whose windows are the same memory: 0 is alone, the last is alone, the others take turns with their neighbours' neighbours.
+  [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const {
+    const std::size_t last = blocks() - 1;
+    return a == b || (a != 0 && b != 0 && a != last && b != last && a % 2 == b % 2);
+  }
+
+  /// Length of an array of all parameters, padding included.
+  [[nodiscard]] std::size_t total() const { return total_; }
   /// Numbers in all parameters, without padding.
   [[nodiscard]] std::size_t count() const { return counted(false); }
   /// Numbers in the parameters that are trained.
@@ -282,6 +345,7 @@ class parameter_store {
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
+    if (divided_.values) fill_zero(stream, value_windows_.template as<parameter_type>());
     fill_zero(stream, codes_.template as<std::uint8_t>());
     fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
@@ -301,7 +365,8 @@ class parameter_store {
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      set(stream, e, std::span<const parameter_type>(host));
+      write(stream, e, 0, host);
+      stream.synchronize();
     }
   }
 
@@ -321,10 +386,17 @@ class parameter_store {
     if (others.empty()) return {.n = n};
     return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
   }
-  static void require_values(const entry& e) {
-    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+  template <class Stream>
+  void write_quantised(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
+    require<shape_error>(first == 0 && host.size() == e.size(), "parameter '", e.spec.name, "': must be given whole where it is quantised, ",
+                         e.size(), " elements; given ", host.size());
+    const nf4_numbers made = nf4::quantise<parameter_type>(host);
+    const nf4_view<memory> to = quantised(e);
+    copy_to_device(stream, to.code_n2, made.code_n2);
+    copy_to_device(stream, to.scale_k, made.scale_k);
+    copy_to_device(stream, to.outer, made.outer);
+    stream.synchronize();
   }
-
   [[nodiscard]] std::size_t counted(bool trained_only) const {
     std::size_t all = 0;
     for (const entry& e : entries_)
@@ -332,15 +404,115 @@ class parameter_store {
     return all;
   }
 
+  /// Offsets of all parameters. Where ranks divide the array, every block is padded to equal parts.
+  void lay_out() {
+    std::vector<std::uint32_t> order;
+    for (std::uint32_t i = 0; i < entries_.size(); ++i)
+      if (entries_[i].group == i) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const auto key = [&](const entry& e) {
+        return std::array<std::size_t, 3>{e.spec.trainable ? 0U : 1U, e.block, e.decays() ? 0U : 1U};
+      };
+      return key(entries_[a]) < key(entries_[b]);
+    });
+    std::size_t offset = 0, next = 0;
+    const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
+      begins.assign(blocks() + 1, offset);
+      for (std::size_t b = 0; b < blocks(); ++b) {
+        for (; next < order.size() && entries_[order[next]].block == b && entries_[order[next]].spec.trainable == trainable; ++next) {
+          for (std::uint32_t i = order[next]; i < entries_.size() && entries_[i].group == order[next]; ++i) {
+            if (entries_[i].spec.quantised) {
+              entries_[i].offset = quantised_.size();
+              quantised_.push_back(place_behind(quantised_, entries_[i].size()));
+              continue;
+            }
+            entries_[i].offset = offset;
+            offset += entries_[i].size();
+          }
+          offset = (offset + alignment - 1) / alignment * alignment;
+        }
+        const std::size_t equal = alignment * divided_.parts;
+        offset = (offset + equal - 1) / equal * equal;
+        begins[b + 1] = offset;
+      }
+    };
+    place_blocks(true, block_begin_);
+    trained_ = offset;
+    place_blocks(false, frozen_begin_);
+    total_ = offset;
+  }
+
+  /// Ranges that decay and ranges that do not, cut to what this rank steps.
+  void find_runs() {
+    const auto add = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
+      if (begin >= end) return;
+      if (!runs_.empty() && runs_.back().decays == decays && runs_.back().end == begin && runs_.back().kept + runs_.back().size() == kept)
+        runs_.back().end = end;
+      else runs_.push_back({begin, end, decays, kept});
+    };
+    for (std::size_t b = 0; b < blocks(); ++b) {
+      const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / divided_.parts;
+      std::size_t vectors = begin;  // where matrices end: padding belongs to what is before it
+      bool any = false;
+      for (const entry& e : entries_) {
+        if (!e.spec.trainable || e.block != b || e.decays()) continue;
+        vectors = any ? std::min(vectors, e.offset) : e.offset;
+        any = true;
+      }
+      if (!any) vectors = end;
+      const std::size_t own = begin + divided_.part * part, own_end = own + part;
+      const auto kept = [&](std::size_t at) { return begin / divided_.parts + (at - own); };
+      const std::size_t middle = std::clamp(vectors, own, own_end);
+      add(own, middle, true, kept(own));
+      add(middle, own_end, false, kept(middle));
+    }
+  }
+
+  /// Where blocks of an entry's kind begin, and how much of its block a rank keeps.
+  [[nodiscard]] const std::vector<std::size_t>& begins_of(const entry& e) const { return e.spec.trainable ? block_begin_ : frozen_begin_; }
+  [[nodiscard]] std::size_t own_size(const entry& e) const {
+    return (begins_of(e)[e.block + 1] - begins_of(e)[e.block]) / divided_.parts;
+  }
+
+  /// Where each block's window begins, and how long all are together.
+  [[nodiscard]] std::size_t place_windows(std::vector<std::size_t>& begins, bool frozen_too) const {
+    const auto size_of = [&](std::size_t b) {
+      return block_begin_[b + 1] - block_begin_[b] + (frozen_too ? frozen_begin_[b + 1] - frozen_begin_[b] : 0);
+    };
+    const std::size_t last = blocks() - 1;
+    std::array<std::size_t, 2> largest{};
+    for (std::size_t b = 1; b < last; ++b) largest[b % 2] = std::max(largest[b % 2], size_of(b));
+    begins.assign(blocks(), 0);
+    const std::size_t behind_first = size_of(0), behind_last = behind_first + (last == 0 ? 0 : size_of(last));
+    for (std::size_t b = 1; b < last; ++b) begins[b] = behind_last + (b % 2 == 0 ? 0 : largest[0]);
+    if (last != 0) begins[last] = behind_first;
+    return behind_last + largest[0] + largest[1];
+  }
+
+  [[nodiscard]] device_span<parameter_type, memory> value_at(const entry& e, std::size_t n) const {
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+    if (!divided_.values) return values_.template as<parameter_type>().subspan(e.offset, n);
+    const std::size_t in_block =
+        e.offset - begins_of(e)[e.block] + (e.spec.trainable ? 0 : block_begin_[e.block + 1] - block_begin_[e.block]);
+    return value_windows_.template as<parameter_type>().subspan(value_window_[e.block] + in_block, n);
+  }
+  [[nodiscard]] device_span<gradient_type, memory> gradient_at(const entry& e, std::size_t n) const {
+    if (!divided_.gradients) return gradients_.template as<gradient_type>().subspan(e.offset, n);
+    return gradient_windows_.template as<gradient_type>().subspan(gradient_window_[e.block] + e.offset - block_begin_[e.block], n);
+  }
+
   typename Device::context device_;
   std::vector<entry> entries_;
   std::vector<decay_run> runs_;
-  std::vector<std::size_t> block_begin_;
+  std::vector<std::pair<std::size_t, std::size_t>> also_read_;
+  slicing divided_{};
+  std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; one more than there are blocks
+  std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
   std::size_t trained_ = 0;
   std::size_t total_ = 0;
-  buffer<Device> values_;
-  buffer<Device> gradients_;
+  buffer<Device> values_, value_windows_;
+  buffer<Device> gradients_, gradient_windows_;
   std::vector<quantised_place> quantised_;
   buffer<Device> codes_, outer_scales_;
 };

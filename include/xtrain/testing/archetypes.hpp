@@ -69,14 +69,26 @@ struct bare_strategy {
     explicit state(const config&) {}
     bare_communicator& data() { return communicator_; }
     bare_communicator& tensor() { return communicator_; }
+    [[nodiscard]] slicing divided() const { return {}; }
     template <class Stream, class Store>
-    void block_begins(Stream&, Store&, std::size_t) {}
+    void block_begins(Stream&, Store&, std::size_t, block_visit) {}
     template <class Stream, class Store>
-    void block_ends(Stream&, Store&, std::size_t) {}
+    void block_ends(Stream&, Store&, std::size_t, block_visit) {}
     template <class Stream, class Store>
-    void gradients_ready(Stream&, Store&, std::size_t) {}
+    void gradients_ready(Stream&, Store&, std::size_t, bool) {}
     template <class Stream, class Store>
     void finish_gradients(Stream&, Store&) {}
+    template <class Store, class Squares>
+    double gradient_squares(Store& store, Squares squares) {
+      return squares(store.gradients());
+    }
+    template <class Stream, class Store>
+    void weights_changed(Stream&, Store&) {}
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      stream.synchronize();
+    }
 
    private:
     bare_communicator communicator_;

@@ -37,6 +37,8 @@ struct gradient_check {
   std::size_t outputs = 0;            ///< width of y
   std::vector<token> positions = {};  ///< of each place; empty: counted within rows
   std::vector<token> starts = {};     ///< where each place's sample begins; empty: at 0
+  std::vector<token> withins = {};    ///< second position of each place; empty: none
+  std::vector<token> ends = {};       ///< one past the last place that each place sees; empty: itself
   /// A difference quotient of step h is off by h² · f‴ / 6 and by rounding / h: about 1e-10 at h = 1e-5 for values near 1,
   /// here with a factor of 1e3 for sums of many terms.
   double allowed = 1e-7;
@@ -83,6 +85,8 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
   p.batch.positions_n = {span_of(std::span<const token>(positions)), {n}};
   if (!starts.empty()) p.batch.starts_n = {span_of(std::span<const token>(starts)), {n}};
   p.batch.is_packed = !starts.empty();
+  if (!what.withins.empty()) p.batch.withins_n = {span_of(std::span<const token>(what.withins)), {n}};
+  if (!what.ends.empty()) p.batch.ends_n = {span_of(std::span<const token>(what.ends)), {n}};
   p.random = {.seed = 3, .step = 1};
 
   std::uint64_t drawn = 0;
@@ -102,7 +106,8 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
     if (!entry.spec.trainable) {
       std::vector<double> values(entry.size());
       for (double& value : values) value = draw();
-      store.set(stream, entry, std::span<const double>(values));
+      store.write(stream, entry, 0, values);
+      stream.synchronize();
     }
   using view = matrix_view<double, host_memory>;
   const view x_view(span_of(std::span<double>(x)), {n, what.inputs}), y_view(span_of(std::span<double>(y)), {n, what.outputs});

@@ -370,23 +370,23 @@ class conformance {
   void activations() {
     for (const std::size_t n : {std::size_t{1}, std::size_t{37}, std::size_t{20001}}) {
       memory mem;
-      kernel::gelu_tanh<host_memory, T> forward{.n = n};
+      gelu<T, kernel::gelu_tanh, kernel::gelu_tanh_backward>(mem, n);
+      gelu<T, kernel::gelu_erf, kernel::gelu_erf_backward>(mem, n);
+      kernel::tanh<host_memory, T> forward{.n = n};
       forward.x_n = mem.numbers<T>(n, -6.0, 6.0);
       forward.y_n = mem.numbers<T>(n);
-      check_kernel<T>(forward, 8.0, 6.0);
-      kernel::gelu_tanh_backward<host_memory, T> backward{.n = n};
-      backward.x_n = mem.numbers<T>(n, -6.0, 6.0);
+      check_kernel<T>(forward, 8.0, 1.0);
+      forward.y_n = mem.copy(forward.x_n);  // in place
+      forward.x_n = forward.y_n;
+      check_kernel<T>(forward, 8.0, 1.0);
+      kernel::tanh_backward<host_memory, T> backward{.n = n};
+      backward.y_n = mem.numbers<T>(n);
       backward.dy_n = mem.numbers<T>(n);
       backward.dx_n = mem.numbers<T>(n);
-      check_kernel<T>(backward, 12.0, 6.0);
-      // in the memory of dy, and in that of x
-      backward.dx_n = mem.copy(backward.dy_n);
+      check_kernel<T>(backward, 3.0, 1.0);
+      backward.dx_n = mem.copy(backward.dy_n);  // in place
       backward.dy_n = backward.dx_n;
-      check_kernel<T>(backward, 12.0, 6.0);
-      backward.dy_n = mem.numbers<T>(n);
-      backward.dx_n = mem.copy(backward.x_n);
-      backward.x_n = backward.dx_n;
-      check_kernel<T>(backward, 12.0, 6.0);
+      check_kernel<T>(backward, 3.0, 1.0);
     }
     for (const auto& [n, f] : sizes({{1, 1}, {5, 19}, {9, 130}})) {
       memory mem;
@@ -403,6 +403,27 @@ class conformance {
       backward.gate_up_n2f = backward.dgate_up_n2f;
       check_kernel<T>(backward, 12.0, 64.0);
     }
+  }
+
+  template <class T, template <class, class> class Forward, template <class, class> class Backward>
+  void gelu(memory& mem, std::size_t n) {
+    Forward<host_memory, T> forward{.n = n};
+    forward.x_n = mem.template numbers<T>(n, -6.0, 6.0);
+    forward.y_n = mem.template numbers<T>(n);
+    check_kernel<T>(forward, 8.0, 6.0);
+    Backward<host_memory, T> backward{.n = n};
+    backward.x_n = mem.template numbers<T>(n, -6.0, 6.0);
+    backward.dy_n = mem.template numbers<T>(n);
+    backward.dx_n = mem.template numbers<T>(n);
+    check_kernel<T>(backward, 12.0, 6.0);
+    // in the memory of dy, and in that of x
+    backward.dx_n = mem.copy(backward.dy_n);
+    backward.dy_n = backward.dx_n;
+    check_kernel<T>(backward, 12.0, 6.0);
+    backward.dy_n = mem.template numbers<T>(n);
+    backward.dx_n = mem.copy(backward.x_n);
+    backward.x_n = backward.dx_n;
+    check_kernel<T>(backward, 12.0, 6.0);
   }
 
   template <class T>
@@ -509,10 +530,12 @@ class conformance {
   void elementwise() {
     for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{33333}}) {
       memory mem;
-      kernel::add<host_memory, T> sum{.n = n};
-      sum.x_n = mem.numbers<T>(n);
-      sum.y_n = mem.numbers<T>(n);
-      check_kernel<T>(sum, 1.0, 1.0);
+      for (const double factor : {1.0, -2.5}) {
+        kernel::add<host_memory, T> sum{.n = n, .factor = factor};
+        sum.x_n = mem.numbers<T>(n);
+        sum.y_n = mem.numbers<T>(n);
+        check_kernel<T>(sum, 1.0, std::abs(factor));
+      }
       kernel::cast<host_memory, T, float> widen{.n = n};
       widen.x_n = mem.numbers<T>(n, -70000.0, 70000.0);
       widen.y_n = mem.fresh<float>(n);
@@ -556,13 +579,13 @@ class conformance {
       const auto terms = static_cast<double>(s.t + s.d);
       // products of 16-bit numbers may round the probabilities to them first
       const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
-      for (int variant = 0; variant < 3; ++variant) {  // plain, packed rows with dropout, a window with slopes
-        const bool packed = variant == 1;
+      for (int variant = 0; variant < 6; ++variant) {  // plain, packed rows with dropout, a window with slopes; then with ends
+        const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant >= 3;
         memory mem;
         const double dropout = packed ? 0.2 : 0.0;
-        const std::size_t window = variant == 2 ? s.t / 4 + 1 : 0;
+        const std::size_t window = windowed ? s.t / 4 + 1 : 0;
         device_span<float, host_memory> slopes{};
-        if (variant == 2) {
+        if (windowed) {
           slopes = mem.fresh<float>(s.h);
           for (std::size_t h = 0; h < s.h; ++h) slopes.raw()[h] = 0.5f / static_cast<float>(h + 1);
         }
@@ -571,11 +594,21 @@ class conformance {
           start = mem.fresh<token>(rows);
           for (std::size_t i = 0; i < rows; ++i) start.raw()[i] = static_cast<token>(i % s.t < s.t / 3 ? 0 : s.t / 3);
         }
+        device_span<token, host_memory> end{};
+        if (ends) {  // packed: the sample's end, or a place before it; else half of the row is seen by everyone
+          end = mem.fresh<token>(rows);
+          for (std::size_t i = 0; i < rows; ++i) {
+            const std::size_t now = i % s.t, sample = packed && now < s.t / 3 ? s.t / 3 : s.t;
+            const std::size_t seen = packed ? (i % 2 == 0 || sample < 2 ? sample : sample - 1) : std::max(now + 1, s.t / 2);
+            end.raw()[i] = static_cast<token>(seen);
+          }
+        }
         kernel::attention<host_memory, T> forward{
             .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
         forward.slope_h = slopes;
         forward.qkv = mem.numbers<T>(rows * s.row());
         forward.start_bt = start;
+        forward.end_bt = end;
         forward.o_bthd = mem.numbers<T>(rows * s.h * s.d);
         forward.lse_bht = mem.numbers<acc>(rows * s.h);
         check_kernel<T>(forward, terms, 4.0 * rounding);
@@ -584,18 +617,24 @@ class conformance {
         backward.slope_h = slopes;
         backward.qkv = forward.qkv;
         backward.start_bt = forward.start_bt;
+        backward.end_bt = forward.end_bt;
         backward.o_bthd = device_span<const T, host_memory>(forward.o_bthd);
         backward.lse_bht = device_span<const acc, host_memory>(forward.lse_bht);
         backward.do_bthd = mem.numbers<T>(rows * s.h * s.d);
         backward.dqkv = mem.numbers<T>(rows * s.row());
         check_kernel<T>(backward, terms, 8.0 * std::sqrt(static_cast<double>(s.t)) * rounding);
-        if (variant == 1) continue;
+        if (packed) continue;
         kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5, .window = window};
         cached.slope_h = slopes;
         cached.qkv = mem.numbers<T>(rows * s.row());
         const auto length = mem.fresh<token>(s.b);
         for (std::size_t b = 0; b < s.b; ++b) length.raw()[b] = static_cast<token>(4 + 5 * b);
         cached.length_b = length;
+        if (ends) {  // counted from the beginning of the cache
+          const auto cache_end = mem.fresh<token>(rows);
+          for (std::size_t i = 0; i < rows; ++i) cache_end.raw()[i] = end.raw()[i] + length.raw()[i / s.t];
+          cached.end_bt = cache_end;
+        }
         cached.k_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.v_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.o_bthd = mem.numbers<T>(rows * s.h * s.d);
@@ -612,16 +651,18 @@ class conformance {
     };
     const std::array<size, 5> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {300, 16, 67}, {9, 40, 130}, {5, 3, 9000}}};
     for (const auto [n, c, v] : loss_sizes) {
-      for (int mode = 0; mode < 3; ++mode) {  // loss alone, with a frozen weight, with everything
+      for (int mode = 0; mode < 6; ++mode) {  // loss alone, with a frozen weight, with everything; the same with a bias
         memory mem;
         kernel::linear_cross_entropy<host_memory, T> kernel{
-            .n = n, .c = c, .v = v, .with_gradient = mode > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
+            .n = n, .c = c, .v = v, .with_gradient = mode % 3 > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_vc = mem.numbers<T>(v * c);
         kernel.target_n = mem.tokens(n, v);
         kernel.loss_n = mem.numbers<acc>(n);
-        if (mode > 0) kernel.dx_nc = mem.numbers<T>(n * c);
-        if (mode > 1) kernel.dweight_vc = mem.numbers<T>(v * c);
+        if (kernel.with_gradient) kernel.dx_nc = mem.numbers<T>(n * c);
+        if (mode % 3 == 2) kernel.dweight_vc = mem.numbers<T>(v * c);
+        if (mode >= 3) kernel.bias_v = mem.numbers<T>(v);
+        if (mode == 5) kernel.dbias_v = mem.numbers<T>(v);
         // a logit that is off by one rounding may round its gradient to a neighbour in T
         const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
         check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));

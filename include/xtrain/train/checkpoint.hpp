@@ -65,8 +65,11 @@ class checkpoint_folder final : public observer {
   /// throws file_error when the folder cannot be made
   checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
       : trainer_(&trainer), folder_(std::move(folder)), options_(std::move(options)) {
-    make_folder(folder_);
-    remove_unfinished();
+    if (writes()) {
+      make_folder(folder_);
+      remove_unfinished();
+    }
+    trainer.model().parallel().data().barrier();
   }
 
   using observer::on;
@@ -86,19 +89,22 @@ class checkpoint_folder final : public observer {
     const std::string part = concat(folder_, "/.checkpoint-", step, ".", ::getpid(), ".part");
     namespace fs = std::filesystem;
     std::error_code ignored;
-    fs::remove_all(part, ignored);
+    if (writes()) fs::remove_all(part, ignored);
     try {
       write_model(part);
       write_optimizer(part + "/optimizer.safetensors");
-      write_file(part + "/trainer_state.json", progress_text());
-      detail::sync_directory(part);
-      replace(part, whole);
+      if (writes()) {
+        write_file(part + "/trainer_state.json", progress_text());
+        detail::sync_directory(part);
+        replace(part, whole);
+      }
     } catch (...) {
-      fs::remove_all(part, ignored);
+      if (writes()) fs::remove_all(part, ignored);
       throw;
     }
     saved_ = step;
-    remove_old();
+    if (writes()) remove_old();
+    trainer_->model().parallel().data().barrier();
     return whole;
   }
 
@@ -130,42 +136,54 @@ class checkpoint_folder final : public observer {
     else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from});
   }
 
-  /// Calls visit(name in the file, span, shape) for every array of the optimizer, cut by parameter: any later arrangement of
-  /// parameters can read it.
+  /// Where several ranks train one model, the first writes.
+  [[nodiscard]] bool writes() const { return trainer_->model().parallel().data().rank() == 0; }
+
+  /// Calls visit(name in the file, array, entry) for every array of the optimizer and every trained parameter: cut by parameter, any
+  /// later arrangement of parameters and ranks can read it.
   template <class Visit>
   void for_each_array(Visit&& visit) {
     trainer_->visit_optimizer([&](std::string_view array, auto span) {
       for (const auto& entry : trainer_->model().parameters().entries())
-        if (entry.spec.trainable) visit(concat(array, ".", entry.spec.name), span.subspan(entry.offset, entry.size()), entry.spec.shape);
+        if (entry.spec.trainable) visit(concat(array, ".", entry.spec.name), span, entry);
     });
   }
 
   void write_optimizer(const std::string& path) {
     std::vector<tensor_to_write> tensors;
-    auto& stream = trainer_->model().work();
-    for_each_array([&](std::string name, auto span, const std::vector<std::size_t>& shape) {
+    auto& model = trainer_->model();
+    for_each_array([&](std::string name, auto span, const auto& entry) {
       using value = typename decltype(span)::element_type;
       tensors.push_back({.name = std::move(name),
                          .number = std::string(file_number_of<value>()),
-                         .shape = shape,
-                         .bytes = span.bytes(),
-                         .produce = [&stream, span](const std::function<void(const void*, std::size_t)>& sink) {
-                           std::vector<value> host(std::min(span.size(), detail::numbers_at_once));
-                           for (std::size_t first = 0; first < span.size(); first += host.size()) {
-                             const std::span<value> piece(host.data(), std::min(host.size(), span.size() - first));
-                             copy_to_host(stream, piece, span.subspan(first, piece.size()));
-                             stream.synchronize();
+                         .shape = entry.spec.shape,
+                         .bytes = entry.size() * sizeof(value),
+                         .produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
+                           // where this rank has all of it, a piece after the other is enough
+                           const bool whole = model.parameters().divided().parts > 1;
+                           std::vector<value> host(whole ? entry.size() : std::min(entry.size(), detail::numbers_at_once));
+                           for (std::size_t first = 0; first < entry.size(); first += host.size()) {
+                             const std::span<value> piece(host.data(), std::min(host.size(), entry.size() - first));
+                             if (whole) {
+                               model.parallel().collect(model.work(), model.parameters(), entry, span, piece);
+                             } else {
+                               copy_to_host(model.work(), piece, span.subspan(entry.offset + first, piece.size()));
+                               model.work().synchronize();
+                             }
                              sink(piece.data(), piece.size_bytes());
                            }
                          }});
     });
-    write_safetensors(path, std::move(tensors));
+    if (writes()) write_safetensors(path, std::move(tensors));
+    else detail::produce_for_another(std::move(tensors));
   }
 
   void read_optimizer(const std::string& path) {
     const safetensors_file file(path);
     auto& stream = trainer_->model().work();
-    for_each_array([&](const std::string& name, auto span, const std::vector<std::size_t>& shape) {
+    const auto& store = trainer_->model().parameters();
+    for_each_array([&](const std::string& name, auto span, const auto& entry) {
+      const std::vector<std::size_t>& shape = entry.spec.shape;
       using value = typename decltype(span)::element_type;
       const file_tensor* tensor = file.find(name);
       require<config_error>(tensor != nullptr, path, ": must hold '", name,
@@ -173,9 +191,10 @@ class checkpoint_folder final : public observer {
       require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ",
                             file_number_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number,
                             " of ", std::span<const std::size_t>(tensor->shape));
-      std::vector<value> host(span.size());
-      read_numbers<value>(*tensor, 0, host);
-      copy_to_device(stream, span, host);
+      const auto own = store.piece_of(entry);
+      std::vector<value> host(own.count);
+      read_numbers<value>(*tensor, own.first, host);
+      copy_to_device(stream, span.subspan(own.kept, own.count), host);
       stream.synchronize();
     });
   }
@@ -193,6 +212,7 @@ class checkpoint_folder final : public observer {
                 {"seed", p.seed},
                 {"batch", c.batch},
                 {"accumulate", c.accumulate},
+                {"ranks", trainer_->model().parallel().data().size()},
                 {"context", c.context},
                 {"precision", model_type::precision::name},
                 {"optimizer", model_type::recipe::optimizer::name}}
@@ -208,8 +228,12 @@ class checkpoint_folder final : public observer {
       require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
                             " is given");
     };
-    same("batch", c.batch);
-    same("accumulate", c.accumulate);
+    // a step has the same rows, however many ranks share them
+    const std::size_t ranks = trainer_->model().parallel().data().size();
+    const std::size_t rows = s.size({"batch"}) * s.size({"accumulate"}) * s.size_or(1, {"ranks"});
+    require<config_error>(rows == c.batch * c.accumulate * ranks, path,
+                          ": an interrupted run goes on with as many rows in a step (batch x accumulate x ranks): it had ", rows, ", now ",
+                          c.batch, " x ", c.accumulate, " x ", ranks, " are given");
     same("context", c.context);
     const auto count = [&](const json_settings& from, const char* key) {
       const auto at = from.object().find(key);

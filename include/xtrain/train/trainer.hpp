@@ -122,14 +122,14 @@ class trainer {
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
-    while (progress_.step < steps && !stop.stop_requested()) {
+    while (progress_.step < steps && !stopped_anywhere(stop)) {
       const auto batches = rows.next();
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
     // whoever asked for a stop waits for the checkpoint, not for an evaluation
     const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
-    if (held_out_rows && !evaluated && !stop.stop_requested()) evaluate_and_tell(*held_out_rows);
+    if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
   }
 
@@ -162,6 +162,7 @@ class trainer {
       optimizer_->step(
           on, model_->parameters(),
           {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
+      model_->parallel().weights_changed(model_->work(), model_->parameters());
       model_->work().synchronize();
       if (precision::scales_loss) scale_.fitted();
       ++progress_.updates;
@@ -198,10 +199,12 @@ class trainer {
 
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights() {
-    for (const auto& entry : model_->parameters().entries()) {
+    const store& all = model_->parameters();
+    for (const auto& entry : all.entries()) {
       if (entry.spec.quantised) continue;  // it does not change
-      const auto values = model_->parameters().value(entry);
-      if (std::isfinite(squares_of(values))) continue;
+      const auto own = all.piece_of(entry);
+      const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
+      if (values.empty() || std::isfinite(squares_of(values))) continue;
       require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
                                 " is not (block ", entry.block, ")");
     }
@@ -213,7 +216,9 @@ class trainer {
             .accumulate = config_.accumulate,
             .context = config_.context,
             .shuffle = config_.shuffle,
-            .seed = config_.seed};
+            .seed = config_.seed,
+            .ranks = model_->parallel().data().size(),
+            .rank = model_->parallel().data().rank()};
   }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
@@ -239,7 +244,7 @@ class trainer {
     std::vector<accumulate> host_losses;
 
     step_memory(Model& of, const pass_sizes& sizes, std::size_t places)
-        : passes(of, sizes), batch(of.on(), places), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
+        : passes(of, sizes), batch(of.on(), places, sight_of(of)), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
           norm(of.on(), sizeof(double), memory_role::batch), host_losses(places) {}
   };
 
@@ -280,6 +285,12 @@ class trainer {
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
   [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
+  /// All ranks stop after the same step.
+  [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
+    std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
+    if (model_->parallel().data().size() > 1) model_->parallel().data().all_reduce(asked, reduction::largest);
+    return stopped_ = asked[0] > 0;
+  }
   template <class Event>
   void tell(const Event& event) {
     for (observer* watcher : observers_) watcher->on(event);
@@ -343,14 +354,16 @@ class trainer {
   template <class Batch>
   [[nodiscard]] step_sums forward_backward(std::span<const Batch> batches) {
     step_sums sums;
-    std::array<double, 2> counts{};
+    std::array<double, 3> counts{};
     for (const Batch& batch : batches) {
+      for (const token label : detail::labels_of(batch)) counts[2] += label >= 0 ? 1 : 0;
       counts[0] += static_cast<double>(batch.target_count);
       counts[1] += static_cast<double>(batch.token_count);
       sums.places += batch.b * batch.t;
     }
     model_->parallel().data().all_reduce(counts, reduction::sum);
-    sums.targets = static_cast<std::size_t>(counts[0]);
+    const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // labels of rows may be all there is to predict
+    sums.targets = static_cast<std::size_t>(targets);
     sums.tokens = static_cast<std::size_t>(counts[1]);
     fill_zero(model_->work(), model_->parameters().gradients());
     std::array<double, 1> loss{};
@@ -359,15 +372,17 @@ class trainer {
       pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
       p.batch = memory_->batch.upload(model_->work(), batches[m]);
       p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
-      p.gradient_scale = counts[0] > 0 ? loss_scale() / counts[0] : 0.0;
+      p.gradient_scale = targets > 0 ? loss_scale() / targets : 0.0;
+      p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels, beside the mean over targets
       const vector_view<accumulate, memory> losses(memory_->losses.template as<accumulate>().subspan(0, n), {n});
       model_->forward(p, memory_->passes.boundaries(), losses);
       model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
       loss[0] += sum_losses(n);
     }
     model_->parallel().data().all_reduce(loss, reduction::sum);
-    sums.loss = counts[0] > 0 ? loss[0] / counts[0] : 0.0;
-    sums.gradient_norm = std::sqrt(squares_of(model_->parameters().gradients())) / loss_scale();
+    sums.loss = targets > 0 ? loss[0] / targets : 0.0;
+    const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto span) { return squares_of(span); });
+    sums.gradient_norm = std::sqrt(squares) / loss_scale();
     return sums;
   }
 
@@ -375,6 +390,8 @@ class trainer {
   void require_vocabulary(std::span<const Batch> batches) const {
     const std::size_t vocabulary = model_->sizes().vocabulary;
     const auto fits = [&](token t) { return t < 0 || static_cast<std::size_t>(t) < vocabulary; };
+    if constexpr (requires { model_->require_rows(batches.front()); })
+      for (const Batch& batch : batches) model_->require_rows(batch);
     for (const Batch& batch : batches)
       for (const auto& tokens : {std::span<const token>(batch.tokens), std::span<const token>(batch.targets)})
         for (const token t : tokens)
@@ -441,13 +458,16 @@ class trainer {
   }
 
   [[nodiscard]] evaluation evaluate(const loader& rows) {
-    return evaluate_rows(rows, [&](const host_batch& batch) {
-      const std::size_t n = batch.b * batch.t;
-      pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-      p.batch = memory_->batch.upload(model_->work(), batch);
-      model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
-      return sum_losses(n);
-    });
+    return evaluate_rows(
+        rows,
+        [&](const host_batch& batch) {
+          const std::size_t n = batch.b * batch.t;
+          pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+          p.batch = memory_->batch.upload(model_->work(), batch);
+          model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
+          return sum_losses(n);
+        },
+        [&](std::span<double> sums) { model_->parallel().data().all_reduce(sums, reduction::sum); });
   }
   void evaluate_and_tell(const loader& rows) {
     const auto begin = clock::now();
@@ -464,6 +484,7 @@ class trainer {
   training_progress progress_{};
   std::optional<step_skipped> last_skip_;
   bool restored_ = false;
+  bool stopped_ = false;
   std::vector<observer*> observers_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/generate/generator.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/testing/isolated.hpp>
@@ -61,6 +62,34 @@ TEST_CASE("generating with a cache gives what running the whole text again gives
   check_cache<llama<plain>>(40, 5, 20);
   check_cache<gpt2<plain>>(40, 1, 20);
   check_cache<llama<plain>>(600, 530, 6);  // a prompt of several pieces
+}
+
+TEST_CASE("a context that is seen in both directions is read at once, and what follows it goes on from the cache") {
+  decoder_config glm = sizes(400);
+  glm.bos = 48;
+  glm.gap = 47;
+  chatglm1<plain> model(glm);
+  generator gen(model, 3);
+  const auto with_context = [](std::size_t length, std::size_t gap) {
+    std::vector<token> prompt(length, 0);
+    for (std::size_t i = 0; i < length; ++i) prompt[i] = static_cast<token>((3 + 7 * i * i) % 47);
+    prompt[gap] = 47;
+    prompt.push_back(48);
+    return prompt;
+  };
+  const std::vector<std::vector<token>> prompts{with_context(5, 4), with_context(330, 11), prompt_of(4, 9)};  // the last has none
+  const auto together = gen.generate(prompts, {.max_new_tokens = 12});
+  for (std::size_t r = 0; r < 3; ++r) {
+    CAPTURE(r);
+    CHECK(together[r] == greedy_without_cache(model, prompts[r], 12));
+  }
+  // the context's first place sees its last: another last token changes the first place's logits
+  array<token, 2> one(shape_of_rank<2>{1, 6});
+  std::copy(prompts[0].begin(), prompts[0].end(), one.data());
+  const auto before = logits(model, one);
+  one(0, 3) = 1 - one(0, 3) % 2;
+  const auto after = logits(model, one);
+  CHECK(before(0, 0, 0) != after(0, 0, 0));
 }
 
 TEST_CASE("prompts of different lengths do not disturb one another") {

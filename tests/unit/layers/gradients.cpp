@@ -100,11 +100,21 @@ TEST_CASE("the gradients of attention are their difference quotients: heads shar
       {.b = 1, .t = 6, .inputs = 7, .outputs = 7, .positions = {0, 1, 2, 0, 1, 2}, .starts = {0, 0, 0, 3, 3, 3}}, 4, 1, 2, 0.3, false));
 }
 
+TEST_CASE("the gradients of attention are their difference quotients where places see what follows them, or do not see themselves") {
+  require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>(
+      {.b = 2, .t = 5, .inputs = 7, .outputs = 7, .ends = {3, 3, 3, 4, 5, 2, 2, 2, 2, 2}}, 4, 2, 6, 0.0, false));
+  require_good(check_attention<gradient_recipe, no_positions<gradient_recipe>>(
+      {.b = 1, .t = 6, .inputs = 7, .outputs = 7, .starts = {0, 0, 0, 3, 3, 3}, .ends = {3, 3, 3, 5, 5, 5}}, 2, 2, 3, 0.2, true));
+  require_good(check_attention<gradient_recipe, rotary_positions_2d<gradient_recipe>>(
+      {.b = 1, .t = 4, .inputs = 7, .outputs = 7, .positions = {0, 1, 1, 1}, .withins = {0, 0, 1, 2}, .ends = {2, 2, 3, 4}}, 3, 3, 8, 0.0,
+      true));
+}
+
 TEST_CASE("the gradients of attention are their difference quotients where positions turn a part of a head, or scores fall with distance") {
   require_good(check_attention<gradient_recipe, rotary_positions<gradient_recipe>>({.b = 2, .t = 5, .inputs = 7, .outputs = 7}, 4, 2, 6,
                                                                                    0.0, false, {}, 4));
-  require_good(check_attention<gradient_recipe, alibi_positions<gradient_recipe>>({.b = 2, .t = 6, .inputs = 7, .outputs = 7}, 3, 3, 4,
-                                                                                  0.0, true, {}, 0, 3));
+  require_good(check_attention<gradient_recipe, alibi_positions<gradient_recipe>>({.b = 2, .t = 6, .inputs = 7, .outputs = 7}, 3, 3, 4, 0.0,
+                                                                                  true, {}, 0, 3));
 }
 
 TEST_CASE("slopes halve from head to head, and lie between where heads are no power of two") {

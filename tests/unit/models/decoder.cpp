@@ -3,11 +3,13 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/reference/reference.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mixtral.hpp>
@@ -43,6 +45,15 @@ decoder_config with_experts() {
   return sizes;
 }
 
+/// The first sample of the first of the rows below has a context of two places.
+decoder_config with_context() {
+  decoder_config sizes = small_sizes(2);
+  sizes.width = 16;
+  sizes.bos = 13;
+  sizes.gap = 8;
+  return sizes;
+}
+
 /// Two rows of 7 places, some without a target, packed: the second sample of each row begins at place 4.
 host_batch rows() {
   host_batch batch{.b = 2, .t = 7};
@@ -63,7 +74,7 @@ struct bench {
   Model model;
   host_batch batch = rows();
   pass_memory<Model> passes;
-  batch_memory<reference> memory{model.on(), 14};
+  batch_memory<reference> memory{model.on(), 14, sight_of(model)};
   std::vector<double> losses = std::vector<double>(14);
 
   explicit bench(const decoder_config& sizes)
@@ -134,6 +145,7 @@ TEST_CASE("the gradient of whole models is the slope along any direction") {
   untied.tied_head = false;
   check_directions<llama<oracle_recipe<recompute_full>>>(untied);
   check_directions<mixtral<oracle_recipe<recompute_none>>>(with_experts());
+  check_directions<chatglm1<oracle_recipe<recompute_none>>>(with_context());
 }
 
 TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit") {
@@ -151,6 +163,10 @@ TEST_CASE("whatever is recomputed, loss and gradients are the same, bit for bit"
   const auto mixtral_kept = gradients_of<mixtral<oracle_recipe<recompute_none>>>(with_experts());
   CHECK(mixtral_kept == gradients_of<mixtral<oracle_recipe<recompute_full>>>(with_experts()));
   CHECK(mixtral_kept == gradients_of<mixtral<oracle_recipe<recompute_selective<norm_outputs, activation_outputs>>>>(with_experts()));
+  const auto glm_kept = gradients_of<chatglm1<oracle_recipe<recompute_none>>>(with_context());
+  CHECK(glm_kept == gradients_of<chatglm1<oracle_recipe<recompute_full>>>(with_context()));
+  CHECK(glm_kept ==
+        gradients_of<chatglm1<oracle_recipe<recompute_selective<norm_outputs, activation_outputs, attention_outputs>>>>(with_context()));
 }
 
 TEST_CASE("a token changes nothing before it: attention is causal") {
@@ -166,6 +182,25 @@ TEST_CASE("a token changes nothing before it: attention is causal") {
     if (i < 5 || i >= 7) CHECK(b.losses[i] == before[i]);
   }
   CHECK(b.losses[5] != before[5]);
+}
+
+TEST_CASE("a context is seen from both sides, and what is generated is causal") {
+  bench<chatglm1<oracle_recipe<recompute_none>>> b(with_context());
+  (void)b.run(false);
+  const std::vector<double> before = b.losses;
+  const auto changes = [&](std::size_t at) {
+    std::vector<std::size_t> found;
+    const token was = std::exchange(b.batch.tokens[at], 1);
+    (void)b.run(false);
+    b.batch.tokens[at] = was;
+    for (std::size_t i = 0; i < 14; ++i)
+      if (b.losses[i] != before[i]) found.push_back(i);
+    return found;
+  };
+  // places 1 and 6 have no target; the begin token stands at place 2, another sample begins at 4
+  CHECK(changes(1) == std::vector<std::size_t>{0, 2, 3});
+  CHECK(changes(3) == std::vector<std::size_t>{3});
+  CHECK(changes(5) == std::vector<std::size_t>{5});
 }
 
 TEST_CASE("samples packed into one row do not see one another") {

@@ -14,7 +14,7 @@ TEST_CASE("a folder says itself which family it holds") {
   const std::pair<const char*, const char*> folders[] = {{"gpt2", "gpt2"},         {"llama_tied", "llama"},    {"mistral", "mistral"},
                                                          {"qwen2", "qwen2"},       {"bloom", "bloom"},         {"baichuan2", "baichuan"},
                                                          {"internlm", "internlm"}, {"internlm2", "internlm2"}, {"aquila", "aquila"},
-                                                         {"chatglm2", "chatglm"},  {"mixtral", "mixtral"}};
+                                                         {"chatglm2", "chatglm"},  {"chatglm1", "chatglm1"},   {"mixtral", "mixtral"}};
   for (const auto& one : folders) {
     const std::string folder = one.first;
     CAPTURE(folder);

@@ -38,21 +38,33 @@ struct watched {
     counting_communicator& data() { return data_; }
     counting_communicator& tensor() { return tensor_; }
     template <class Stream, class Store>
-    void block_begins(Stream&, Store&, std::size_t block) {
+    void block_begins(Stream&, Store&, std::size_t block, block_visit) {
       calls().push_back(concat("begin ", block));
     }
     template <class Stream, class Store>
-    void block_ends(Stream&, Store&, std::size_t block) {
+    void block_ends(Stream&, Store&, std::size_t block, block_visit) {
       calls().push_back(concat("end ", block));
     }
     template <class Stream, class Store>
-    void gradients_ready(Stream&, Store&, std::size_t block) {
-      calls().push_back(concat("ready ", block));
+    void gradients_ready(Stream&, Store&, std::size_t block, bool last_of_step) {
+      calls().push_back(concat(last_of_step ? "ready " : "made ", block));
     }
     template <class Stream, class Store>
     void finish_gradients(Stream&, Store&) {
       calls().push_back("finish");
     }
+    template <class Store, class Squares>
+    double gradient_squares(Store& store, Squares squares) {
+      calls().push_back("squares");
+      return squares(store.gradients());
+    }
+    template <class Stream, class Store>
+    void weights_changed(Stream&, Store&) {
+      calls().push_back("changed");
+    }
+    template <class Stream, class Store, class Entry, class Span, class T>
+    void collect(Stream&, const Store&, const Entry&, Span, std::span<T>) {}
+    [[nodiscard]] slicing divided() const { return {}; }
     counting_communicator data_, tensor_;
   };
 };
@@ -117,10 +129,10 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
       for (const char* what : {"begin ", "end "}) expected.push_back(concat(what, block));
     for (int block = 3; block >= 0; --block) {
       for (const char* what : {"begin ", "end "}) expected.push_back(concat(what, block));
-      if (micro_batch == 1) expected.push_back(concat("ready ", block));
+      expected.push_back(concat(micro_batch == 1 ? "ready " : "made ", block));
     }
   }
-  expected.push_back("finish");
+  for (const char* what : {"finish", "squares", "changed"}) expected.push_back(what);
   CHECK(calls() == expected);
   // by inputs: the outputs of attention and of feed-forward, forth; by outputs: their inputs' gradients, back
   CHECK(model.parallel().tensor().device_reductions == 2 * 2 * (2 + 2));

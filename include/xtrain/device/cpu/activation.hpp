@@ -14,6 +14,8 @@ inline constexpr std::size_t elements_per_part = std::size_t{1} << 14;
 inline constexpr std::size_t elements_ahead = 512;
 inline constexpr double gelu_slope = 0.79788456080286535588;  // sqrt(2/π)
 inline constexpr double gelu_cubic = 0.044715;
+inline constexpr double root_half = 0.70710678118654752440;    // 1/√2
+inline constexpr double normal_peak = 0.39894228040143267794;  // 1/√(2π)
 
 template <class Arch, class T>
 void gelu_elements(const cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k) {
@@ -46,6 +48,62 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
       const batch s = one / (one + simd::exp(minus_two * slope * (x + cubic * x * x * x)));
       const batch du = slope * (one + three_cubic * x * x);
       simd::store(k.dx_n.raw() + i, dy * (s + two * x * s * (one - s) * du), count);
+    });
+  });
+}
+
+/// What the normal distribution has below x: (1 + erf(x/√2)) / 2.
+template <class Arch, class A>
+[[nodiscard]] XTRAIN_INLINE simd::batch<A, Arch> normal_below(const simd::batch<A, Arch>& x) {
+  using batch = simd::batch<A, Arch>;
+  return batch(A(0.5)) * (batch(A{1}) + xsimd::erf(x * batch(static_cast<A>(root_half))));
+}
+
+template <class Arch, class T>
+void gelu_erf_elements(const cpu_stream& stream, const kernel::gelu_erf<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
+      simd::store(k.y_n.raw() + i, x * normal_below<Arch>(x), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void gelu_erf_backward_elements(const cpu_stream& stream, const kernel::gelu_erf_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch peak(static_cast<A>(normal_peak)), minus_half(A(-0.5));
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
+      const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
+      // forward: y = x · below(x); the derivative of below is the density
+      simd::store(k.dx_n.raw() + i, dy * (normal_below<Arch>(x) + x * peak * simd::exp(minus_half * x * x)), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void tanh_elements(const cpu_stream& stream, const kernel::tanh<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      simd::store(k.y_n.raw() + i, xsimd::tanh(simd::load<Arch>(k.x_n.raw() + i, count)), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void tanh_backward_elements(const cpu_stream& stream, const kernel::tanh_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch y = simd::load<Arch>(k.y_n.raw() + i, count);
+      simd::store(k.dx_n.raw() + i, simd::load<Arch>(k.dy_n.raw() + i, count) * (batch(A{1}) - y * y), count);
     });
   });
 }
@@ -103,6 +161,22 @@ void run_native(cpu_stream& stream, const kernel::gelu_tanh<host_memory, T>& k, 
 template <class T>
 void run_native(cpu_stream& stream, const kernel::gelu_tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::gelu_backward_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::gelu_erf<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::gelu_erf_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::gelu_erf_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::gelu_erf_backward_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::tanh_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::tanh_backward_elements<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {

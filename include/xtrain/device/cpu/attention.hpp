@@ -59,7 +59,7 @@ struct attention_work {
   score* rounded;                              // [keys, queries], where probabilities are rounded before products
   A *sums, *turned;                            // [d, queries] o or dq of the panel; [queries, d]
   A *dk, *dv;                                  // [t, d]
-  A *first, *last;                             // [queries] first key each may see, and the query itself
+  A *first, *now, *last;                       // [queries] first key each may see, the query itself, and the last key
   A *largest, *total, *delta;                  // [queries] of the softmax; Σ do · o
   std::size_t bytes;
 
@@ -87,6 +87,7 @@ struct attention_work {
     dk = from.take<A>(only(backward, t * d));
     dv = from.take<A>(only(backward, t * d));
     first = from.take<A>(queries);
+    now = from.take<A>(queries);
     last = from.take<A>(queries);
     largest = from.take<A>(queries);
     total = from.take<A>(queries);
@@ -112,6 +113,8 @@ struct attention_panel {
   std::size_t queries;         // fewer than `width` in the last panel; the lanes behind them compute on zeros
   std::size_t first_key = 0;   // what any query of the panel may see first
   std::size_t last_first = 0;  // what every query of the panel may see from
+  std::size_t first_end = 0;   // and up to, one past it
+  std::size_t last_end = 0;    // one past what any of them may see
 
   /// `before` keys lie in front of the first query's own.
   attention_panel(const Kernel& k, const work_type& memory, std::size_t row, std::size_t head, std::size_t first_query,
@@ -119,14 +122,19 @@ struct attention_panel {
       : kernel(k), work(memory), b(row), h(head), i0(first_query), time(before + first_query), key_count(before + k.shape.t),
         queries(std::min(width, k.shape.t - first_query)) {
     first_key = time;
+    first_end = key_count;
     for (std::size_t i = 0; i < width; ++i) {
-      const std::size_t now = time + std::min(i, queries - 1);
-      const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[b * k.shape.t + now]);
+      const std::size_t query = std::min(i, queries - 1), place = b * k.shape.t + i0 + query, now = time + query;
+      const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[place]);
       const std::size_t first = kernel::first_seen(sample, k.window, now);
+      const std::size_t end = kernel::end_seen(k.end_bt.raw(), place, now);
       first_key = std::min(first_key, first);
       last_first = std::max(last_first, first);
+      first_end = std::min(first_end, end);
+      last_end = std::max(last_end, end);
       work.first[i] = static_cast<A>(first);
-      work.last[i] = static_cast<A>(now);
+      work.now[i] = static_cast<A>(now);
+      work.last[i] = static_cast<A>(end) - A{1};
     }
   }
 
@@ -139,25 +147,25 @@ struct attention_panel {
   /// Blocks of keys that the panel sees: visit(j0, keys), keys being whole rows of tiles as far as there are any.
   template <class Visit>
   XTRAIN_INLINE void each_block(Visit&& visit) const {
-    const std::size_t end = time + queries;
-    for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < end; j0 += work_type::keys) {
+    for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys) {
       const std::size_t there = std::min(work_type::keys, key_count - j0);
-      visit(j0, std::min(there, product_plan::round_up(end - j0, tile_rows<Arch>)));
+      visit(j0, std::min(there, product_plan::round_up(last_end - j0, tile_rows<Arch>)));
     }
   }
 
   /// Scores get the slope of their distance, and −infinity where a query may not see a key.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
-    if (!sloped && j0 + keys <= time + 1 && last_first <= j0) return;
+    if (!sloped && j0 + keys <= first_end && last_first <= j0) return;
     const batch nothing(-std::numeric_limits<A>::infinity()), slope(sloped ? static_cast<A>(kernel.slope_h.raw()[h]) : A{0});
     for (std::size_t v = 0; v < width; v += w) {
       const batch first = batch::load_unaligned(work.first + v), last = batch::load_unaligned(work.last + v);
+      const batch now = batch::load_unaligned(work.now + v);
       for (std::size_t j = 0; j < keys; ++j) {
         A* const line = scores + j * width + v;
         const batch key(static_cast<A>(j0 + j));
         batch score = batch::load_unaligned(line);
-        if (sloped) score = simd::multiply_add(slope, key - last, score);
+        if (sloped) score = simd::multiply_add(slope, key - now, score);
         xsimd::select((key >= first) && (key <= last), score, nothing).store_unaligned(line);
       }
     }
@@ -422,23 +430,24 @@ void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, 
   write(work.dv, values);
 }
 
-/// One query against places `from` … `now` of the cache of its key/value head. `scores` holds one number per cache place.
+/// The query at place `now` against places `from` … `end` − 1 of the cache of its key/value head. `scores` holds one number per
+/// cache place.
 template <class Arch, class T, class A>
-void attend_cache(std::size_t from, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys, const T* values, A* scores,
-                  A* sums, T* o) {
+void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys,
+                  const T* values, A* scores, A* sums, T* o) {
   using batch = simd::batch<A, Arch>;
   A largest = -std::numeric_limits<A>::infinity();
-  for (std::size_t j = from; j <= now; ++j) {
+  for (std::size_t j = from; j < end; ++j) {
     batch dot(A{0});
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
       dot = simd::multiply_add(simd::load<Arch>(q + c, count), simd::load<Arch>(keys + j * d + c, count), dot);
     });
-    scores[j] = simd::sum(dot) * scale - slope * static_cast<A>(now - j);
+    scores[j] = simd::sum(dot) * scale - slope * (static_cast<A>(now) - static_cast<A>(j));
     largest = std::max(largest, scores[j]);
   }
   A total{0};
   std::fill_n(sums, d, A{0});
-  for (std::size_t j = from; j <= now; ++j) {
+  for (std::size_t j = from; j < end; ++j) {
     const A p = std::exp(scores[j] - largest);
     total += p;
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
@@ -477,11 +486,13 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   const auto before = static_cast<std::size_t>(k.length_b.raw()[b]);
   const std::size_t cache = cache_of(k, b, group);
   const std::size_t heads = s.h / s.k;
-  for (std::size_t i = 0; i < s.t; ++i)
+  for (std::size_t i = 0; i < s.t; ++i) {
+    const std::size_t now = before + i, end = kernel::end_seen(k.end_bt.raw(), b * s.t + i, now);
     for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-      attend_cache<Arch>(kernel::first_seen(0, k.window, before + i), before + i, s.d, static_cast<A>(k.scale),
+      attend_cache<Arch>(kernel::first_seen(0, k.window, now), end, now, s.d, static_cast<A>(k.scale),
                          k.slope_h.empty() ? A{0} : static_cast<A>(k.slope_h.raw()[h]), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
                          k.k_cache.raw() + cache, k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
+  }
 }
 
 /// From so many new tokens on, panels of queries are faster than one query after the other.
@@ -536,7 +547,7 @@ void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, 
     });
   stream.parallel(s.b * s.k, [&](std::size_t part, std::size_t) { cpu_kernels::extend_cache(k, part / s.k, part % s.k); });
   const kernel::attention<host_memory, T> panels{
-      .shape = s, .scale = k.scale, .window = k.window, .qkv = k.qkv, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
+      .shape = s, .scale = k.scale, .window = k.window, .qkv = k.qkv, .end_bt = k.end_bt, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
   cpu_kernels::attend_all<simd::native>(stream, panels, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
     const std::size_t cache = cpu_kernels::cache_of(k, b, group);
     return cpu_kernels::attention_keys<T>{

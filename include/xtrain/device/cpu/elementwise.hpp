@@ -14,10 +14,11 @@ namespace cpu_kernels {
 template <class Arch, class T>
 void add_elements(const cpu_stream& stream, const kernel::add<host_memory, T>& k) {
   using A = accumulate_t<T>;
+  const simd::batch<A, Arch> factor(static_cast<A>(k.factor));
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       T* y = k.y_n.raw() + i;
-      simd::store(y, simd::load<Arch>(y, count) + simd::load<Arch>(k.x_n.raw() + i, count), count);
+      simd::store(y, simd::multiply_add(factor, simd::load<Arch>(k.x_n.raw() + i, count), simd::load<Arch>(y, count)), count);
     });
   });
 }

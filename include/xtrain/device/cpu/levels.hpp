@@ -72,6 +72,10 @@ inline constexpr bool compiled = false;
   X(kernel::layer_norm_backward<host_memory, T, T>)        \
   X(kernel::gelu_tanh<host_memory, T>)                     \
   X(kernel::gelu_tanh_backward<host_memory, T>)            \
+  X(kernel::gelu_erf<host_memory, T>)                      \
+  X(kernel::gelu_erf_backward<host_memory, T>)             \
+  X(kernel::tanh<host_memory, T>)                          \
+  X(kernel::tanh_backward<host_memory, T>)                 \
   X(kernel::swiglu<host_memory, T>)                        \
   X(kernel::swiglu_backward<host_memory, T>)               \
   X(kernel::attention<host_memory, T>)                     \

@@ -39,12 +39,14 @@ struct loss_products {
   kernel::matmul<host_memory, T, A> logits;
   kernel::matmul<host_memory, T, A> dx;  // of one slice
   kernel::matmul<host_memory, T, G> dweight;
+  kernel::column_sum<host_memory, T, G> dbias;
   std::size_t dlogits_at, dx_at, rest_at;
 
   loss_products(const kernel::linear_cross_entropy<host_memory, T, G>& k, std::size_t rows)
       : logits{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = k.v, .transpose_b = true},
         dx{.m = rows, .n = k.c, .k = std::min(k.v, vocabulary_slice), .lda = k.v, .ldb = k.c, .ldc = k.c},
-        dweight{.m = k.v, .n = k.c, .k = rows, .lda = k.v, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true} {
+        dweight{.m = k.v, .n = k.c, .k = rows, .lda = k.v, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true},
+        dbias{.n = rows, .c = k.v, .stride = k.v} {
     const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
     const bool apart = narrow && k.with_gradient;
     dlogits_at = apart ? aligned(rows * k.v * sizeof(A)) : 0;
@@ -116,6 +118,7 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     products_type products(k, rows);
     products.logits.a = k.x_nc.subspan(first * k.c, rows * k.c);
     products.logits.b = k.weight_vc;
+    products.logits.bias_n = k.bias_v;
     products.logits.c = span_of(logits, rows * k.v);
     run_native(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
@@ -124,7 +127,7 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
             k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale, k.z_loss, logits + i * k.v, dlogits + i * k.v);
     });
     if (!k.with_gradient) continue;
-    // forward: logits = x · weightᵀ
+    // forward: logits = x · weightᵀ + bias
     T* const dx = k.dx_nc.raw() + first * k.c;
     A* dx_sums = nullptr;
     if constexpr (products_type::narrow) dx_sums = reinterpret_cast<A*>(scratch.raw() + whole.dx_at);
@@ -143,6 +146,11 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
           simd::store(dx + i, simd::load<simd::native>(dx_sums + i, count), count);
         });
       });
+    }
+    if (!k.dbias_v.empty()) {
+      products.dbias.x_nc = span_of(static_cast<const T*>(dlogits), rows * k.v);
+      products.dbias.sum_c = k.dbias_v;
+      run_native(stream, products.dbias, rest);
     }
     if (k.dweight_vc.empty()) continue;
     products.dweight.a = span_of(static_cast<const T*>(dlogits), rows * k.v);

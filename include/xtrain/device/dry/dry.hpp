@@ -133,6 +133,10 @@ template <class Device>
 inline constexpr bool is_dry = false;
 template <class Device>
 inline constexpr bool is_dry<dry<Device>> = true;
+template <class Memory>
+inline constexpr bool is_dry_memory = false;
+template <class Device>
+inline constexpr bool is_dry_memory<dry_memory<Device>> = true;
 
 namespace detail {
 

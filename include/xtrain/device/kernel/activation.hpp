@@ -1,4 +1,4 @@
-// The non-linearities of feed-forward layers.
+// The non-linearities of feed-forward layers and heads.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -43,6 +43,83 @@ struct gelu_tanh_backward {
     return f(s.n, s.x_n, s.dy_n, s.dx_n);
   }
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
+};
+
+/// Gaussian error linear unit as it is defined, element by element.      [Hendrycks & Gimpel 2016, section 2]
+///   y = x/2 · (1 + erf(x/√2))
+///   x_n read, y_n written; computed in accumulate, rounded once
+template <class Memory, class T>
+struct gelu_erf {
+  static constexpr std::string_view name = "gelu_erf";
+  template <class M>
+  using on = gelu_erf<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  written<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n); }
+};
+
+/// dx = dy · ((1 + erf(x/√2))/2 + x · exp(−x²/2)/√(2π))
+///   x_n, dy_n read; dx_n written; dx_n may be the memory of x_n or of dy_n
+template <class Memory, class T>
+struct gelu_erf_backward {
+  static constexpr std::string_view name = "gelu_erf_backward";
+  template <class M>
+  using on = gelu_erf_backward<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{}, dy_n{};
+  written<T, Memory> dx_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.dy_n, s.dx_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
+};
+
+/// y = tanh(x), element by element.
+///   x_n read, y_n written, may be the memory of x_n; computed in accumulate, rounded once
+template <class Memory, class T>
+struct tanh {
+  static constexpr std::string_view name = "tanh";
+  template <class M>
+  using on = tanh<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  written<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
+};
+
+/// dx = dy · (1 − y²), from the forward's y
+///   y_n, dy_n read; dx_n written; dx_n may be the memory of dy_n
+template <class Memory, class T>
+struct tanh_backward {
+  static constexpr std::string_view name = "tanh_backward";
+  template <class M>
+  using on = tanh_backward<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> y_n{}, dy_n{};
+  written<T, Memory> dx_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.y_n, s.dy_n, s.dx_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 3.0 * static_cast<double>(n); }
 };
 
 /// Swish-gated linear unit: y = silu(gate) · up, silu(z) = z / (1 + exp(−z)).    [Shazeer 2020, eq. 6]

@@ -1,4 +1,4 @@
-// Causal attention, never storing the time × time matrix.
+// Attention, causal unless it is told otherwise, never storing the time × time matrix.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -13,6 +13,11 @@ namespace xtrain::kernel {
   return start > earliest ? start : earliest;
 }
 
+/// One past the last time that the query at time `now` may see: its own, unless `end` says another for query i.
+[[nodiscard]] constexpr std::size_t end_seen(const token* end, std::size_t i, std::size_t now) {
+  return end == nullptr ? now + 1 : static_cast<std::size_t>(end[i]);
+}
+
 /// The sizes of one attention. Every row of `qkv` holds h query heads, then k key heads, then k value heads, of d
 /// elements each; query head i uses key/value head i / (h / k).            [Ainslie et al. 2023]
 struct attention_shape {
@@ -24,10 +29,11 @@ struct attention_shape {
   friend constexpr bool operator==(const attention_shape&, const attention_shape&) = default;
 };
 
-/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i, and not before
-/// i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020, section 3.1]
+/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i, or to end_i − 1
+/// where ends are given, and not before i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020, section 3.1]
 ///   qkv        read      [b·t, row]
 ///   start_bt   read      first time each query may see (where its sample begins in a packed row); empty: 0
+///   end_bt     read      one past the last time each query may see, its own or another; every query must see one at least. Empty: causal
 ///   slope_h    read      how much a head's scores fall with distance; empty: not at all
 ///   window     how many times a query sees, itself included; 0: all
 ///   o_bthd     written   [b·t, h·d]
@@ -46,24 +52,24 @@ struct attention {
   std::size_t window = 0;
   random_site random{};
   read<T, Memory> qkv{};
-  read<token, Memory> start_bt{};
+  read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
   written<T, Memory> o_bthd{};
   written<accumulate_t<T>, Memory> lse_bht{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.slope_h, s.o_bthd, s.lse_bht);
+    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht);
   }
-  [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle
+  [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle, or over everything
     const auto [b, t, h, k, d] = shape;
-    return 2.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(t + 1);
+    return 2.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
 };
 
 /// With D_i = Σ do_i · o_i and ds_ij = p_ij (do_i·v_j − D_i):
 ///   dq_i = scale Σ_j ds_ij k_j,  dk_j = scale Σ_i ds_ij q_i,  dv_j = Σ_i p_ij do_i       [Dao et al. 2022, section B.2]
-///   qkv, start_bt, slope_h, o_bthd, lse_bht, do_bthd   read
+///   qkv, start_bt, end_bt, slope_h, o_bthd, lse_bht, do_bthd   read
 ///   dqkv       written   [b·t, row]
 ///   rounding   sums in accumulate; p and ds may be rounded to T before their products
 template <class Memory, class T>
@@ -78,7 +84,7 @@ struct attention_backward {
   std::size_t window = 0;
   random_site random{};
   read<T, Memory> qkv{};
-  read<token, Memory> start_bt{};
+  read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
   read<T, Memory> o_bthd{};
   read<accumulate_t<T>, Memory> lse_bht{};
@@ -87,19 +93,21 @@ struct attention_backward {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd, s.dqkv);
+    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd,
+             s.dqkv);
   }
-  [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle
+  [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle, or over everything
     const auto [b, t, h, k, d] = shape;
-    return 5.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(t + 1);
+    return 5.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
 };
 
 /// Attention of t new tokens per row over everything a key/value cache holds, the new tokens included.
 ///   qkv            read      [b·t, row], rotated already
 ///   length_b       read      tokens that each row's cache held before
+///   end_bt         read      one past the last cache place each query may see, new ones included; empty: causal
 ///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are put at length … length + t − 1
-///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i, or the last `window` of them
+///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i, or 0 … end − 1; of what precedes it the last `window`
 ///   rounding       scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
 ///   throws nothing; length + t must not pass capacity
 template <class Memory, class T>
@@ -113,14 +121,14 @@ struct cached_attention {
   double scale = 1.0;
   std::size_t window = 0;
   read<T, Memory> qkv{};
-  read<token, Memory> length_b{};
+  read<token, Memory> length_b{}, end_bt{};
   read<float, Memory> slope_h{};
   updated<T, Memory> k_cache{}, v_cache{};
   written<T, Memory> o_bthd{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.capacity, s.scale, s.window, s.qkv, s.length_b, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
+    return f(s.shape, s.capacity, s.scale, s.window, s.qkv, s.length_b, s.end_bt, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
   }
   [[nodiscard]] constexpr double operations() const {
     const auto [b, t, h, k, d] = shape;

@@ -7,7 +7,7 @@
 
 namespace xtrain::kernel {
 
-/// y += x; rounded once
+/// y += factor · x; rounded once
 template <class Memory, class T>
 struct add {
   static constexpr std::string_view name = "add";
@@ -15,12 +15,13 @@ struct add {
   using on = add<M, T>;
 
   std::size_t n = 0;
+  double factor = 1.0;
   read<T, Memory> x_n{};
   updated<T, Memory> y_n{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.x_n, s.y_n);
+    return f(s.n, s.factor, s.x_n, s.y_n);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };

@@ -6,16 +6,17 @@
 
 namespace xtrain::kernel {
 
-/// loss_i = logsumexp_v(x_i · weight_v) − x_i · weight_target + z_loss · (max_v x_i · weight_v)², for rows with a target.
+/// loss_i = logsumexp_v(l_iv) − l_i,target + z_loss · (max_v l_iv)², l_iv = x_i · weight_v + bias_v, for rows with a target.
 ///                                                                         [z_loss: Yang et al. 2023, section 3.5]
 /// Where with_gradient, in the same pass, with p = softmax(logits):
-///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(the first largest)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x
+///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(the first largest)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x,
+///   dbias += Σ_i dlogits_i
 ///   x_nc        read      final hidden states
-///   weight_vc   read
+///   weight_vc, bias_v   read; bias_v is empty where there is none
 ///   target_n    read      token to be predicted; outside [0, v): no target, no loss, no gradient
 ///   loss_n      written   natural logarithm; 0 where there is no target
 ///   dx_nc       written   where with_gradient
-///   dweight_vc  updated   where with_gradient, added to; empty when the weight is frozen
+///   dweight_vc, dbias_v   updated   where with_gradient, added to; empty when it is frozen
 ///   rounding    logits and softmax in accumulate; dlogits rounded to T before its two products
 ///   memory      a device computes in chunks of rows: scratch of one chunk of logits, not of all
 template <class Memory, class T, class G = T>
@@ -28,15 +29,16 @@ struct linear_cross_entropy {
   bool with_gradient = false;
   double gradient_scale = 1.0;
   double z_loss = 0.0;
-  read<T, Memory> x_nc{}, weight_vc{};
+  read<T, Memory> x_nc{}, weight_vc{}, bias_v{};
   read<token, Memory> target_n{};
   written<accumulate_t<T>, Memory> loss_n{};
   written<T, Memory> dx_nc{};
-  updated<G, Memory> dweight_vc{};
+  updated<G, Memory> dweight_vc{}, dbias_v{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.z_loss, s.x_nc, s.weight_vc, s.target_n, s.loss_n, s.dx_nc, s.dweight_vc);
+    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.z_loss, s.x_nc, s.weight_vc, s.bias_v, s.target_n, s.loss_n, s.dx_nc,
+             s.dweight_vc, s.dbias_v);
   }
   [[nodiscard]] constexpr double operations() const {
     const double product = 2.0 * static_cast<double>(n) * static_cast<double>(c) * static_cast<double>(v);

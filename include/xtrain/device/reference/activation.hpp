@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
@@ -11,6 +13,10 @@ template <class A>
 inline constexpr A gelu_slope = static_cast<A>(0.79788456080286535588);  // sqrt(2/π)
 template <class A>
 inline constexpr A gelu_cubic = static_cast<A>(0.044715);
+template <class A>
+inline constexpr A root_half = static_cast<A>(0.70710678118654752440);  // 1/√2
+template <class A>
+inline constexpr A normal_peak = static_cast<A>(0.39894228040143267794);  // 1/√(2π)
 
 }  // namespace detail
 
@@ -31,6 +37,35 @@ void run_kernel(reference_stream&, const kernel::gelu_tanh_backward<host_memory,
   const array<acc, 1> tanh_u = xt::tanh(u);
   const array<acc, 1> du = detail::gelu_slope<acc> * (acc{1} + acc{3} * detail::gelu_cubic<acc> * x * x);
   detail::store<1>(k.dx_n, dy * (acc(0.5) * (acc{1} + tanh_u) + acc(0.5) * x * (acc{1} - tanh_u * tanh_u) * du));
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::gelu_erf<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  array<acc, 1> y = detail::values<acc>(k.x_n, k.n);
+  for (acc& x : y) x = acc(0.5) * x * (acc{1} + std::erf(x * detail::root_half<acc>));
+  detail::store<1>(k.y_n, y);
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::gelu_erf_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  array<acc, 1> dx = detail::values<acc>(k.x_n, k.n);
+  for (acc& x : dx)
+    x = acc(0.5) * (acc{1} + std::erf(x * detail::root_half<acc>)) + x * detail::normal_peak<acc> * std::exp(acc(-0.5) * x * x);
+  detail::store<1>(k.dx_n, dx * detail::values<acc>(k.dy_n, k.n));
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::tanh<host_memory, T>& k, scratch_span<host_memory>) {
+  detail::store<1>(k.y_n, xt::tanh(detail::values<accumulate_t<T>>(k.x_n, k.n)));
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::tanh_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const auto y = detail::values<acc>(k.y_n, k.n);
+  detail::store<1>(k.dx_n, detail::values<acc>(k.dy_n, k.n) * (acc{1} - y * y));
 }
 
 template <class T>

@@ -41,14 +41,16 @@ template <class T, class Kernel>
   for (std::size_t i = 0; i < s.t; ++i) {
     const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.data()[b * s.t + i]);
     const std::size_t start = kernel::first_seen(sample, k.window, i);
+    const std::size_t end = kernel::end_seen(k.end_bt.raw(), b * s.t + i, i);
     if (!k.slope_h.empty())
-      for (std::size_t j = start; j <= i; ++j) score_tt(i, j) -= static_cast<acc>(k.slope_h.data()[h]) * static_cast<acc>(i - j);
+      for (std::size_t j = start; j < end; ++j)
+        score_tt(i, j) -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(i) - static_cast<acc>(j));
     acc largest = -std::numeric_limits<acc>::infinity();
-    for (std::size_t j = start; j <= i; ++j) largest = std::max(largest, score_tt(i, j));
+    for (std::size_t j = start; j < end; ++j) largest = std::max(largest, score_tt(i, j));
     acc sum{0};
-    for (std::size_t j = start; j <= i; ++j) sum += std::exp(score_tt(i, j) - largest);
+    for (std::size_t j = start; j < end; ++j) sum += std::exp(score_tt(i, j) - largest);
     head.lse_t(i) = largest + std::log(sum);
-    for (std::size_t j = start; j <= i; ++j) {
+    for (std::size_t j = start; j < end; ++j) {
       head.p_tt(i, j) = std::exp(score_tt(i, j) - head.lse_t(i));
       if (k.dropout > 0.0) {
         const std::uint64_t element = (((k.random.first + b) * s.h + h) * s.t + i) * s.t + j;
@@ -138,11 +140,13 @@ void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T
       for (std::size_t i = 0; i < s.t; ++i) {
         const auto q_1d = detail::values<acc>(k.qkv.subspan((b * s.t + i) * s.row() + h * s.d, s.d), std::size_t{1}, s.d);
         const std::size_t now = before + i, first = kernel::first_seen(0, k.window, now);
-        const array<acc, 2> k_seen = xt::view(k_td, xt::range(first, now + 1), xt::all());
-        const array<acc, 2> v_seen = xt::view(v_td, xt::range(first, now + 1), xt::all());
+        const std::size_t end = kernel::end_seen(k.end_bt.raw(), b * s.t + i, now);
+        const array<acc, 2> k_seen = xt::view(k_td, xt::range(first, end), xt::all());
+        const array<acc, 2> v_seen = xt::view(v_td, xt::range(first, end), xt::all());
         array<acc, 2> score_1t = static_cast<acc>(k.scale) * detail::product_transposed(q_1d, k_seen);
         if (!k.slope_h.empty())
-          for (std::size_t j = first; j <= now; ++j) score_1t(0, j - first) -= static_cast<acc>(k.slope_h.data()[h]) * static_cast<acc>(now - j);
+          for (std::size_t j = first; j < end; ++j)
+            score_1t(0, j - first) -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(now) - static_cast<acc>(j));
         const array<acc, 2> weight_1t = xt::exp(score_1t - xt::amax(score_1t)());
         const array<acc, 2> o_1d = detail::product_transposed<acc>(weight_1t / xt::sum(weight_1t)(), xt::transpose(v_seen));
         detail::store<2>(k.o_bthd.subspan(((b * s.t + i) * s.h + h) * s.d, s.d), o_1d);

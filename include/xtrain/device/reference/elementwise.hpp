@@ -7,7 +7,8 @@ namespace xtrain {
 
 template <class T>
 void run_kernel(reference_stream&, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
-  detail::store_added<1>(k.y_n, detail::values<accumulate_t<T>>(k.x_n, k.n));
+  using acc = accumulate_t<T>;
+  detail::store_added<1>(k.y_n, static_cast<acc>(k.factor) * detail::values<acc>(k.x_n, k.n));
 }
 
 template <class From, class To>

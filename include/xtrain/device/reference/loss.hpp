@@ -11,7 +11,8 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
   using acc = accumulate_t<T>;
   const auto x_nc = detail::values<acc>(k.x_nc, k.n, k.c);
   const auto weight_vc = detail::values<acc>(k.weight_vc, k.v, k.c);
-  const array<acc, 2> logits_nv = detail::product_transposed(x_nc, weight_vc);
+  array<acc, 2> logits_nv = detail::product_transposed(x_nc, weight_vc);
+  if (!k.bias_v.empty()) logits_nv += xt::view(detail::values<acc>(k.bias_v, k.v), xt::newaxis(), xt::all());
   const array<acc, 1> largest_n = xt::amax(logits_nv, {1});
   const array<acc, 2> shifted_nv = logits_nv - xt::view(largest_n, xt::all(), xt::newaxis());
   const array<acc, 1> log_sum_n = xt::log(xt::sum(xt::exp(shifted_nv), {1}));
@@ -34,10 +35,11 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
     }
   }
   if (!k.with_gradient) return;
-  // forward: logits = x · weightᵀ
+  // forward: logits = x · weightᵀ + bias
   detail::store<2>(k.dx_nc, detail::product_transposed<acc>(dlogits_nv, xt::transpose(weight_vc)));
   if (!k.dweight_vc.empty())
     detail::store_added<2>(k.dweight_vc, detail::product_transposed<acc>(xt::transpose(dlogits_nv), xt::transpose(x_nc)));
+  if (!k.dbias_v.empty()) detail::store_added<1>(k.dbias_v, array<acc, 1>(xt::sum(dlogits_nv, {0})));
 }
 
 }  // namespace xtrain

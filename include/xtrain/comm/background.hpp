@@ -1,0 +1,84 @@
+// A thread that communicates while the others compute: work is done in the order it was given.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace xtrain {
+
+class background {
+ public:
+  background() = default;
+  ~background() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  background(const background&) = delete;
+  background& operator=(const background&) = delete;
+
+  /// The work is done later, after everything given before. When work fails, what comes after it is not done.
+  void begin(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      waiting_.push_back(std::move(work));
+      ++begun_;
+    }
+    changed_.notify_all();
+  }
+
+  /// How much has been begun: finish(begun()) waits for all of it.
+  [[nodiscard]] std::size_t begun() {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
+  /// Waits until the first `count` pieces of work are done.
+  ///   throws  what a piece of work threw
+  void finish(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= count || problem_; });
+    if (problem_) std::rethrow_exception(problem_);
+  }
+  void finish() { finish(begun()); }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || (!waiting_.empty() && !problem_); });
+      if (stopping_) return;
+      const std::function<void()> work = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      std::exception_ptr problem;
+      try {
+        work();
+      } catch (...) {
+        problem = std::current_exception();
+      }
+      lock.lock();
+      problem_ = problem;
+      if (!problem) ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  std::size_t begun_ = 0, done_ = 0;
+  std::exception_ptr problem_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace xtrain

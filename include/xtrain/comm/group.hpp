@@ -1,0 +1,437 @@
+// Some ranks of a run, and the collectives between them. Every collective is made of messages, and adds up in the order of
+// ranks: its result is the same bits on every rank, on every transport, however messages are delayed, and however an array is
+// cut. Sums of 16-bit numbers are made in fp32 and rounded once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/dry/dry.hpp>
+
+namespace xtrain {
+
+/// What a group has sent.
+struct traffic {
+  std::size_t messages = 0;
+  std::size_t bytes = 0;
+
+  traffic& operator+=(const traffic& more) {
+    messages += more.messages;
+    bytes += more.bytes;
+    return *this;
+  }
+};
+
+/// The number a sum of T is made in: 16-bit numbers in fp32, everything else in itself.
+template <class T>
+struct sum_number {
+  using type = T;
+};
+template <>
+struct sum_number<bf16> {
+  using type = float;
+};
+template <>
+struct sum_number<fp16> {
+  using type = float;
+};
+
+/// A communicator. One thread at a time may use a group; two groups of the same ranks, on different channels, do not meet.
+class group {
+ public:
+  /// `members`: ranks of the transport, in the order in which they are ranks of the group. All of them make the group with
+  /// the same members and channel.
+  ///   throws  config_error when this rank is not among them, or one is twice
+  group(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t channel)
+      : wires_(std::move(wires)), members_(std::move(members)), channel_(channel) {
+    require<config_error>(std::count(members_.begin(), members_.end(), wires_->rank()) == 1, "group: rank ", wires_->rank(),
+                          " makes it and must be a member, once");
+    for (const std::size_t member : members_)
+      require<config_error>(member < wires_->size(), "group: members must be below the ", wires_->size(), " ranks there are; given ", member);
+    rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), wires_->rank()) - members_.begin());
+  }
+  /// All ranks.
+  explicit group(std::shared_ptr<transport> wires, std::uint32_t channel = 0) : group(wires, all_of(wires->size()), channel) {}
+
+  [[nodiscard]] std::size_t rank() const { return rank_; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+  [[nodiscard]] const traffic& sent() const { return sent_; }
+  [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
+
+  // ---- messages ----
+
+  template <class T>
+  [[nodiscard]] pending_message begin_send(std::size_t to, std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    ++sent_.messages;
+    sent_.bytes += values.size_bytes();
+    return wires_->send(members_[to], channel_, std::as_bytes(values));
+  }
+  template <class T>
+  [[nodiscard]] pending_message begin_receive(std::size_t from, std::span<T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return wires_->receive(members_[from], channel_, std::as_writable_bytes(values));
+  }
+  template <class T>
+  void send(std::size_t to, std::span<const T> values) {
+    wait(begin_send(to, values));
+  }
+  template <class T>
+  void receive(std::size_t from, std::span<T> values) {
+    wait(begin_receive(from, values));
+  }
+
+  // ---- collectives on the host ----
+
+  void barrier() {
+    std::array<std::uint8_t, 1> nothing{};
+    all_reduce(std::span<std::uint8_t>(nothing), reduction::largest);
+  }
+
+  /// Every rank gets the reduction, in place.
+  template <class T>
+  void all_reduce(std::span<T> values, reduction how) {
+    if (size() == 1) return;
+    if (values.size_bytes() <= small) {
+      // one hop: everybody sends everything to everybody
+      std::vector<T>& all = scratch<T>(values.size() * size());
+      gather_parts(std::span<const T>(values), all);
+      reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
+      return;
+    }
+    const std::size_t part = part_of(values.size());
+    reduce_scatter_ranges(std::span<const T>(values), values, part, how);
+    all_gather_ranges(values, part);
+  }
+  void all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
+
+  /// whole: size() parts, in the order of ranks. The part may be where it belongs in the whole.
+  ///   throws  shape_error
+  template <class T>
+  void all_gather(std::span<const T> part, std::span<T> whole) {
+    require_parts(part.size(), whole.size());
+    const std::span<T> mine = whole.subspan(rank_ * part.size(), part.size());
+    if (carries() && mine.data() != part.data()) std::copy(part.begin(), part.end(), mine.begin());
+    all_gather_ranges(whole, part.size());
+  }
+
+  /// part: this rank's of size() parts of the reduction. It may be where it belongs in the whole; the rest of the whole stays.
+  ///   throws  shape_error
+  template <class T>
+  void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction how) {
+    require_parts(part.size(), whole.size());
+    if (size() == 1) {
+      if (carries() && part.data() != whole.data()) std::copy(whole.begin(), whole.end(), part.begin());
+      return;
+    }
+    reduce_scatter_to(whole, part, part.size(), how);
+  }
+
+  /// Every rank gets what `root` has.
+  template <class T>
+  void broadcast(std::span<T> values, std::size_t root) {
+    if (size() == 1) return;
+    if (values.size_bytes() <= small) {
+      if (rank_ != root) return receive(root, values);
+      const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(values)); });
+      return wait_all(sends);
+    }
+    // the root sends everything once, in parts; the others pass their parts on
+    const std::size_t part = part_of(values.size());
+    if (rank_ == root) {
+      const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(range(values, to, part))); });
+      wait_all(sends);
+    } else {
+      receive(root, range(values, rank_, part));
+    }
+    all_gather_ranges(values, part, root);
+  }
+
+  /// Only `root` gets the reduction, in place; the others keep what they have.
+  template <class T>
+  void reduce(std::span<T> values, reduction how, std::size_t root) {
+    if (size() == 1) return;
+    if (rank_ != root) return send(root, std::span<const T>(values));
+    std::vector<T>& all = scratch<T>(values.size() * size());
+    const auto receives = to_all_others([&](std::size_t from) { return begin_receive(from, range_of_all(all, from, values.size())); });
+    wait_all(receives);
+    reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
+  }
+
+  /// whole, at `root` only: every rank's part, in the order of ranks.
+  template <class T>
+  void gather(std::span<const T> part, std::span<T> whole, std::size_t root) {
+    if (rank_ != root) return send(root, part);
+    require_parts(part.size(), whole.size());
+    const auto receives = to_all_others([&](std::size_t from) { return begin_receive(from, range(whole, from, part.size())); });
+    if (carries()) std::copy(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(rank_ * part.size()));
+    wait_all(receives);
+  }
+
+  /// part: this rank's part of what `root` has.
+  template <class T>
+  void scatter(std::span<const T> whole, std::span<T> part, std::size_t root) {
+    if (rank_ != root) return receive(root, part);
+    require_parts(part.size(), whole.size());
+    const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, whole.subspan(to * part.size(), part.size())); });
+    if (carries()) std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(rank_ * part.size()), part.size(), part.begin());
+    wait_all(sends);
+  }
+
+  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  ///   throws  shape_error
+  template <class T>
+  void all_to_all(std::span<const T> from, std::span<T> to) {
+    require<shape_error>(from.size() == to.size() && from.size() % size() == 0, "group: what every rank sends to every other must be as long: ",
+                         size(), " equal parts; given ", from.size(), " and ", to.size(), " elements");
+    const std::vector<std::size_t> equal(size(), from.size() / size());
+    all_to_all(from, std::span<const std::size_t>(equal), to, std::span<const std::size_t>(equal));
+  }
+  /// The same with parts of any length: `sends[i]` elements to rank i, `receives[i]` from it.
+  template <class T>
+  void all_to_all(std::span<const T> from, std::span<const std::size_t> sends, std::span<T> to, std::span<const std::size_t> receives) {
+    const auto total = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); };
+    require<shape_error>(sends.size() == size() && receives.size() == size() && total(sends) == from.size() && total(receives) == to.size() &&
+                             sends[rank_] == receives[rank_],
+                         "group: lengths of parts must be given for ", size(), " ranks and add up to what is sent and received");
+    std::vector<pending_message> all;
+    const auto first = [&](std::span<const std::size_t> counts, std::size_t i) { return total(counts.subspan(0, i)); };
+    for (std::size_t i = 0; i < size(); ++i)
+      if (i != rank_ && receives[i] != 0) all.push_back(begin_receive(i, to.subspan(first(receives, i), receives[i])));
+    for (std::size_t i = 0; i < size(); ++i)
+      if (i != rank_ && sends[i] != 0) all.push_back(begin_send(i, from.subspan(first(sends, i), sends[i])));
+    if (carries()) {
+      const auto mine = from.subspan(first(sends, rank_), sends[rank_]);
+      std::copy(mine.begin(), mine.end(), to.begin() + static_cast<std::ptrdiff_t>(first(receives, rank_)));
+    }
+    wait_all(all);
+  }
+
+  // ---- collectives on device memory: done when they return; what the stream was given before is done by then ----
+
+  template <class Stream, class T, class Memory>
+  void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
+    if (size() == 1) return;
+    on_host(stream, values, true, [&](std::span<T> host) { all_reduce(host, how); });
+  }
+  template <class Stream, class T, class Memory>
+  void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
+    require_parts(part.size(), whole.size());
+    const auto mine = whole.subspan(rank_ * part.size(), part.size());
+    if (mine.raw() != part.raw()) copy_within(stream, mine, part);
+    if (size() == 1) return;
+    on_host(stream, whole, true, [&](std::span<T> host) { all_gather_ranges(host, part.size()); });
+  }
+  template <class Stream, class T, class Memory>
+  void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction how) {
+    require_parts(part.size(), whole.size());
+    if (size() == 1) {
+      if (part.raw() != whole.raw()) copy_within(stream, part, whole);
+      return;
+    }
+    if constexpr (directly<Memory>) {
+      stream.synchronize();
+      reduce_scatter(host_span(whole), host_span(part), how);
+    } else {
+      std::vector<T> host(whole.size());
+      copy_to_host(stream, std::span<T>(host), whole);
+      stream.synchronize();
+      const std::span<T> mine = std::span<T>(host).subspan(rank_ * part.size(), part.size());
+      reduce_scatter(std::span<const T>(host), mine, how);
+      copy_to_device(stream, part, mine);
+      stream.synchronize();
+    }
+  }
+  template <class Stream, class T, class Memory>
+  void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
+    if (size() == 1) return;
+    on_host(stream, values, true, [&](std::span<T> host) { broadcast(host, root); });
+  }
+  template <class Stream, class T, class Memory>
+  void send(Stream& stream, std::size_t to, device_span<const T, Memory> values) {
+    on_host(stream, device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(values.raw())), values.size()), false,
+            [&](std::span<T> host) { send(to, std::span<const T>(host)); });
+  }
+  template <class Stream, class T, class Memory>
+  void receive(Stream& stream, std::size_t from, device_span<T, Memory> values) {
+    on_host(stream, values, true, [&](std::span<T> host) { receive(from, host); });
+  }
+
+ private:
+  static constexpr std::size_t small = 4096;           // bytes; below, one hop costs less than sending half as much in two
+  static constexpr std::size_t on_the_way = 1U << 20;  // elements, of all ranks: bounds scratch memory
+
+  /// The host can follow the pointers, or nobody ever will.
+  template <class Memory>
+  static constexpr bool directly = clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>;
+
+  static std::vector<std::size_t> all_of(std::size_t size) {
+    std::vector<std::size_t> all(size);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return all;
+  }
+  [[nodiscard]] bool carries() const { return wires_->carries(); }
+  /// Elements of a rank's part when parts need not be equally long; the last ones may be shorter, or empty.
+  [[nodiscard]] std::size_t part_of(std::size_t n) const { return (n + size() - 1) / size(); }
+  template <class T>
+  [[nodiscard]] static std::span<T> range(std::span<T> whole, std::size_t rank, std::size_t part) {
+    const std::size_t begin = std::min(whole.size(), rank * part);
+    return whole.subspan(begin, std::min(part, whole.size() - begin));
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> range_of_all(std::vector<T>& all, std::size_t rank, std::size_t part) const {
+    return carries() ? std::span<T>(all).subspan(rank * part, part) : std::span<T>(all.data(), 0);
+  }
+  void require_parts(std::size_t part, std::size_t whole) const {
+    require<shape_error>(part * size() == whole, "group: ", size(), " ranks' parts must make up the whole; a part has ", part,
+                         " elements and the whole ", whole);
+  }
+
+  static void wait(const pending_message& begun) {
+    if (begun) begun->wait();
+  }
+  static void wait_all(const std::vector<pending_message>& begun) {
+    for (const pending_message& one : begun) wait(one);
+  }
+  /// Begins a message with each other rank, the next one first, so that not all begin with the same.
+  template <class Begin>
+  [[nodiscard]] std::vector<pending_message> to_all_others(Begin&& begin) {
+    std::vector<pending_message> begun;
+    if (carries()) begun.reserve(size());
+    for (std::size_t i = 1; i < size(); ++i) {
+      pending_message one = begin((rank_ + i) % size());
+      if (one) begun.push_back(std::move(one));
+    }
+    return begun;
+  }
+
+  template <class T>
+  [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    auto& memory = std::get<std::vector<T>>(scratch_);
+    if (carries() && memory.size() < n) memory.resize(n);
+    return memory;
+  }
+
+  template <class T>
+  void gather_parts(std::span<const T> part, std::vector<T>& all) {
+    auto begun = to_all_others([&](std::size_t from) { return begin_receive(from, range_of_all(all, from, part.size())); });
+    const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, part); });
+    wait_all(begun);
+    wait_all(sends);
+  }
+
+  /// result[i] = parts[0][i] + parts[1][i] + … in this order; where the sum has this rank's part, `mine` is taken
+  template <class T>
+  void reduce_parts(std::span<const T> parts, std::span<const T> mine, std::span<T> result, reduction how) const {
+    if (!carries()) return;
+    using sum = typename sum_number<T>::type;
+    constexpr std::size_t block = 256;
+    std::array<sum, block> acc;
+    for (std::size_t begin = 0; begin < result.size(); begin += block) {
+      const std::size_t n = std::min(block, result.size() - begin);
+      for (std::size_t r = 0; r < size(); ++r) {
+        const T* from = (r == rank_ ? mine.data() : parts.data() + r * mine.size()) + begin;
+        if (r == 0)
+          for (std::size_t i = 0; i < n; ++i) acc[i] = static_cast<sum>(from[i]);
+        else if (how == reduction::sum)
+          for (std::size_t i = 0; i < n; ++i) acc[i] = static_cast<sum>(acc[i] + static_cast<sum>(from[i]));
+        else
+          for (std::size_t i = 0; i < n; ++i) acc[i] = std::max(acc[i], static_cast<sum>(from[i]));
+      }
+      for (std::size_t i = 0; i < n; ++i) result[begin + i] = static_cast<T>(acc[i]);
+    }
+  }
+
+  /// Part r of the whole, `part` elements long or what is left of it, is reduced to rank r, at its place in `to`.
+  template <class T>
+  void reduce_scatter_ranges(std::span<const T> whole, std::span<T> to, std::size_t part, reduction how) {
+    reduce_scatter_to(whole, range(to, rank_, part), part, how);
+  }
+  template <class T>
+  void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+    const std::size_t piece = std::max<std::size_t>(on_the_way / size(), 1024);
+    for (std::size_t begin = 0; begin < part; begin += piece) {
+      const auto piece_of = [&](std::size_t rank) {
+        const std::span<const T> theirs = range(whole, rank, part);
+        const std::size_t first = std::min(begin, theirs.size());
+        return theirs.subspan(first, std::min(piece, theirs.size() - first));
+      };
+      const std::span<const T> own = piece_of(rank_);
+      std::vector<T>& all = scratch<T>(own.size() * size());
+      const auto receives = to_all_others([&](std::size_t from) {
+        return own.empty() ? nullptr : begin_receive(from, range_of_all(all, from, own.size()));
+      });
+      const auto sends = to_all_others([&](std::size_t to) {
+        const std::span<const T> theirs = piece_of(to);
+        return theirs.empty() ? nullptr : begin_send(to, theirs);
+      });
+      wait_all(receives);
+      if (!own.empty()) reduce_parts(std::span<const T>(all.data(), all.size()), own, mine.subspan(begin, own.size()), how);
+      wait_all(sends);
+    }
+  }
+  /// Part r of `values` is rank r's: everybody sends it to everybody, but not to `except`, who has it.
+  template <class T>
+  void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
+    if (size() == 1) return;
+    const std::span<T> own = range(values, rank_, part);
+    const auto receives = to_all_others([&](std::size_t from) {
+      const std::span<T> theirs = range(values, from, part);
+      return theirs.empty() || rank_ == except ? nullptr : begin_receive(from, theirs);
+    });
+    const auto sends =
+        to_all_others([&](std::size_t to) { return own.empty() || to == except ? nullptr : begin_send(to, std::span<const T>(own)); });
+    wait_all(receives);
+    wait_all(sends);
+  }
+
+  template <class T, class Memory>
+  [[nodiscard]] static std::span<T> host_span(device_span<T, Memory> values) {
+    return {values.raw(), values.size()};
+  }
+  /// work(span) where the host reads and writes; brought back when it `writes`.
+  template <class Stream, class T, class Memory, class Work>
+  static void on_host(Stream& stream, device_span<T, Memory> values, bool writes, Work&& work) {
+    if constexpr (directly<Memory>) {
+      stream.synchronize();
+      work(host_span(values));
+    } else {
+      std::vector<T> host(values.size());
+      copy_to_host(stream, std::span<T>(host), values);
+      stream.synchronize();
+      work(std::span<T>(host));
+      if (writes) {
+        copy_to_device(stream, values, std::span<const T>(host));
+        stream.synchronize();
+      }
+    }
+  }
+
+  std::shared_ptr<transport> wires_;
+  std::vector<std::size_t> members_;
+  std::uint32_t channel_;
+  std::size_t rank_ = 0;
+  traffic sent_{};
+  std::tuple<std::vector<float>, std::vector<double>, std::vector<bf16>, std::vector<fp16>, std::vector<std::uint8_t>, std::vector<std::int32_t>,
+             std::vector<std::int64_t>, std::vector<std::uint32_t>, std::vector<std::uint64_t>>
+      scratch_;
+};
+
+static_assert(communicator<group>);
+
+}  // namespace xtrain

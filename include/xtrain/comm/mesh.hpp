@@ -1,0 +1,95 @@
+// The ranks of a run as points of a grid with named axes: what a rank does, and with whom, follows from its place.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+
+namespace xtrain {
+
+/// data: other rows, the same weights. tensor: parts of every layer. pipeline: other layers. context: other places of the
+/// same rows. expert: other experts.
+enum class axis : std::uint8_t { data, tensor, pipeline, context, expert };
+
+inline constexpr std::size_t mesh_axes = 5;
+
+[[nodiscard]] constexpr std::string_view name_of(axis a) {
+  constexpr std::array<std::string_view, mesh_axes> names{"data", "tensor", "pipeline", "context", "expert"};
+  return names[static_cast<std::size_t>(a)];
+}
+
+/// How many ranks each axis has.
+struct mesh_sizes {
+  std::size_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+
+  [[nodiscard]] constexpr std::size_t of(axis a) const {
+    return std::array{data, tensor, pipeline, context, expert}[static_cast<std::size_t>(a)];
+  }
+  [[nodiscard]] constexpr std::size_t ranks() const { return data * tensor * pipeline * context * expert; }
+
+  friend constexpr bool operator==(const mesh_sizes&, const mesh_sizes&) = default;
+};
+
+/// Axes from the one whose neighbours are closest (ranks that follow one another) to the one whose are furthest apart.
+using axis_order = std::array<axis, mesh_axes>;
+/// Who talks most sits closest: parts of a layer in one machine, other rows and other layers across machines.
+inline constexpr axis_order usual_order{axis::tensor, axis::context, axis::expert, axis::data, axis::pipeline};
+
+class mesh {
+ public:
+  /// throws config_error when the sizes do not make up the ranks of the run, or the order names an axis twice
+  mesh(std::shared_ptr<transport> wires, const mesh_sizes& sizes, const axis_order& order = usual_order)
+      : wires_(std::move(wires)), sizes_(sizes), order_(order) {
+    for (std::size_t a = 0; a < mesh_axes; ++a)
+      require<config_error>(sizes.of(static_cast<axis>(a)) > 0, "mesh: the axis '", name_of(static_cast<axis>(a)), "' must have at least one rank");
+    require<config_error>(sizes.ranks() == wires_->size(), "mesh: data ", sizes.data, " x tensor ", sizes.tensor, " x pipeline ",
+                          sizes.pipeline, " x context ", sizes.context, " x expert ", sizes.expert, " must be all ranks of the run: ",
+                          sizes.ranks(), " and ", wires_->size());
+    std::array<bool, mesh_axes> named{};
+    for (const axis a : order) named[static_cast<std::size_t>(a)] = true;
+    for (std::size_t a = 0; a < mesh_axes; ++a)
+      require<config_error>(named[a], "mesh: the order must name every axis once; '", name_of(static_cast<axis>(a)), "' is missing");
+  }
+
+  [[nodiscard]] const mesh_sizes& sizes() const { return sizes_; }
+  [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
+  /// Where on the axis a rank of the run is.
+  [[nodiscard]] std::size_t place(axis on, std::size_t rank) const { return rank / stride(on) % sizes_.of(on); }
+  [[nodiscard]] std::size_t place(axis on) const { return place(on, wires_->rank()); }
+
+  /// The ranks that differ from this one in nothing but their place on the axis. `use` tells groups on the same axis apart
+  /// that are used at the same time: below 8.
+  [[nodiscard]] group along(axis on, std::uint32_t use = 0) const {
+    const std::size_t step = stride(on), first = wires_->rank() - place(on) * step;
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < sizes_.of(on); ++i) members.push_back(first + i * step);
+    return {wires_, std::move(members), 8 * (static_cast<std::uint32_t>(on) + 1) + use};
+  }
+  /// All ranks of the run.
+  [[nodiscard]] group all(std::uint32_t use = 0) const { return group(wires_, use); }
+
+ private:
+  [[nodiscard]] std::size_t stride(axis on) const {
+    std::size_t step = 1;
+    for (const axis a : order_) {
+      if (a == on) break;
+      step *= sizes_.of(a);
+    }
+    return step;
+  }
+
+  std::shared_ptr<transport> wires_;
+  mesh_sizes sizes_;
+  axis_order order_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,94 @@
+// Ranks that are processes, on one host or on many: MPI carries their messages. The launcher (mpirun, srun) starts them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/comm/mpi_message.hpp>
+#include <xtrain/comm/mpi_world.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+class mpi_transport final : public transport {
+ public:
+  explicit mpi_transport(std::shared_ptr<mpi_wires> wires) : wires_(std::move(wires)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "mpi"; }
+  [[nodiscard]] std::size_t rank() const override { return wires_->world.rank(); }
+  [[nodiscard]] std::size_t size() const override { return wires_->world.size(); }
+  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
+    return std::make_unique<mpi_send>(wires_, to, channel, bytes);
+  }
+  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
+    return std::make_unique<mpi_receive>(wires_, from, channel, bytes);
+  }
+
+ private:
+  std::shared_ptr<mpi_wires> wires_;
+};
+
+}  // namespace detail
+
+/// This process as a rank of a run. All processes of the run make one, in their main thread.
+///
+///     xtrain::mpi_session session;
+///     session.run([](const std::shared_ptr<xtrain::transport>& wires) { ... });
+///
+/// MPI is begun, and ended with the last user of the session's wires, unless the program has begun it: then it is the program's
+/// to end, after them.
+class mpi_session {
+ public:
+  /// throws  config_error when MPI has been ended, or does not let several threads communicate
+  explicit mpi_session(const mpi_options& options = {})
+      : mpi_(std::make_shared<detail::mpi_wires>(options)), wires_(std::make_shared<detail::mpi_transport>(mpi_)) {}
+
+  [[nodiscard]] std::size_t rank() const { return world().rank(); }
+  [[nodiscard]] std::size_t size() const { return world().size(); }
+  /// For programs that do without run(): what such a rank throws, the others learn from their patience.
+  [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
+
+  /// Calls `work(wires())`, and returns when it has returned on every rank. When it throws, the other ranks stop where they
+  /// wait, with the reason, and its exception is thrown here.
+  ///   throws  comm_error when another rank has stopped, config_error when called twice
+  void run(const std::function<void(std::shared_ptr<transport>)>& work) {
+    require<config_error>(!std::exchange(has_run_, true), "mpi_session: run must be called once; what comes later belongs into the same work");
+    try {
+      work(wires_);
+      require<comm_error>(!world().adrift(), "mpi: messages must be waited for; rank ", rank(), " has given one up that was not taken");
+    } catch (const std::exception& problem) {
+      leave(problem.what());
+      throw;
+    } catch (...) {
+      leave("its exception has no words");
+      throw;
+    }
+    world().farewell();
+    const std::string cause = world().stopped();
+    if (!cause.empty()) fail<comm_error>("mpi: rank ", rank(), " has returned, but ", cause);
+  }
+
+ private:
+  void leave(std::string_view reason) noexcept {
+    world().stop(reason);
+    world().farewell();
+  }
+
+  [[nodiscard]] detail::mpi_world& world() const { return mpi_->world; }
+
+  std::shared_ptr<detail::mpi_wires> mpi_;
+  std::shared_ptr<transport> wires_;
+  bool has_run_ = false;
+};
+
+}  // namespace xtrain

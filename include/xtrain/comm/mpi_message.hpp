@@ -1,0 +1,254 @@
+// Messages between processes, as MPI carries them.
+//
+// Every message begins with an envelope: its length, and what it says, if that is short. Of a long message only the length is
+// in the envelope, and the bytes follow in pieces. MPI is given the memory of a receive when the lengths have been compared, and
+// not before: Open MPI 4.1 reports a message that is too long, and yet writes all of it, beyond the end of that memory.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/mpi_world.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+
+namespace xtrain::detail {
+
+struct mpi_envelope {
+  static constexpr std::size_t most = 4096;  // bytes of a short message
+
+  std::uint64_t length = 0;
+  std::array<std::byte, most> bytes;
+};
+
+class mpi_receive;
+
+/// Receives whose envelopes have not come, by sender and channel, in the order in which they were begun. Whoever waits for
+/// one of them moves all of them on.
+class mpi_arrivals {
+ public:
+  void expect(mpi_receive& one);
+  [[nodiscard]] bool has_come(const mpi_receive& one);
+  void forget(mpi_receive& one) noexcept;
+
+ private:
+  using queue = std::deque<mpi_receive*>;
+  static void move_on(queue& of);
+
+  std::mutex mutex_;
+  std::map<std::pair<std::size_t, std::uint32_t>, queue> queues_;
+};
+
+struct mpi_wires {
+  explicit mpi_wires(const mpi_options& options) : world(options) {}
+
+  mpi_world world;
+  mpi_arrivals arrivals;
+};
+
+/// What sends and receives have in common: an envelope, pieces, and how they are waited for.
+class mpi_message : public message {
+ public:
+  mpi_message(std::shared_ptr<mpi_wires> wires, std::size_t other, std::uint32_t channel, std::size_t length)
+      : wires_(std::move(wires)), other_(other), channel_(channel), length_(length), envelope_(new mpi_envelope) {
+    require<config_error>(other < world().size(), "mpi: ranks must be below the ", world().size(), " ranks there are; given ", other);
+    require<config_error>(channel < world().channels(), "mpi: channels must be below ", world().channels(), " with this MPI; given ", channel);
+  }
+  mpi_message(const mpi_message&) = delete;
+  mpi_message& operator=(const mpi_message&) = delete;
+
+  void wait() final {
+    if (std::exchange(waited_, true)) return;
+    auto began = mpi_world::clock::now();
+    for (std::size_t seen = 0; !done();) {
+      const auto now = mpi_world::clock::now();
+      if (std::exchange(seen, arrived_) != arrived_) began = now;  // a long message may take as long as it likes
+      const auto waited = now - began;
+      mpi_world::pause(waited);
+      if (waited < std::chrono::milliseconds(1)) continue;
+      const std::string gone = world().gone(other_, waited);
+      if (done()) return;  // what a rank has sent before it went still arrives
+      if (!gone.empty()) stop(concat("mpi: rank ", world().rank(), " waits for rank ", other_, what(), ", but ", gone));
+      const auto patience = world().options().patience;
+      if (waited > patience)
+        stop(concat("mpi: rank ", world().rank(), " has waited ", std::chrono::duration<double>(patience).count(), " s for rank ", other_, what(),
+                    " on channel ", channel_, "; it hangs, or has come to another operation"));
+    }
+  }
+
+ protected:
+  [[nodiscard]] virtual bool done() = 0;
+  [[nodiscard]] virtual const char* what() const = 0;
+
+  [[nodiscard]] mpi_world& world() const { return wires_->world; }
+  [[nodiscard]] bool is_short() const { return length_ <= mpi_envelope::most; }
+  [[nodiscard]] int other() const { return static_cast<int>(other_); }
+  [[nodiscard]] int envelope_tag() const { return static_cast<int>(2 * channel_); }
+  [[nodiscard]] int piece_tag() const { return static_cast<int>(2 * channel_ + 1); }
+
+  /// begin(offset, bytes, request) for every piece of a long message
+  template <class Begin>
+  void begin_pieces(Begin&& begin) {
+    const std::size_t most = world().options().piece;
+    pieces_.resize((length_ + most - 1) / most, MPI_REQUEST_NULL);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) begin(i * most, static_cast<int>(std::min(most, length_ - i * most)), &pieces_[i]);
+  }
+  [[nodiscard]] bool pieces_are_done() {
+    while (arrived_ < pieces_.size() && is_done(pieces_[arrived_])) ++arrived_;
+    return arrived_ == pieces_.size();
+  }
+  [[nodiscard]] bool is_done(MPI_Request& request) {
+    int done = 0;
+    auto turn = world().turn();
+    const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    turn = {};
+    if (code != MPI_SUCCESS) {
+      request = MPI_REQUEST_NULL;  // there is nothing left to wait for
+      stop(concat("mpi: messages must arrive; MPI says: ", mpi_world::words(code)));
+    }
+    return done != 0;
+  }
+  /// The others must hear of it before what this rank has begun is taken down.
+  [[noreturn]] void stop(const std::string& reason) {
+    world().stop(reason);
+    throw comm_error(reason);
+  }
+  /// Of a message that is destroyed. MPI keeps an envelope that it may still read or write.
+  void let_go() noexcept {
+    if (!world().settle(announced_)) (void)envelope_.release();
+    for (MPI_Request& piece : pieces_) (void)world().settle(piece);
+  }
+
+  std::shared_ptr<mpi_wires> wires_;
+  std::size_t other_;
+  std::uint32_t channel_;
+  std::size_t length_;
+  std::unique_ptr<mpi_envelope> envelope_;
+  MPI_Request announced_ = MPI_REQUEST_NULL;  // the envelope's
+  std::vector<MPI_Request> pieces_;
+  std::size_t arrived_ = 0;  // pieces
+
+ private:
+  bool waited_ = false;
+};
+
+class mpi_send final : public mpi_message {
+ public:
+  mpi_send(std::shared_ptr<mpi_wires> wires, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes)
+      : mpi_message(std::move(wires), to, channel, bytes.size()) {
+    envelope_->length = bytes.size();
+    std::size_t enclosed = 0;
+    if (is_short() && !bytes.empty()) std::memcpy(envelope_->bytes.data(), bytes.data(), enclosed = bytes.size());
+    const auto turn = world().turn();
+    const int size = static_cast<int>(offsetof(mpi_envelope, bytes) + enclosed);
+    mpi_world::must("MPI_Isend", MPI_Isend(envelope_.get(), size, MPI_BYTE, other(), envelope_tag(), world().comm(), &announced_));
+    if (is_short()) return;
+    begin_pieces([&](std::size_t begin, int count, MPI_Request* piece) {
+      mpi_world::must("MPI_Isend", MPI_Isend(bytes.data() + begin, count, MPI_BYTE, other(), piece_tag(), world().comm(), piece));
+    });
+  }
+  ~mpi_send() override { let_go(); }
+
+ private:
+  [[nodiscard]] bool done() override { return is_done(announced_) && pieces_are_done(); }
+  [[nodiscard]] const char* what() const override { return " to take a message"; }
+};
+
+class mpi_receive final : public mpi_message {
+ public:
+  mpi_receive(std::shared_ptr<mpi_wires> wires, std::size_t from, std::uint32_t channel, std::span<std::byte> bytes)
+      : mpi_message(std::move(wires), from, channel, bytes.size()), bytes_(bytes) {
+    wires_->arrivals.expect(*this);
+  }
+  ~mpi_receive() override {
+    wires_->arrivals.forget(*this);
+    let_go();
+  }
+
+ private:
+  friend class mpi_arrivals;
+
+  [[nodiscard]] bool done() override {
+    if (!wires_->arrivals.has_come(*this)) return false;
+    if (!problem_.empty()) stop(problem_);
+    return pieces_are_done();
+  }
+  [[nodiscard]] const char* what() const override { return " for a message"; }
+
+  // called by mpi_arrivals, from any thread
+
+  void expect() {
+    const auto turn = world().turn();
+    mpi_world::must("MPI_Irecv", MPI_Irecv(envelope_.get(), sizeof(mpi_envelope), MPI_BYTE, other(), envelope_tag(), world().comm(), &announced_));
+  }
+  /// Has the envelope come? Then it is opened.
+  [[nodiscard]] bool look() noexcept {
+    try {
+      if (!has_come_ && is_done(announced_)) {
+        has_come_ = true;
+        open();
+      }
+    } catch (const std::exception& problem) {  // thrown where it is waited for
+      problem_ = problem.what();
+      has_come_ = true;
+    }
+    return has_come_;
+  }
+  void open() {
+    if (envelope_->length != length_)
+      problem_ = concat("mpi: messages must be as long as they are expected; rank ", other_, " sends ", envelope_->length, " bytes, and rank ",
+                        world().rank(), " asks for ", length_, ": ranks must come to the same operations in the same order");
+    else if (is_short())
+      std::copy_n(envelope_->bytes.begin(), length_, bytes_.begin());
+    else
+      begin_pieces([&](std::size_t begin, int count, MPI_Request* piece) {
+        const auto turn = world().turn();
+        mpi_world::must("MPI_Irecv", MPI_Irecv(bytes_.data() + begin, count, MPI_BYTE, other(), piece_tag(), world().comm(), piece));
+      });
+  }
+  std::span<std::byte> bytes_;
+  bool has_come_ = false;
+  std::string problem_;
+};
+
+inline void mpi_arrivals::expect(mpi_receive& one) {
+  const std::lock_guard lock(mutex_);
+  one.expect();
+  queues_[{one.other_, one.channel_}].push_back(&one);
+}
+
+inline bool mpi_arrivals::has_come(const mpi_receive& one) {
+  const std::lock_guard lock(mutex_);
+  if (!one.has_come_)
+    for (auto& [from, receives] : queues_) move_on(receives);
+  return one.has_come_;
+}
+
+inline void mpi_arrivals::move_on(queue& of) {
+  while (!of.empty() && of.front()->look()) of.pop_front();
+}
+
+/// What has not come is taken back, and comes to the next receive.
+inline void mpi_arrivals::forget(mpi_receive& one) noexcept {
+  const std::lock_guard lock(mutex_);
+  queue& with_others = queues_.find({one.other_, one.channel_})->second;
+  move_on(with_others);
+  if (one.has_come_) return;
+  if (!one.world().take_back(one.announced_)) move_on(with_others);  // it has come in this instant
+  std::erase(with_others, &one);
+}
+
+}  // namespace xtrain::detail

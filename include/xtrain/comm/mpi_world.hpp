@@ -1,0 +1,321 @@
+// What a process knows of the other processes of its run, and what it tells them besides messages: that it has stopped, and
+// why. The only header that names MPI's.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1  // bindings for C++ that MPI itself has given up
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+namespace xtrain {
+
+struct mpi_options {
+  /// A rank that waits for another longer than this stops, and says for whom it waited.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
+  /// A rank that has stopped gives the others this long to stop as well; then it leaves it to the launcher to end them.
+  std::chrono::milliseconds grace = std::chrono::seconds(10);
+  /// Bytes of a message that MPI is given at once, since it counts them in int. The same on every rank.
+  std::size_t piece = std::size_t{1} << 30;
+};
+
+namespace detail {
+
+/// MPI, and a communicator of this library's own. Safe to use from several threads.
+class mpi_world {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  explicit mpi_world(const mpi_options& options) : options_(options) {
+    require<config_error>(options.piece > 0 && options.piece <= INT_MAX, "mpi_session: a piece must have 1 to ", INT_MAX, " bytes; given ",
+                          options.piece);
+    begin();
+    if (ours_) must("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    must("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+    must("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    int rank = 0, size = 0, is_set = 0;
+    int* tags = nullptr;
+    must("MPI_Comm_rank", MPI_Comm_rank(comm_, &rank));
+    must("MPI_Comm_size", MPI_Comm_size(comm_, &size));
+    must("MPI_Comm_get_attr", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &is_set));
+    notice_tag_ = is_set != 0 ? *tags : 32767;  // what every MPI has at least
+    rank_ = static_cast<std::size_t>(rank);
+    others_.resize(static_cast<std::size_t>(size));
+  }
+  ~mpi_world() {
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (ended != 0 || adrift_) return;  // ending MPI would wait for ranks that do not come; the launcher sees to them
+    MPI_Comm_free(&comm_);
+    if (ours_) MPI_Finalize();
+  }
+  mpi_world(const mpi_world&) = delete;
+  mpi_world& operator=(const mpi_world&) = delete;
+
+  [[nodiscard]] std::size_t rank() const { return rank_; }
+  [[nodiscard]] std::size_t size() const { return others_.size(); }
+  [[nodiscard]] const mpi_options& options() const { return options_; }
+  [[nodiscard]] MPI_Comm comm() const { return comm_; }
+  /// A channel has two of MPI's tags; the largest tag is kept for what ranks tell one another.
+  [[nodiscard]] std::uint32_t channels() const { return static_cast<std::uint32_t>(notice_tag_ / 2); }
+
+  /// Held around each call of an MPI that several threads may use, but not at the same time.
+  [[nodiscard]] std::unique_lock<std::mutex> turn() {
+    return serialised_ ? std::unique_lock(turn_) : std::unique_lock<std::mutex>();
+  }
+  static void must(std::string_view call, int code) {
+    if (code != MPI_SUCCESS) fail<comm_error>("mpi: ", call, " must succeed; MPI says: ", words(code));
+  }
+  [[nodiscard]] static std::string words(int code) {
+    std::string text(MPI_MAX_ERROR_STRING, '\0');
+    int length = 0;
+    if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) length = 0;
+    text.resize(static_cast<std::size_t>(length));
+    return text;
+  }
+  /// Between two looks at something that is not there yet, `waited` after the first: short waits answer quickly, long ones
+  /// leave the processor to others.
+  static void pause(clock::duration waited) {
+    if (waited < std::chrono::milliseconds(1))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::clamp<clock::duration>(waited / 10'000, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
+  }
+
+  // ---- what ranks tell one another ----
+
+  /// Why there is nothing to wait for from `other`; empty when there is. Asks it, when it has been waited for long enough.
+  [[nodiscard]] std::string gone(std::size_t other, clock::duration waited) {
+    const std::lock_guard lock(mutex_);
+    read_notices();
+    if (!others_[other].gone.empty()) return concat("that rank ", others_[other].gone);
+    if (waited > std::chrono::seconds(1) && !std::exchange(others_[other].was_asked, true)) tell(other, notice::asks, {});
+    return stopped_here();
+  }
+  /// Tells all others that this rank has stopped, unless one of them has said so before: then they know, and why.
+  void stop(std::string_view reason) noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      read_notices();
+      if (stopped_ != nobody) return;
+      stopped_ = rank_;
+      others_[rank_].gone = concat("has stopped: ", reason);
+      for (std::size_t i = 1; i < size(); ++i) tell((rank_ + i) % size(), notice::stopped, reason);
+    } catch (...) {  // those who are not told run out of patience
+    }
+  }
+  /// Which rank has stopped, and why; empty when none has.
+  [[nodiscard]] std::string stopped() {
+    const std::lock_guard lock(mutex_);
+    return stopped_here();
+  }
+
+  /// Waits until all ranks are here: forever, since others may have work left, but only for the time of grace when one has
+  /// stopped. Then every rank knows that one has.
+  void farewell() noexcept {
+    try {
+      const int mine = stopped().empty() ? 0 : 1;
+      int any = 0;
+      MPI_Request all = MPI_REQUEST_NULL;
+      if (!adrift_) {
+        const auto now = turn();
+        must("MPI_Iallreduce", MPI_Iallreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm_, &all));
+      }
+      const auto came = clock::now();
+      auto heard = clock::time_point::max();  // when this rank learned that one has stopped
+      while (true) {
+        const bool has_stopped = !look().empty();
+        if (!has_stopped) answer();
+        if (completed(all) && nothing_is_under_way() && (any == 0 || has_stopped)) return;
+        const auto now = clock::now();
+        if (has_stopped || adrift_) heard = std::min(heard, now);
+        if (heard < now && now - heard > options_.grace) break;
+        pause(now - came);
+      }
+    } catch (...) {  // MPI itself has a problem
+    }
+    adrift_ = true;
+  }
+
+  // ---- messages that are not waited for ----
+
+  [[nodiscard]] bool completed(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
+    int done = 0;
+    const auto mine = turn();
+    return MPI_Test(&request, &done, status) != MPI_SUCCESS || done != 0;
+  }
+  /// Waits until MPI has done with a message: a send cannot be taken back. But it does not wait for long; when that is not
+  /// enough, MPI must not be called any more, and the answer is false.
+  [[nodiscard]] bool settle(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
+    const auto began = clock::now();
+    while (request != MPI_REQUEST_NULL && !completed(request, status)) {
+      const auto waited = clock::now() - began;
+      // ranks that know that one has stopped take what is sent to them; they may not know yet that this one is stopping
+      if (adrift_ || waited > (look().empty() ? std::chrono::milliseconds(1000) : options_.grace)) {
+        adrift_ = true;
+        return false;
+      }
+      pause(waited);
+    }
+    return true;
+  }
+  /// Takes back a receive. Returns false when something has come for it.
+  [[nodiscard]] bool take_back(MPI_Request& request) noexcept {
+    {
+      const auto mine = turn();
+      MPI_Cancel(&request);
+    }
+    int is_cancelled = 0;
+    MPI_Status status;
+    if (!settle(request, &status)) return true;
+    MPI_Test_cancelled(&status, &is_cancelled);
+    return is_cancelled != 0;
+  }
+  /// One has been given up that MPI may still deliver.
+  [[nodiscard]] bool adrift() const { return adrift_; }
+
+ private:
+  enum class notice : char { stopped = 's', returned = 'r', asks = 'a' };
+  struct letter {
+    std::string text;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  struct rank_state {
+    std::string gone{};      // why it neither sends nor receives any more
+    bool was_asked = false;  // by this rank, whether it still works
+    bool asks = false;       // this rank
+  };
+  static constexpr std::size_t nobody = ~std::size_t{0};
+  static constexpr std::size_t longest = 1000;  // characters of a notice: short enough that MPI sends it without being asked for it
+
+  void begin() {
+    int begun = 0, ended = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    require<config_error>(ended == 0, "mpi_session: MPI must not have been ended; it can be begun once in a process");
+    if (begun != 0) {
+      must("MPI_Query_thread", MPI_Query_thread(&level));
+    } else {
+      must("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
+      ours_ = true;
+    }
+    if (level < MPI_THREAD_SERIALIZED && ours_) MPI_Finalize();
+    require<config_error>(level >= MPI_THREAD_SERIALIZED,
+                          "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); ",
+                          ours_ ? "this MPI cannot" : "the program has begun it with less");
+    serialised_ = level < MPI_THREAD_MULTIPLE;
+  }
+
+  /// What stopped() says when what others have told is read.
+  [[nodiscard]] std::string look() noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      read_notices();
+      return stopped_here();
+    } catch (...) {
+      return {};
+    }
+  }
+
+  // with mutex_ held
+
+  [[nodiscard]] std::string stopped_here() const {
+    return stopped_ == nobody ? std::string() : concat("rank ", stopped_, " ", others_[stopped_].gone);
+  }
+  void tell(std::size_t other, notice what, std::string_view text) {
+    letter& fresh = letters_.emplace_back();
+    fresh.text = concat(static_cast<char>(what), text.substr(0, longest));
+    const auto mine = turn();
+    must("MPI_Isend", MPI_Isend(fresh.text.data(), static_cast<int>(fresh.text.size()), MPI_CHAR, static_cast<int>(other), notice_tag_, comm_,
+                                &fresh.request));
+  }
+  struct arrival {
+    MPI_Message message = MPI_MESSAGE_NULL;
+    std::size_t from = 0;
+    int tag = 0, length = 0;
+  };
+  [[nodiscard]] std::optional<arrival> next(int tag) {
+    arrival found;
+    int there = 0;
+    MPI_Status status;
+    const auto mine = turn();
+    must("MPI_Improbe", MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &there, &found.message, &status));
+    if (there == 0) return std::nullopt;
+    found.from = static_cast<std::size_t>(status.MPI_SOURCE);
+    found.tag = status.MPI_TAG;
+    must("MPI_Get_count", MPI_Get_count(&status, MPI_CHAR, &found.length));
+    return found;
+  }
+  /// Reads what ranks have told this one. When one has stopped, it also takes all messages: nobody will work with them, but
+  /// those who have sent them cannot leave before.
+  void read_notices() {
+    while (std::optional<arrival> found = next(stopped_ != nobody && completed(unwanted_.request) ? MPI_ANY_TAG : notice_tag_)) {
+      std::string text(static_cast<std::size_t>(found->length), '\0');
+      const auto mine = turn();
+      if (found->tag == notice_tag_) {
+        must("MPI_Mrecv", MPI_Mrecv(text.data(), found->length, MPI_CHAR, &found->message, MPI_STATUS_IGNORE));
+        hear(found->from, text);
+      } else {
+        unwanted_.text = std::move(text);
+        must("MPI_Imrecv", MPI_Imrecv(unwanted_.text.data(), found->length, MPI_CHAR, &found->message, &unwanted_.request));
+      }
+    }
+  }
+  void hear(std::size_t from, std::string_view text) {
+    rank_state& rank = others_[from];
+    const auto what = text.empty() ? notice{} : static_cast<notice>(text[0]);
+    if (what == notice::asks) rank.asks = true;
+    if (what == notice::returned) rank.gone = "has returned";
+    if (what == notice::stopped) {
+      rank.gone = concat("has stopped: ", text.substr(1));
+      if (stopped_ == nobody) stopped_ = from;
+    }
+  }
+  /// Tells those who have asked for this rank that it has returned.
+  void answer() {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t other = 0; other < size(); ++other)
+      if (std::exchange(others_[other].asks, false)) tell(other, notice::returned, {});
+  }
+  [[nodiscard]] bool nothing_is_under_way() {
+    const std::lock_guard lock(mutex_);
+    while (!letters_.empty() && completed(letters_.front().request)) letters_.pop_front();
+    return letters_.empty() && completed(unwanted_.request);
+  }
+
+  mpi_options options_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  bool ours_ = false, serialised_ = false;
+  int notice_tag_ = 0;
+  std::size_t rank_ = 0;
+  std::mutex turn_, mutex_;
+  std::deque<letter> letters_;  // that MPI may not have sent yet
+  letter unwanted_;
+  std::vector<rank_state> others_;
+  std::size_t stopped_ = nobody;  // the first rank that has
+  std::atomic<bool> adrift_ = false;
+};
+
+}  // namespace detail
+
+}  // namespace xtrain

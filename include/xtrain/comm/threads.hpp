@@ -1,0 +1,232 @@
+// Ranks that are threads of one process: no launcher, no sockets. The default of programs that have one machine, and what
+// every parallel strategy is tested on.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+struct thread_ranks_options {
+  /// A rank that waits for another longer than this stops, and says for whom it waited.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
+};
+
+namespace detail {
+
+/// Where ranks meet. A send and its receive find one another in the receiver's mailbox; whoever comes second copies, straight
+/// from one rank's memory to the other's.
+class thread_world {
+ public:
+  thread_world(std::size_t size, const thread_ranks_options& options) : options_(options), boxes_(size), gone_(size) {}
+
+  [[nodiscard]] std::size_t size() const { return boxes_.size(); }
+
+  struct letter {
+    std::span<const std::byte> from{};
+    std::span<std::byte> to{};
+    bool is_send = false;
+    enum class state : std::uint8_t { waiting, copying, done } now = state::waiting;
+    std::string problem{};
+  };
+  struct address {
+    std::size_t from = 0, to = 0;
+    std::uint32_t channel = 0;
+  };
+
+  std::shared_ptr<letter> post(const address& where, letter fresh) {
+    auto mine = std::make_shared<letter>(std::move(fresh));
+    mailbox& box = boxes_[where.to];
+    std::unique_lock lock(box.mutex);
+    slot& meeting = box.slots[{where.from, where.channel}];
+    if (meeting.letters.empty() || meeting.letters.front()->is_send == mine->is_send) {
+      meeting.letters.push_back(mine);
+      return mine;
+    }
+    const std::shared_ptr<letter> other = meeting.letters.front();
+    meeting.letters.pop_front();
+    letter& send = mine->is_send ? *mine : *other;
+    letter& receive = mine->is_send ? *other : *mine;
+    if (send.from.size() != receive.to.size()) {
+      send.problem = receive.problem = concat("rank ", where.from, " sends ", send.from.size(), " bytes, and rank ", where.to, " asks for ",
+                                              receive.to.size(), ": ranks must come to the same operations in the same order");
+    } else if (!send.from.empty()) {
+      send.now = receive.now = letter::state::copying;
+      lock.unlock();
+      std::memcpy(receive.to.data(), send.from.data(), send.from.size());
+      lock.lock();
+    }
+    send.now = receive.now = letter::state::done;
+    box.changed.notify_all();
+    return mine;
+  }
+
+  /// `waits`: the rank that calls; `other`: the one it waits for
+  void wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other) {
+    mailbox& box = boxes_[where.to];
+    std::unique_lock lock(box.mutex);
+    const auto until = std::chrono::steady_clock::now() + options_.patience;
+    bool patient = true;
+    while (mine->now != letter::state::done && (mine->now == letter::state::copying || (patient && !gone(other))))
+      patient = box.changed.wait_until(lock, until) == std::cv_status::no_timeout || mine->now == letter::state::copying;
+    if (mine->now == letter::state::done) {
+      require<comm_error>(mine->problem.empty(), "threads: messages must be as long as they are expected; ", mine->problem);
+      return;
+    }
+    take_back(box, where, mine);
+    lock.unlock();
+    const std::string reason = reason_of(other);
+    const char* what = mine->is_send ? " to take a message" : " for a message";
+    if (!reason.empty()) fail<comm_error>("threads: rank ", waits, " waits for rank ", other, what, ", but that rank ", reason);
+    fail<comm_error>("threads: rank ", waits, " has waited ", std::chrono::duration<double>(options_.patience).count(),
+                     " s for rank ", other, what, " on channel ", where.channel, "; it hangs, or has come to another operation");
+  }
+
+  void take_back(const address& where, const std::shared_ptr<letter>& mine) {
+    mailbox& box = boxes_[where.to];
+    std::unique_lock lock(box.mutex);
+    box.changed.wait(lock, [&] { return mine->now != letter::state::copying; });
+    take_back(box, where, mine);
+  }
+
+  /// The rank will neither send nor receive any more.
+  void leave(std::size_t rank, std::string reason) {
+    {
+      const std::lock_guard lock(gone_mutex_);
+      gone_[rank] = std::move(reason);
+    }
+    for (mailbox& box : boxes_) {
+      { const std::lock_guard lock(box.mutex); }  // nobody is between looking and waiting
+      box.changed.notify_all();
+    }
+  }
+
+ private:
+  struct slot {
+    std::deque<std::shared_ptr<letter>> letters;  // all sends, or all receives
+  };
+  struct mailbox {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::map<std::pair<std::size_t, std::uint32_t>, slot> slots;  // by sender and channel
+  };
+
+  [[nodiscard]] std::string reason_of(std::size_t rank) {
+    const std::lock_guard lock(gone_mutex_);
+    return gone_[rank];
+  }
+  [[nodiscard]] bool gone(std::size_t rank) { return !reason_of(rank).empty(); }
+
+  static void take_back(mailbox& box, const address& where, const std::shared_ptr<letter>& mine) {
+    const auto found = box.slots.find({where.from, where.channel});
+    if (found != box.slots.end()) std::erase(found->second.letters, mine);
+  }
+
+  thread_ranks_options options_;
+  std::deque<mailbox> boxes_;
+  std::mutex gone_mutex_;
+  std::vector<std::string> gone_;
+};
+
+class thread_message final : public message {
+ public:
+  thread_message(std::shared_ptr<thread_world> world, thread_world::address where, std::size_t waits, std::size_t other,
+                 thread_world::letter fresh)
+      : world_(std::move(world)), where_(where), waits_(waits), other_(other), letter_(world_->post(where, std::move(fresh))) {}
+  ~thread_message() override {
+    if (!waited_) world_->take_back(where_, letter_);
+  }
+  thread_message(const thread_message&) = delete;
+  thread_message& operator=(const thread_message&) = delete;
+
+  void wait() override {
+    if (std::exchange(waited_, true)) return;
+    world_->wait(where_, letter_, waits_, other_);
+  }
+
+ private:
+  std::shared_ptr<thread_world> world_;
+  thread_world::address where_;
+  std::size_t waits_, other_;
+  std::shared_ptr<thread_world::letter> letter_;
+  bool waited_ = false;
+};
+
+class thread_transport final : public transport {
+ public:
+  thread_transport(std::shared_ptr<thread_world> world, std::size_t rank) : world_(std::move(world)), rank_(rank) {}
+
+  [[nodiscard]] std::string_view name() const override { return "threads"; }
+  [[nodiscard]] std::size_t rank() const override { return rank_; }
+  [[nodiscard]] std::size_t size() const override { return world_->size(); }
+  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
+    return std::make_unique<thread_message>(world_, thread_world::address{rank_, to, channel}, rank_, to,
+                                            thread_world::letter{.from = bytes, .is_send = true});
+  }
+  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
+    return std::make_unique<thread_message>(world_, thread_world::address{from, rank_, channel}, rank_, from,
+                                            thread_world::letter{.to = bytes, .is_send = false});
+  }
+
+ private:
+  std::shared_ptr<thread_world> world_;
+  std::size_t rank_;
+};
+
+}  // namespace detail
+
+/// A run of one rank.
+[[nodiscard]] inline std::shared_ptr<transport> one_rank() {
+  return std::make_shared<detail::thread_transport>(std::make_shared<detail::thread_world>(1, thread_ranks_options{}), 0);
+}
+
+/// Runs `rank(transport)` on as many threads, each a rank of one run, and returns when all have returned. When one throws, the
+/// others stop where they wait for it, and its exception is thrown here.
+inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank,
+                      const thread_ranks_options& options = {}) {
+  require<config_error>(ranks > 0, "run_ranks: there must be at least one rank");
+  const auto world = std::make_shared<detail::thread_world>(ranks, options);
+  std::mutex mutex;
+  std::exception_ptr first;  // whoever fails first is the cause; those after it may only miss it
+  std::vector<std::thread> threads;
+  const auto run = [&](std::size_t r) {
+    std::string reason = "has returned";
+    const auto stopped = [&](std::string why) {
+      reason = std::move(why);
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    };
+    try {
+      rank(std::make_shared<detail::thread_transport>(world, r));
+    } catch (const std::exception& problem) {
+      stopped(concat("has stopped: ", problem.what()));
+    } catch (...) {
+      stopped("has stopped");
+    }
+    world->leave(r, reason);
+  };
+  for (std::size_t r = 1; r < ranks; ++r) threads.emplace_back(run, r);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace xtrain

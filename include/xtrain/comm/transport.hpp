@@ -1,0 +1,56 @@
+// What carries bytes between ranks. Threads of one process and MPI implement it; collectives are written once on top of it,
+// so that they add up in the same order, and give the same bits, whatever carries them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace xtrain {
+
+/// A message that has been begun. Its memory must stay as it is until wait() returns, or the message is destroyed.
+class message {
+ public:
+  virtual ~message() = default;
+  /// Returns when the memory of a send may be used again, when what a receive asked for is there.
+  ///   throws  comm_error when the other rank has stopped, sent another size, or let this one wait for too long
+  virtual void wait() = 0;
+};
+using pending_message = std::unique_ptr<message>;
+
+/// One rank's end of the wires between all ranks of a run. Safe to use from several threads, each with channels of its own.
+class transport {
+ public:
+  virtual ~transport() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual std::size_t rank() const = 0;
+  [[nodiscard]] virtual std::size_t size() const = 0;
+
+  /// Messages from one rank to another on one channel arrive in the order in which they were sent. A send may wait for its
+  /// receive: begin what the other rank waits for before waiting yourself.
+  [[nodiscard]] virtual pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) = 0;
+  [[nodiscard]] virtual pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) = 0;
+
+  /// false: messages are counted, and nothing arrives; spans have sizes and no memory.
+  [[nodiscard]] virtual bool carries() const { return true; }
+};
+
+/// The wires of a run that never happens: any number of ranks, of which this is one.
+class dry_transport final : public transport {
+ public:
+  dry_transport(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}
+
+  [[nodiscard]] std::string_view name() const override { return "dry"; }
+  [[nodiscard]] std::size_t rank() const override { return rank_; }
+  [[nodiscard]] std::size_t size() const override { return size_; }
+  [[nodiscard]] pending_message send(std::size_t, std::uint32_t, std::span<const std::byte>) override { return nullptr; }
+  [[nodiscard]] pending_message receive(std::size_t, std::uint32_t, std::span<std::byte>) override { return nullptr; }
+  [[nodiscard]] bool carries() const override { return false; }
+
+ private:
+  std::size_t rank_, size_;
+};
+
+}  // namespace xtrain

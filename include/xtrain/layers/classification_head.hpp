@@ -1,0 +1,46 @@
+// One of several classes for each row: words of a vocabulary, or labels.
+#pragma once
+
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/ops/loss.hpp>
+#include <xtrain/ops/matmul.hpp>
+
+namespace xtrain {
+
+/// logits = x · weightᵀ + bias, and their cross-entropy against targets that are given. While training, the forward computes the
+/// gradients too: logits exist once, in chunks, and are never kept.
+template <class Recipe>
+class classification_head {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using accumulate = accumulate_t<compute>;
+
+  classification_head(parameter weight, parameter bias) : weight_(weight), bias_(bias) {}
+
+  /// x [n, width], target_n read; loss_n written, 0 where there is no target. While training: keeps dx, adds to the gradients of
+  /// weight and bias; a row's loss counts `gradient_scale` times in them.
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n, double gradient_scale,
+               vector_view<accumulate, memory> loss_n) const {
+    if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), target_n, loss_n, p.vector(bias_));
+    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), target_n, gradient_scale, loss_n, p.keep(x.shape(0), x.shape(1)),
+                                            p.matrix_gradient(weight_), 0.0, p.vector(bias_), p.vector_gradient(bias_));
+  }
+
+  /// dx [n, width], as the forward computed it
+  [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
+    return p.pop(n, width);
+  }
+
+  /// logits [n, classes] written, in the accumulate type
+  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
+    ops::linear(p, x, p.matrix(weight_), p.vector(bias_), logits_nv);
+  }
+
+ private:
+  parameter weight_;
+  parameter bias_;
+};
+
+}  // namespace xtrain

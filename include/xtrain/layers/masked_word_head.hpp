@@ -1,0 +1,86 @@
+// Words that were masked, predicted from what stands around them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <xtrain/layers/classification_head.hpp>
+#include <xtrain/layers/feed_forward.hpp>
+#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/norm.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias: a layer more than the head of a causal model.       [Devlin et al. 2019, section 3.1]
+template <class Recipe>
+class masked_word_head {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using accumulate = accumulate_t<compute>;
+
+  struct options {
+    std::size_t width = 0;
+    std::size_t vocabulary = 0;
+    double norm_epsilon = 1e-12;
+    std::string name{};  // of the module: "<name>.transform.dense", "<name>.bias"
+    parameter table{};   // the embedding's, where the two are tied; else the head has "<name>.decoder"
+    initial_values initial{};
+  };
+
+  masked_word_head(builder<Recipe>& build, const options& o)
+      : dense_(build, {{o.name + ".transform.dense", o.width}}, o.width, {.bias = true, .initial = o.initial}),
+        norm_(build, o.name + ".transform.LayerNorm", o.width, o.norm_epsilon),
+        words_(o.table.exists() ? o.table : build.matrix({{o.name + ".decoder", o.vocabulary}}, o.width, o.initial),
+               build.vector({{o.name, o.vocabulary}}, "bias", 0.0)) {}
+
+  /// x [n, width] read, loss_n written: of the batch's targets
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto u = p.keep(n, c), a = p.keep(n, c);
+    const auto y = p.temporary(n, c);
+    dense_.forward(p, x, u);
+    ops::gelu_erf(p, u, a);
+    norm_.forward(p, a, y);
+    words_.forward(p, y, p.batch.targets_n, p.gradient_scale, loss_n);
+    p.remember(a);
+  }
+
+  /// x [n, width] read, dx [n, width] added to
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto a = p.recall(n, c);
+    const auto da = p.temporary(n, c);
+    // forward: logits = y · tableᵀ + bias,  y = norm(a)
+    const auto dy = words_.backward(p, n, c);
+    fill_zero(p.stream, da.span());
+    norm_.backward(p, a, dy, da);
+    // forward: a = gelu(u)
+    p.pop(n, c);
+    const auto u = p.pop(n, c);
+    ops::gelu_erf_backward(p, u, da, da);
+    // forward: u = x · Wᵀ + b
+    dense_.backward(p, x, da, dx, ops::result::is_added);
+  }
+
+  /// x [n, width] read, logits [n, vocabulary] written
+  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
+    const auto scope = p.scope();
+    const auto u = p.temporary(x.shape(0), x.shape(1)), y = p.temporary(x.shape(0), x.shape(1));
+    dense_.forward(p, x, u);
+    ops::gelu_erf(p, u, u);
+    norm_.recompute(p, u, y);
+    words_.logits(p, y, logits_nv);
+  }
+
+ private:
+  linear<Recipe> dense_;
+  layer_norm<Recipe> norm_;
+  classification_head<Recipe> words_;
+};
+
+}  // namespace xtrain

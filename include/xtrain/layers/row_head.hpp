@@ -1,0 +1,93 @@
+// A label for each row, from its first place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <xtrain/layers/classification_head.hpp>
+#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/ops/activation.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/embedding.hpp>
+
+namespace xtrain {
+
+/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first place of each row.                        [Devlin et al. 2019, section 3.1]
+template <class Recipe>
+class row_head {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using accumulate = accumulate_t<compute>;
+
+  struct options {
+    std::size_t width = 0;
+    std::size_t labels = 0;
+    std::string pooler_name{}, labels_name{};
+    double dropout = 0.0;
+    std::uint32_t site = 0;  // of that dropout
+    initial_values initial{};
+  };
+
+  row_head(builder<Recipe>& build, const options& o)
+      : dropout_(o.dropout), site_(o.site), pooler_(build, {{o.pooler_name, o.width}}, o.width, {.bias = true, .initial = o.initial}),
+        labels_(build.matrix({{o.labels_name, o.labels}}, o.width, o.initial), build.vector({{o.labels_name, o.labels}}, "bias", 0.0)) {}
+
+  /// x [n, width] read; loss_n added to: each row's loss times what a label is worth, somewhere in it, because only its sum counts
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
+    const auto scope = p.scope();
+    const std::size_t b = p.batch.b, c = x.shape(1);
+    const auto first = p.keep(b, c), pooled = p.keep(b, c);
+    pool(p, x, first, pooled);
+    auto dropped = pooled;
+    if (drops(p)) {
+      dropped = p.temporary(b, c);
+      ops::dropout(p, pooled, dropout_, p.random_at(site_, c), dropped);
+    }
+    const vector_view<accumulate, memory> loss_b{p.workspace.template take<accumulate>(b), {b}};
+    labels_.forward(p, dropped, p.batch.labels_b, p.gradient_scale * p.label_weight, loss_b);
+    ops::add(p, loss_b, loss_n.rows(0, b), p.label_weight);
+  }
+
+  /// dx [n, width] added to
+  void backward(pass<Recipe>& p, matrix_view<compute, memory> dx) const {
+    const auto scope = p.scope();
+    const std::size_t b = p.batch.b, c = dx.shape(1);
+    const auto dpooled = p.temporary(b, c), dfirst = p.temporary(b, c);
+    // forward: logits = dropout(pooled) · Vᵀ + a
+    const auto ddropped = labels_.backward(p, b, c);
+    if (drops(p)) ops::dropout(p, ddropped, dropout_, p.random_at(site_, c), dpooled);
+    else ops::copy(p, ddropped, dpooled);
+    // forward: pooled = tanh(first · Wᵀ + b)
+    ops::tanh_backward(p, p.pop(b, c), dpooled, dpooled);
+    pooler_.backward(p, p.pop(b, c), dpooled, dfirst);
+    // forward: first = the first places' rows of x
+    ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx);
+  }
+
+  /// x [n, width] read, logits [b, labels] written
+  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_bv) const {
+    const auto scope = p.scope();
+    const auto first = p.temporary(p.batch.b, x.shape(1)), pooled = p.temporary(p.batch.b, x.shape(1));
+    pool(p, x, first, pooled);
+    labels_.logits(p, pooled, logits_bv);
+  }
+
+ private:
+  [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
+  void pool(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> first,
+            matrix_view<compute, memory> pooled) const {
+    ops::embedding(p, p.batch.firsts_b, x, first);
+    pooler_.forward(p, first, pooled);
+    ops::tanh(p, pooled, pooled);
+  }
+
+  double dropout_;
+  std::uint32_t site_;
+  linear<Recipe> pooler_;
+  classification_head<Recipe> labels_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,190 @@
+// ChatGLM-6B.                      [Du et al. 2022, "GLM: General language model pretraining with autoregressive blank infilling"]
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/models/decoder.hpp>
+
+namespace xtrain {
+
+/// A block that carries on what its norms make, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' = norm(x),
+/// α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
+template <class Recipe, class Family>
+class normalized_residual_block : public decoder_block<Recipe, Family> {
+  using base = decoder_block<Recipe, Family>;
+
+ public:
+  using compute = typename base::compute;
+  using memory = typename base::memory;
+  using positions = typename base::positions;
+  using base::recomputes_norms;
+
+  normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
+      : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.layers))) {}
+
+  /// x [n, width] read, y [n, width] written
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto attention_input = keeps_attention_input() ? p.keep(n, c) : p.temporary(n, c);
+    const auto middle = p.keep(n, c);
+    const auto feed_forward_input = keeps_feed_forward_input() ? p.keep(n, c) : p.temporary(n, c);
+
+    this->attention_norm_.forward(p, x, attention_input);
+    scale(p, attention_input, middle);
+    this->attention_.forward(p, at, attention_input, middle, ops::result::is_added);
+    this->feed_forward_norm_.forward(p, middle, feed_forward_input);
+    scale(p, feed_forward_input, y);
+    this->feed_forward_.forward(p, feed_forward_input, y, ops::result::is_added);
+
+    p.remember(attention_input);
+    p.remember(middle);
+    p.remember(feed_forward_input);
+  }
+
+  /// d [n, width] is dy before and dx after
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    auto feed_forward_input = p.recall(n, c);
+    const auto middle = p.recall(n, c);
+    auto attention_input = p.recall(n, c);
+    const auto dinput = p.temporary(n, c);
+    if (recomputes_norms) {
+      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      if (this->feed_forward_.needs_input()) this->feed_forward_norm_.recompute(p, middle, feed_forward_input);
+    }
+
+    // forward: y = α n + feed_forward(n), n = norm(middle)
+    scale(p, d, dinput);
+    this->feed_forward_.backward(p, feed_forward_input, d, dinput, ops::result::is_added);
+    fill_zero(p.stream, d.span());
+    this->feed_forward_norm_.backward(p, middle, dinput, d);
+    // forward: middle = α n + attention(n), n = norm(x)
+    if (recomputes_norms && this->attention_.needs_input()) this->attention_norm_.recompute(p, x, attention_input);
+    scale(p, d, dinput);
+    this->attention_.backward(p, at, attention_input, d, dinput, ops::result::is_added);
+    fill_zero(p.stream, d.span());
+    this->attention_norm_.backward(p, x, dinput, d);
+
+    if (keeps_feed_forward_input()) p.pop(n, c);
+    p.pop(n, c);
+    if (keeps_attention_input()) p.pop(n, c);
+  }
+
+ private:
+  [[nodiscard]] bool keeps_attention_input() const { return !recomputes_norms && this->attention_.needs_input(); }
+  [[nodiscard]] bool keeps_feed_forward_input() const { return !recomputes_norms && this->feed_forward_.needs_input(); }
+
+  /// to = α from
+  void scale(pass<Recipe>& p, matrix_view<const compute, memory> from, matrix_view<compute, memory> to) const {
+    fill_zero(p.stream, to.span());
+    ops::add(p, from, to, alpha_);
+  }
+
+  double alpha_;
+};
+
+/// A context that is seen in both directions, then the begin token (bos), then what is generated. LayerNorm, GELU (tanh), biases
+/// everywhere but in the head, two positions for each place. Files hold queries, keys and values head by head; their model_type is that
+/// of ChatGLM2 and 3.
+struct chatglm1_family : decoder_family {
+  static constexpr const char* name = "chatglm1";
+  static constexpr const char* model_type = "chatglm";
+  static constexpr const char* architecture = "ChatGLMModel";
+
+  template <class Recipe>
+  using norm = layer_norm<Recipe>;
+  template <class Recipe>
+  using positions = rotary_positions_2d<Recipe>;
+  template <class Recipe>
+  using block = normalized_residual_block<Recipe, chatglm1_family>;
+  using activation = gelu_activation;
+
+  static void complete(decoder_config& c) {
+    if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+    c.attention_bias = c.output_bias = c.feed_forward_bias = true;
+    require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ",
+                          c.kv_heads);
+    const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
+    require<config_error>(d % 4 == 0, name, ": the head dim must be divisible by 4, because each half of it is rotated; it is ", d);
+    require<config_error>(c.rotated == 0, name, ": rotated must be 0, which is all of a head; given ", c.rotated);
+    require<config_error>(c.residual_dropout == 0.0, name, ": residual_dropout must be 0; given ", c.residual_dropout);
+  }
+  static sight sees(const decoder_config& c) { return {.kind = sight::rule::prefix, .begin = c.bos, .gap = c.gap, .word_gap = c.word_gap}; }
+  static decoder_names names() {
+    return {.embedding = "transformer.word_embeddings",
+            .blocks = "transformer.layers.",
+            .attention_norm = "input_layernorm",
+            .qkv = {"attention.query_key_value"},
+            .attention_output = "attention.dense",
+            .feed_forward_norm = "post_attention_layernorm",
+            .up = {"mlp.dense_h_to_4h"},
+            .down = "mlp.dense_4h_to_h",
+            .final_norm = "transformer.final_layernorm",
+            .head = "lm_head"};
+  }
+  static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
+  static file_order qkv_order(const decoder_config& c) {
+    return grouped_order(c, [](char part, std::size_t head) { return 3 * head + (part == 'q' ? 0U : part == 'k' ? 1U : 2U); });
+  }
+
+  /// Only ChatGLM-6B has two positions for each place.
+  template <class Settings>
+  static bool describes(const Settings& s) {
+    return s.has({"position_encoding_2d", "inner_hidden_size"});
+  }
+  template <class Settings>
+  static decoder_config read(const Settings& s) {
+    require<config_error>(
+        describes(s) && s.flag_or(true, {"position_encoding_2d"}), s.who(),
+        ": must describe ChatGLM-6B, with position_encoding_2d; multi_query_attention and padded_vocab_size belong to ChatGLM2 "
+        "and 3");
+    require<config_error>(!s.has({"pre_seq_len"}), s.who(), ": there must be no prefix beside the weights; given a pre_seq_len");
+    require<config_error>(s.number_or(0.0, {"quantization_bit"}) == 0.0, s.who(),
+                          ": weights must not be quantized; given a quantization_bit");
+    const auto one = [&](std::initializer_list<const char*> keys) {
+      const auto all = s.tokens(keys);
+      return all.empty() ? token{-1} : all.front();
+    };
+    return {.vocabulary = s.size({"vocab_size"}),
+            .width = s.size({"hidden_size"}),
+            .layers = s.size({"num_layers", "num_hidden_layers"}),
+            .heads = s.size({"num_attention_heads"}),
+            .feed_forward = s.size_or(0, {"inner_hidden_size"}),
+            .context = s.size_or(2048, {"max_sequence_length"}),
+            .norm_epsilon = s.number_or(1e-5, {"layernorm_epsilon"}),
+            .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+            .bos = one({"bos_token_id"}),
+            .gap = one({"gmask_token_id"}),
+            .word_gap = one({"mask_token_id"}),
+            .eos = s.tokens({"eos_token_id"})};
+  }
+  template <class Settings>
+  static void write(const decoder_config& c, Settings& s) {
+    s.set("vocab_size", c.vocabulary);
+    s.set("hidden_size", c.width);
+    s.set("num_layers", c.layers);
+    s.set("num_attention_heads", c.heads);
+    s.set("inner_hidden_size", c.feed_forward);
+    s.set("max_sequence_length", c.context);
+    s.set("layernorm_epsilon", c.norm_epsilon);
+    s.set("position_encoding_2d", true);
+    s.set("tie_word_embeddings", c.tied_head);
+    if (c.bos >= 0) s.set("bos_token_id", c.bos);
+    if (c.gap >= 0) s.set("gmask_token_id", c.gap);
+    if (c.word_gap >= 0) s.set("mask_token_id", c.word_gap);
+    if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
+  }
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
+    return tensor.ends_with(".rotary_emb.inv_freq") || decoder_family::may_be_ignored(tensor, c);
+  }
+};
+
+template <class Recipe>
+using chatglm1 = decoder<Recipe, chatglm1_family>;
+
+}  // namespace xtrain

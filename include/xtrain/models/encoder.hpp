@@ -1,0 +1,448 @@
+// The encoder: every place sees its whole sentence, and what is predicted are words that were masked, and labels of rows.
+//                                                                          [Vaswani et al. 2017, section 3.1; Devlin et al. 2019]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/adapt/concepts.hpp>
+#include <xtrain/layers/attention.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/dropout.hpp>
+#include <xtrain/layers/feed_forward.hpp>
+#include <xtrain/layers/head.hpp>
+#include <xtrain/layers/norm.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/sight.hpp>
+#include <xtrain/models/concepts.hpp>
+#include <xtrain/models/model_options.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// The sizes and settings of an encoder. Zero means the family's own.
+struct encoder_config {
+  std::size_t vocabulary = 0;
+  std::size_t width = 0;
+  std::size_t layers = 0;
+  std::size_t heads = 0;
+  std::size_t feed_forward = 0;          ///< 0: 4 times the width
+  std::size_t context = 0;               ///< longest row, in tokens
+  std::size_t segments = 2;              ///< sentences that a row may hold
+  std::vector<std::string> labels = {};  ///< names of what a row may be; none: the family's
+  double norm_epsilon = 1e-12;
+  bool tied_head = true;  ///< the word head's weight is the embedding's
+  double attention_dropout = 0.0;
+  double residual_dropout = 0.0;  ///< and of embeddings
+  double label_dropout = 0.0;     ///< of what labels are predicted from
+  double initial_deviation = 0.02;
+  token padding = 0;
+
+  friend bool operator==(const encoder_config&, const encoder_config&) = default;
+};
+
+namespace detail {
+
+/// Fills what is zero and checks what must hold.
+///   throws  config_error
+inline void complete_encoder(encoder_config& c, const char* family) {
+  if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+  constexpr std::size_t limit = std::size_t{1} << 31, most_layers = 4096;
+  const std::pair<std::size_t, const char*> sizes[] = {{c.vocabulary, "vocabulary"}, {c.width, "width"},     {c.layers, "layers"},
+                                                       {c.heads, "heads"},           {c.context, "context"}, {c.segments, "segments"}};
+  for (const auto& [size, what] : sizes)
+    require<config_error>(size > 0 && size < limit, family, ": ", what, " must be given, and below 2^31; given ", size);
+  require<config_error>(c.feed_forward < limit, family, ": feed_forward must be below 2^31; given ", c.feed_forward);
+  require<config_error>(c.width % c.heads == 0, family, ": width (", c.width, ") must be divisible by heads (", c.heads, ")");
+  require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
+  for (const double p : {c.attention_dropout, c.residual_dropout, c.label_dropout})
+    require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
+  require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
+}
+
+}  // namespace detail
+
+/// How files name an encoder's modules. Block names follow "<blocks><index>.".
+struct encoder_names {
+  std::string embedding{}, positions{}, segments{}, embedding_norm{};
+  std::string blocks{};
+  std::vector<std::string> qkv{};
+  std::string attention_output{}, attention_norm{};
+  std::string up{}, down{}, feed_forward_norm{};
+};
+
+/// One block, norms behind the branches:  y = norm(m + feed_forward(m)),  m = norm(x + attention(x))       [Vaswani et al. 2017, section 3.1]
+template <class Recipe>
+class encoder_block {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using positions = no_positions<Recipe>;  // they are in the embedding
+  static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
+
+  encoder_block(builder<Recipe>& build, const encoder_config& c, const encoder_names& names, std::size_t index)
+      : attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
+        attention_norm_(build, full(names, index, names.attention_norm), c.width, c.norm_epsilon),
+        feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)),
+        feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon) {}
+
+  /// x [n, width] read, y [n, width] written
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto attended = p.keep(n, c);
+    const auto middle = keeps_middle() ? p.keep(n, c) : p.temporary(n, c);
+    const auto fed = p.keep(n, c);
+
+    attention_residual_.forward(p, x, attended, [&](auto out, ops::result how) { attention_.forward(p, at, x, out, how); });
+    attention_norm_.forward(p, attended, middle);
+    feed_forward_residual_.forward(p, middle, fed, [&](auto out, ops::result how) { feed_forward_.forward(p, middle, out, how); });
+    feed_forward_norm_.forward(p, fed, y);
+
+    p.remember(attended);
+    p.remember(middle);
+    p.remember(fed);
+  }
+
+  /// d [n, width] is dy before and dx after
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto fed = p.recall(n, c);
+    auto middle = p.recall(n, c);
+    const auto attended = p.recall(n, c);
+    const auto dsum = p.temporary(n, c);
+
+    // forward: y = norm(fed)
+    fill_zero(p.stream, dsum.span());
+    feed_forward_norm_.backward(p, fed, d, dsum);
+    // forward: fed = middle + feed_forward(middle)
+    if (recomputes_norms) {
+      middle = p.temporary(n, c);
+      if (feed_forward_.needs_input()) attention_norm_.recompute(p, attended, middle);
+    }
+    feed_forward_residual_.backward(p, dsum, [&](auto dbranch) { feed_forward_.backward(p, middle, dbranch, d, ops::result::replaces); });
+    ops::add(p, dsum, d);
+    // forward: middle = norm(attended)
+    fill_zero(p.stream, dsum.span());
+    attention_norm_.backward(p, attended, d, dsum);
+    // forward: attended = x + attention(x)
+    attention_residual_.backward(p, dsum, [&](auto dbranch) { attention_.backward(p, at, x, dbranch, d, ops::result::replaces); });
+    ops::add(p, dsum, d);
+
+    p.pop(n, c);
+    if (keeps_middle()) p.pop(n, c);
+    p.pop(n, c);
+  }
+
+ private:
+  [[nodiscard]] bool keeps_middle() const { return !recomputes_norms && feed_forward_.needs_input(); }
+
+  static std::string full(const encoder_names& names, std::size_t index, const std::string& name) {
+    return concat(names.blocks, index, ".", name);
+  }
+  /// Places that draw random numbers: 0 to 7 are the embedding's and the heads'.
+  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
+
+  static attention_options attention_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
+    std::vector<std::string> qkv;
+    for (const std::string& name : names.qkv) qkv.push_back(full(names, index, name));
+    return {.width = c.width,
+            .heads = c.heads,
+            .kv_heads = c.heads,
+            .head_dim = c.width / c.heads,
+            .bias = true,
+            .output_bias = true,
+            .dropout = c.attention_dropout,
+            .site = site(index, 0),
+            .layer = index,
+            .qkv_names = std::move(qkv),
+            .output_name = full(names, index, names.attention_output),
+            .initial = initial_values::normal(c.initial_deviation),
+            .output_initial = initial_values::normal(c.initial_deviation)};
+  }
+  static feed_forward_options feed_forward_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
+    return {.width = c.width,
+            .inner = c.feed_forward,
+            .bias = true,
+            .up_names = {full(names, index, names.up)},
+            .down_name = full(names, index, names.down),
+            .initial = initial_values::normal(c.initial_deviation),
+            .down_initial = initial_values::normal(c.initial_deviation)};
+  }
+
+  causal_attention<Recipe, positions> attention_;
+  residual<Recipe> attention_residual_;
+  layer_norm<Recipe> attention_norm_;
+  feed_forward<Recipe, gelu_erf_activation> feed_forward_;
+  residual<Recipe> feed_forward_residual_;
+  layer_norm<Recipe> feed_forward_norm_;
+};
+
+/// An encoder of a family, on the recipe's device, in the recipe's precision. The family says how files name the parts and which heads
+/// predict what; each loss is averaged over what it predicts, and all are added.
+template <class Recipe, class Family>
+class encoder {
+ public:
+  using recipe = Recipe;
+  using family = Family;
+  using config = encoder_config;
+  using options = model_options<typename Recipe::adapter, typename Recipe::parallel>;
+  using device = typename Recipe::device;
+  using context = typename device::context;
+  using stream = typename device::stream;
+  using memory = typename device::memory;
+  using precision = typename Recipe::precision;
+  using compute = typename precision::compute;
+  using accumulate = accumulate_t<compute>;
+  using store = parameter_store<device, precision>;
+  using parallel_state = typename Recipe::parallel::template state<device>;
+  template <class Other>
+  using with_recipe = encoder<Other, Family>;
+
+  /// Initial values as the family's paper draws them.
+  ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
+  explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
+      : encoder(uninitialised_t{}, std::move(sizes), on, settings) {
+    parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
+  }
+
+  /// Values that are not defined: for whoever loads them next.
+  struct uninitialised_t {};
+  encoder(uninitialised_t, config sizes, const context& on, const options& settings)
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
+        parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),
+        segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
+        embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
+        heads_(make_heads()) {
+    options_.adapter.finish(*parameters_);
+    parameters_->reads_from(config_.layers + 1, 0);
+    parameters_->allocate(parallel_->divided());
+    build_.reset();
+  }
+
+  /// For a model whose weights are about to be loaded: an adapter and heads that files may lack as they begin, everything else zero.
+  void initialise_adapter() {
+    parameters_->initialise(*stream_, options_.seed,
+                            [](std::string_view name) { return Recipe::adapter::is_own(name) || Family::may_be_missing(name); });
+  }
+
+  [[nodiscard]] const config& sizes() const { return config_; }
+  [[nodiscard]] const options& settings() const { return options_; }
+  [[nodiscard]] const context& on() const { return context_; }
+  [[nodiscard]] stream& work() const { return *stream_; }
+  [[nodiscard]] store& parameters() { return *parameters_; }
+  [[nodiscard]] const store& parameters() const { return *parameters_; }
+  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
+  /// Every place sees the whole of its sample.
+  [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
+
+  /// Blocks that hooks and reductions speak of: the embedding is 0, encoder blocks follow, the heads come last.
+  [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
+
+  /// throws data_error when a batch on the host has segments or labels that the model does not have
+  template <class HostBatch>
+  void require_rows(const HostBatch& host) const {
+    const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
+      for (const token value : values)
+        require<data_error>(value < 0 || static_cast<std::size_t>(value) < limit, "batch: ", what, " must be below ", limit, "; given ",
+                            value);
+    };
+    require_below(detail::segments_of(host), config_.segments, "segments");
+    require_below(detail::labels_of(host), config_.labels.size(), "labels");
+  }
+
+  /// The whole way forth; see decoder::forward. loss_n gets the losses of words at their places and the weighted losses of labels
+  /// somewhere: only its sum counts.
+  void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
+    const auto x = hidden(p, boundaries);
+    around_block(p, config_.layers + 1, forth(p), [&] { heads_.forward(p, x, loss_n); });
+    if (!p.trains()) forget(p, boundaries);
+  }
+
+  /// The whole way back; gradients are added to.
+  void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
+    const auto scope = p.scope();
+    const std::size_t n = p.batch.n(), c = config_.width;
+    const auto d = p.temporary(n, c);
+    const auto done = [&](std::size_t block) {
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
+    };
+    around_block(p, config_.layers + 1, block_visit::backward, [&] {
+      fill_zero(p.stream, d.span());
+      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+      heads_.backward(p, x, d);
+    });
+    done(config_.layers + 1);
+    for (std::size_t i = config_.layers; i-- > 0;) {
+      boundaries.template pop<compute>(n * c);
+      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+      around_block(p, i + 1, block_visit::backward, [&] {
+        if constexpr (Recipe::recompute::drops_blocks) {
+          const auto inner = p.scope();
+          blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
+        }
+        blocks_[i].backward(p, *positions_, x, d);
+      });
+      done(i + 1);
+    }
+    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
+    boundaries.template pop<compute>(n * c);
+    done(0);
+    if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
+  }
+
+  /// Logits of words at chosen places, without gradients: logits row i is that of place places_r[i] of the batch.
+  ///   logits_rv [places, vocabulary] written
+  void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> places_r,
+              matrix_view<accumulate, memory> logits_rv) const {
+    static_assert(
+        requires { typename heads::word_head; },
+        "xtrain encoder::logits: the family must have a head for words; it has one for labels: call label_logits; see models/README.md");
+    const auto x = hidden(p, boundaries);
+    around_block(p, config_.layers + 1, forth(p), [&] {
+      const auto scope = p.scope();
+      const auto chosen = p.temporary(places_r.shape(0), config_.width);
+      ops::embedding(p, places_r, x, chosen);
+      heads_.words().logits(p, chosen, logits_rv);
+    });
+    forget(p, boundaries);
+  }
+  /// Logits of every row's labels.
+  ///   logits_bv [rows, labels] written
+  void label_logits(pass<Recipe>& p, stash<device>& boundaries, matrix_view<accumulate, memory> logits_bv) const {
+    static_assert(
+        requires { typename heads::label_head; },
+        "xtrain encoder::label_logits: the family must have a head for labels; it has one for words: call logits; see models/README.md");
+    const auto x = hidden(p, boundaries);
+    around_block(p, config_.layers + 1, forth(p), [&] { heads_.rows().logits(p, x, logits_bv); });
+    forget(p, boundaries);
+  }
+
+  /// Reads a Hugging Face folder; see io/pretrained.hpp.
+  ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
+  template <class Self = encoder>
+  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
+    static_assert(
+        requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
+        "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    return load_pretrained(pretrained_tag<Self>{}, folder, on, settings);
+  }
+
+ private:
+  using positions = typename encoder_block<Recipe>::positions;
+  using heads = typename Family::template heads<Recipe>;
+  static constexpr std::uint32_t embedding_site = 0;
+
+  static options with_targets(options settings) {
+    settings.adapter.choose_targets(Family::adapter_targets());
+    return settings;
+  }
+  static config completed(config sizes) {
+    Family::complete(sizes);
+    detail::complete_encoder(sizes, Family::name);
+    return sizes;
+  }
+  [[nodiscard]] initial_values initial() const { return initial_values::normal(config_.initial_deviation); }
+  static typename token_embedding<Recipe>::options embedding_settings(const config& c) {
+    return {.vocabulary = c.vocabulary,
+            .width = c.width,
+            .name = Family::names().embedding,
+            .position_name = Family::names().positions,
+            .positions = c.context,
+            .initial = initial_values::normal(c.initial_deviation)};
+  }
+  std::vector<encoder_block<Recipe>> make_blocks() {
+    std::vector<encoder_block<Recipe>> blocks;
+    blocks.reserve(config_.layers);
+    for (std::size_t i = 0; i < config_.layers; ++i) {
+      parameters_->begin_block(i + 1);
+      blocks.emplace_back(*build_, config_, Family::names(), i);
+    }
+    return blocks;
+  }
+  heads make_heads() {
+    parameters_->begin_block(config_.layers + 1);
+    return heads(*build_, config_, config_.tied_head ? embedding_.table() : parameter{});
+  }
+
+  template <class Work>
+  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
+    p.parallel.block_begins(p.stream, *parameters_, block, visit);
+    work();
+    p.parallel.block_ends(p.stream, *parameters_, block, visit);
+  }
+  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
+
+  /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
+  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
+    const std::size_t n = p.batch.n(), c = config_.width;
+    const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
+    auto x = boundary();
+    auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
+    around_block(p, 0, forth(p), [&] { embed(p, x); });
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (p.trains()) boundaries.push_reference(x.span());
+      const auto y = p.trains() ? boundary() : other;
+      const std::size_t before = p.kept.entries();
+      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
+      if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
+      other = x;
+      x = y;
+    }
+    if (p.trains()) boundaries.push_reference(x.span());
+    return x;
+  }
+  /// x [n, width] written: dropout(norm(words + positions + segments))
+  void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
+    const auto sum = p.keep(x.shape(0), x.shape(1));
+    embedding_.forward(p, sum);
+    ops::embedding(p, p.batch.segments_n, p.matrix(segments_), sum, ops::result::is_added);
+    embedding_norm_.forward(p, sum, x);
+    if (drops(p)) ops::dropout(p, x, config_.residual_dropout, dropped(p), x);
+    p.remember(sum);
+  }
+  /// d [n, width] is used up
+  void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = d.shape(0), c = d.shape(1);
+    const auto sum = p.recall(n, c);
+    const auto dsum = p.temporary(n, c);
+    if (drops(p)) ops::dropout(p, d, config_.residual_dropout, dropped(p), d);
+    fill_zero(p.stream, dsum.span());
+    embedding_norm_.backward(p, sum, d, dsum);
+    p.pop(n, c);
+    if (const auto ds = p.matrix_gradient(segments_); ds.exists()) ops::embedding_backward(p, p.batch.segments_n, dsum, ds);
+    embedding_.backward(p, dsum);
+  }
+  [[nodiscard]] bool drops(const pass<Recipe>& p) const { return config_.residual_dropout > 0.0 && p.trains(); }
+  [[nodiscard]] random_site dropped(const pass<Recipe>& p) const { return p.random_at(embedding_site, p.batch.t * config_.width); }
+
+  static void forget(pass<Recipe>& p, stash<device>& boundaries) {
+    p.kept.drop(0);
+    boundaries.drop(0);
+  }
+
+  config config_;
+  options options_;
+  context context_;
+  std::unique_ptr<stream> stream_;
+  std::unique_ptr<store> parameters_;
+  std::unique_ptr<parallel_state> parallel_;
+  std::unique_ptr<builder<Recipe>> build_;
+  std::unique_ptr<positions> positions_;
+  token_embedding<Recipe> embedding_;
+  parameter segments_;
+  layer_norm<Recipe> embedding_norm_;
+  std::vector<encoder_block<Recipe>> blocks_;
+  heads heads_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,37 @@
+// The two schedules of Fold3D, which hides the reduction of gradients behind backwards that are still to come.   [Li et al. 2023]
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <xtrain/parallel/schedule/interleaved.hpp>
+#include <xtrain/parallel/schedule/messages.hpp>
+
+namespace xtrain {
+
+/// All in, all out: every micro-batch goes through chunk 0, then every one through chunk 1, ...; then back, last chunk first. When the
+/// backward moves on to a chunk, the one above it is complete, and its reduction has all the other chunks' backwards to hide behind.
+/// The price is memory: everything is kept until the forwards are over.
+///   rows      of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
+[[nodiscard]] inline pipeline_schedule all_in_all_out_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+  pipeline_schedule schedule = empty_schedule("all_in_all_out", ranks, chunks, std::move(rows));
+  for (auto& list : schedule.actions) {
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk)
+      for (std::size_t i = 0; i < schedule.micro_batches(); ++i) list.push_back({action_kind::forward, i, chunk});
+    for (std::size_t chunk = chunks; chunk-- > 0;)
+      for (std::size_t i = 0; i < schedule.micro_batches(); ++i) list.push_back({action_kind::backward, i, chunk});
+  }
+  return with_messages(std::move(schedule));
+}
+
+/// First in, first out: the work of `interleaved_schedule` in the same order. What Fold3D adds to it, messages that are under way while a
+/// rank computes, every schedule here has: sends do not wait, and a receive stands where its message is needed.
+///   throws    config_error when micro-batches do not divide by ranks
+[[nodiscard]] inline pipeline_schedule fifo_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+  pipeline_schedule schedule = interleaved_schedule(ranks, chunks, std::move(rows));
+  schedule.name = "fifo";
+  return schedule;
+}
+
+}  // namespace xtrain

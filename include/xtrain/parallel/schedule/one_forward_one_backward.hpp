@@ -1,0 +1,31 @@
+// One forward, one backward, in turn: as few micro-batches are kept as there are ranks.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <xtrain/parallel/schedule/messages.hpp>
+
+namespace xtrain {
+
+/// A rank begins with as many forwards as there are ranks behind it, and then does a backward after every forward. The bubble is
+/// that of gpipe; rank r keeps ranks - r micro-batches instead of all.                [Narayanan et al. 2021, section 2.2.1]
+///   rows      of each micro-batch; they may differ, see variable_micro_batch.hpp
+[[nodiscard]] inline pipeline_schedule one_forward_one_backward_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
+  pipeline_schedule schedule = empty_schedule("one_forward_one_backward", ranks, 1, std::move(rows));
+  const std::size_t count = schedule.micro_batches();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    auto& list = schedule.actions[rank];
+    const std::size_t ahead = std::min(ranks - rank - 1, count);
+    for (std::size_t i = 0; i < ahead; ++i) list.push_back({action_kind::forward, i});
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i + ahead < count) list.push_back({action_kind::forward, i + ahead});
+      list.push_back({action_kind::backward, i});
+    }
+  }
+  return with_messages(std::move(schedule));
+}
+
+}  // namespace xtrain

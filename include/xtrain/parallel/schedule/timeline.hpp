@@ -1,0 +1,54 @@
+// When every action of a step began and ended: simulated, or measured by whoever ran the list.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/parallel/schedule/schedule.hpp>
+
+namespace xtrain {
+
+/// start, end   seconds, or any other unit, from the step's beginning. A buffered send ends when its message arrives; a receive
+///              lasts from when the rank is ready for it until the message is there.
+struct timed_action {
+  pipeline_action action;
+  double start = 0, end = 0;
+};
+
+/// The actions of each rank.
+struct pipeline_timeline {
+  std::vector<std::vector<timed_action>> ranks;
+
+  /// The end of the last action.
+  [[nodiscard]] double step_time() const {
+    double last = 0;
+    for (const auto& rank : ranks)
+      for (const timed_action& timed : rank) last = std::max(last, timed.end);
+    return last;
+  }
+
+  /// Time in which a rank goes forth or back.
+  [[nodiscard]] double work_time(std::size_t rank) const {
+    double sum = 0;
+    for (const timed_action& timed : ranks[rank])
+      if (is_work(timed.action.kind)) sum += timed.end - timed.start;
+    return sum;
+  }
+
+  /// The share of the step in which a rank does neither.
+  [[nodiscard]] double bubble(std::size_t rank) const {
+    const double step = step_time();
+    return step > 0 ? 1 - work_time(rank) / step : 0;
+  }
+
+  /// The same of all ranks together.
+  [[nodiscard]] double bubble() const {
+    double work = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) work += work_time(rank);
+    const double all = step_time() * static_cast<double>(ranks.size());
+    return all > 0 ? 1 - work / all : 0;
+  }
+};
+
+}  // namespace xtrain

@@ -1,0 +1,305 @@
+// Ranks that train the same weights on other rows: data parallelism, and ZeRO's three ways of not keeping everything on every
+// rank.                                     [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion
+//                                            parameter models"; stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
+//
+//                       each rank keeps of                         sent per rank and step, of ψ parameters and n ranks
+//                       weights  gradients  optimizer state
+//     data_parallel     all      all        all                    2 ψ (n−1)/n    gradients, added up and handed back
+//     zero<1>           all      all        1/n                    2 ψ (n−1)/n    gradients to who steps them, weights back
+//     zero<2>           all      1/n        1/n                    the same, gradients in every micro-batch
+//     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
+//
+// Everything is exchanged block by block, in the background of the blocks that are computed meanwhile.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/background.hpp>
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/self.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// The ranks of a data-parallel run.
+struct data_ranks {
+  std::shared_ptr<transport> ranks{};  ///< none: one rank
+  /// Ranks that divide one copy of the model among them; there are ranks / shards copies. 0: all ranks divide one.
+  std::size_t shards = 0;
+};
+
+namespace detail {
+
+enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
+
+/// Work that a strategy has begun for a block and that somebody must wait for.
+struct begun_work {
+  std::size_t until = 0;  // how much of the background's work must be done
+  bool adds = false;      // and then what it made is added to the gradients that are kept
+};
+
+template <class Device, zero_stage Stage>
+class zero_state {
+ public:
+  using stream_type = typename Device::stream;
+  static constexpr bool slices_optimizer = Stage >= zero_stage::optimizer_state;
+  static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
+  static constexpr bool slices_values = Stage >= zero_stage::parameters;
+
+  /// throws config_error when the ranks are not a multiple of the shards
+  explicit zero_state(const data_ranks& config) : zero_state(wires_of(config), shards_of(config)) {}
+
+  /// Ranks that see other rows.
+  [[nodiscard]] group& data() { return data_; }
+  [[nodiscard]] self& tensor() { return self_; }
+  [[nodiscard]] slicing divided() const {
+    return {.parts = slices_optimizer ? shards_.size() : 1,
+            .part = slices_optimizer ? shards_.rank() : 0,
+            .gradients = slices_gradients && shards_.size() > 1,
+            .values = slices_values && shards_.size() > 1};
+  }
+
+  template <class Store>
+  void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    if (store.divided().values) {
+      std::size_t until = fetch(stream, store, block);
+      store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
+      // the next block comes while this one is computed
+      const std::size_t last = store.blocks() - 1;
+      if (visit == block_visit::backward ? block > 0 : block < last) fetch(stream, store, visit == block_visit::backward ? block - 1 : block + 1);
+      behind_.finish(until);
+    }
+    if (!store.divided().gradients || visit == block_visit::evaluation) return;
+    // windows of gradients begin at zero: the first and the last block's before the forward, because the head makes gradients
+    // on the way forth; the others' before their backward
+    const std::size_t last = store.blocks() - 1;
+    if (visit == block_visit::forward && block == 0) {
+      empty_window(stream, store, 0);
+      if (last != 0) empty_window(stream, store, last);
+    }
+    if (visit == block_visit::backward && block != 0 && block != last) empty_window(stream, store, block);
+  }
+  template <class Store>
+  void block_ends(stream_type&, Store&, std::size_t, block_visit) {}
+
+  template <class Store>
+  void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
+    const auto gradients = store.block_gradients(block);
+    if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
+    using number = typename Store::gradient_type;
+    using const_span = device_span<const number, typename Device::memory>;
+    later(stream, store, [this, gradients](stream_type& on) {
+      if constexpr (slices_optimizer) {
+        shards_.reduce_scatter(on, const_span(gradients.whole), gradients.part, reduction::sum);
+        replicas_.all_reduce(on, gradients.part, reduction::sum);
+      } else {
+        gradients_.all_reduce(on, gradients.whole, reduction::sum);
+      }
+    });
+    pending(block) = {begun_, store.divided().gradients};
+  }
+
+  template <class Store>
+  void finish_gradients(stream_type& stream, Store& store) {
+    for (std::size_t block = 0; block < store.blocks(); ++block) settle(stream, store, block);
+    behind_.finish(begun_);
+  }
+
+  /// Of the gradients of all ranks together. squares(span) is the sum of a span's squares.
+  template <class Store, class Squares>
+  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+    if (!slices_optimizer || shards_.size() == 1) return squares(store.gradients());
+    std::array<double, 1> sum{};
+    for (std::size_t block = 0; block < store.blocks(); ++block) {
+      const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
+      if (!part.empty()) sum[0] += squares(part);
+    }
+    host_.all_reduce(std::span<double>(sum), reduction::sum);
+    return sum[0];
+  }
+
+  /// Every rank has stepped its part.
+  template <class Store>
+  void weights_changed(stream_type& stream, Store& store) {
+    there_.assign(store.blocks(), false);
+    if (!slices_optimizer || store.divided().parts == 1 || store.divided().values) return;
+    for (std::size_t block = 0; block < store.blocks(); ++block) gather(stream, store, block, false);
+    behind_.finish(begun_);
+  }
+
+  /// A parameter's numbers out of an array that is cut like the weights or like the optimizer's state: whole, on the first rank.
+  template <class Store, class Entry, class T, class Number>
+  void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+               std::span<Number> whole) {
+    const bool cut = store.divided().parts > 1 && array.size() != store.total();
+    if (!cut) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      return stream.synchronize();
+    }
+    const auto mine = store.piece_of(entry);
+    const std::span<Number> own = whole.subspan(mine.first, mine.count);
+    copy_to_host(stream, own, array.subspan(mine.kept, mine.count));
+    stream.synchronize();
+    if (host_.rank() != 0) {
+      if (!own.empty()) host_.send(0, std::span<const Number>(own));
+      return;
+    }
+    for (std::size_t part = 1; part < host_.size(); ++part)
+      if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
+  }
+
+  /// What this rank has sent so far.
+  [[nodiscard]] traffic sent() const {
+    traffic all = data_.sent();
+    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_}) all += one->sent();
+    return all;
+  }
+  [[nodiscard]] traffic sent_gradients() const {
+    traffic all = gradients_.sent();
+    all += shards_.sent();
+    return all += replicas_.sent();
+  }
+  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
+
+ private:
+  /// A run on the dry device has the same ranks and sends nothing.
+  static std::shared_ptr<transport> wires_of(const data_ranks& config) {
+    if constexpr (is_dry<Device>) {
+      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
+    }
+    return config.ranks ? config.ranks : one_rank();
+  }
+  static std::size_t shards_of(const data_ranks& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    const std::size_t shards = config.shards == 0 ? ranks : config.shards;
+    require<config_error>(shards <= ranks && ranks % shards == 0, "parallel: ranks must be a multiple of shards; given ", ranks, " ranks and ",
+                          shards, " shards");
+    return shards;
+  }
+  /// Ranks first, first + step, …
+  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
+    return members;
+  }
+  // the main thread and the background each have channels of their own
+  zero_state(const std::shared_ptr<transport>& wires, std::size_t shards)
+      : data_(wires, 0), host_(wires, every(wires->rank() / shards * shards, 1, shards), 1), gradients_(wires, 2),
+        shards_(wires, every(wires->rank() / shards * shards, 1, shards), 3),
+        replicas_(wires, every(wires->rank() % shards, shards, wires->size() / shards), 4),
+        weights_(wires, every(wires->rank() / shards * shards, 1, shards), 5) {}
+
+  /// Begins work(stream) when the stream has done what it was given so far; a dry device has no later.
+  template <class Store, class Work>
+  void later(stream_type& stream, Store& store, Work work) {
+    if constexpr (is_dry<Device>) {
+      work(stream);
+    } else {
+      if (!own_stream_) own_stream_.emplace(store.device());
+      behind_.begin([this, event = stream.record(), work] {
+        event.synchronize();
+        work(*own_stream_);
+        own_stream_->synchronize();
+      });
+      ++begun_;
+    }
+  }
+  begun_work& pending(std::size_t block) {
+    if (pending_.size() <= block) pending_.resize(block + 1);
+    return pending_[block];
+  }
+
+  /// Waits for a block's gradients; what was reduced is added to what this rank keeps.
+  template <class Store>
+  void settle(stream_type& stream, Store& store, std::size_t block) {
+    begun_work& work = pending(block);
+    behind_.finish(work.until);
+    if (std::exchange(work.adds, false)) {
+      const auto kept = store.kept_gradients(block);
+      using number = typename Store::gradient_type;
+      using memory = typename Device::memory;
+      if (!nothing_) nothing_.emplace(store.device(), 0, memory_role::workspace);
+      execution<Device> on{stream, *nothing_, store.device().properties()};
+      ops::add(on, vector_view<const number, memory>(store.block_gradients(block).part, {kept.size()}),
+               vector_view<number, memory>(kept, {kept.size()}));
+    }
+  }
+  template <class Store>
+  void empty_window(stream_type& stream, Store& store, std::size_t block) {
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) settle(stream, store, other);
+    fill_zero(stream, store.block_gradients(block).whole);
+  }
+
+  /// Every rank's part of a block's weights to every rank.
+  template <class Store>
+  void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
+    const auto values = store.block_values(block, frozen);
+    if (values.whole.empty()) return;
+    using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
+    later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
+  }
+  /// Brings a block's weights into its window, unless they are there or on their way. Returns what to wait for.
+  template <class Store>
+  std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
+    there_.resize(store.blocks());
+    fetched_.resize(store.blocks());
+    if (there_[block]) return fetched_[block];
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) there_[other] = false;
+    gather(stream, store, block, false);
+    gather(stream, store, block, true);
+    there_[block] = true;
+    return fetched_[block] = begun_;
+  }
+
+  self self_;
+  group data_, host_;                             // used by the thread that trains
+  group gradients_, shards_, replicas_, weights_;  // used in the background
+  std::optional<stream_type> own_stream_;
+  std::optional<arena<Device>> nothing_;  // adding needs no memory
+  std::vector<begun_work> pending_;       // by block
+  std::vector<bool> there_;               // blocks whose weights are in their windows, or on their way
+  std::vector<std::size_t> fetched_;      // what to wait for until they are
+  std::size_t begun_ = 0;
+  background behind_;  // last: it ends before what its work uses
+};
+
+}  // namespace detail
+
+/// Every rank keeps everything; gradients are added up while the rest of the backward goes on.
+struct data_parallel {
+  static constexpr std::string_view name = "data";
+  using config = data_ranks;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated>;
+};
+
+/// Stage 1: optimizer state is divided among ranks. 2: gradients, too. 3: weights, too.
+template <int Stage>
+struct zero {
+  static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
+  static constexpr std::string_view name = Stage == 1 ? "zero-1" : Stage == 2 ? "zero-2" : "zero-3";
+  using config = data_ranks;
+  template <class Device>
+  using state = detail::zero_state<Device, static_cast<detail::zero_stage>(Stage)>;
+};
+
+static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>>);
+
+}  // namespace xtrain

@@ -1,0 +1,91 @@
+// Wires with latency and limited bandwidth, around any others: what overlap is worth can be seen on one machine.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/random.hpp>
+
+namespace xtrain::testing {
+
+struct slow_wires {
+  std::chrono::duration<double> latency{0};  ///< of every message
+  double bytes_per_second = 0;               ///< that a rank can send; 0: no limit
+  std::chrono::duration<double> jitter{0};   ///< a random delay up to this is added, a function of the seed
+  std::uint64_t seed = 0;
+};
+
+/// A message counts as sent when the time it takes has passed. What a rank sends goes out one after the other.
+class slow_transport final : public transport {
+ public:
+  slow_transport(std::shared_ptr<transport> of, const slow_wires& how) : of_(std::move(of)), how_(how) {}
+
+  [[nodiscard]] std::string_view name() const override { return "slow"; }
+  [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
+  [[nodiscard]] std::size_t size() const override { return of_->size(); }
+  [[nodiscard]] bool carries() const override { return of_->carries(); }
+  /// The bytes are handed over when they would have arrived: the receiver cannot have them before.
+  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
+    return std::make_unique<late>(*of_, to, channel, bytes, arrival(bytes.size()));
+  }
+  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
+    return of_->receive(from, channel, bytes);
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  /// Sends in a thread of its own: latency must not keep the sender from computing.
+  class late final : public message {
+   public:
+    late(transport& over, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes, clock::time_point when)
+        : begun_([&over, to, channel, bytes, when, this] {
+            std::this_thread::sleep_until(when);
+            try {
+              if (const pending_message sent = over.send(to, channel, bytes)) sent->wait();
+            } catch (...) {
+              problem_ = std::current_exception();
+            }
+          }) {}
+    ~late() override {
+      if (begun_.joinable()) begun_.join();
+    }
+    late(const late&) = delete;
+    late& operator=(const late&) = delete;
+    void wait() override {
+      if (begun_.joinable()) begun_.join();
+      if (problem_) std::rethrow_exception(problem_);
+    }
+
+   private:
+    std::exception_ptr problem_;
+    std::thread begun_;
+  };
+
+  [[nodiscard]] clock::time_point arrival(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto random = uniform_open(random_word({.seed = how_.seed, .step = static_cast<std::uint32_t>(rank()), .site = 0, .first = 0}, sent_++));
+    std::chrono::duration<double> takes(how_.bytes_per_second > 0 ? static_cast<double>(bytes) / how_.bytes_per_second : 0.0);
+    const auto as_ticks = [](std::chrono::duration<double> d) { return std::chrono::duration_cast<clock::duration>(d); };
+    free_at_ = std::max(free_at_, clock::now()) + as_ticks(takes);
+    return free_at_ + as_ticks(how_.latency + how_.jitter * static_cast<double>(random));
+  }
+
+  std::shared_ptr<transport> of_;
+  slow_wires how_;
+  std::mutex mutex_;
+  clock::time_point free_at_{};
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace xtrain::testing

@@ -1,0 +1,118 @@
+// Small runs on ranks that are threads, and what they come to.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include <xtrain/comm/threads.hpp>
+
+namespace {
+
+using namespace xtrain;
+
+template <class Parallel>
+struct recipe : defaults {
+  using parallel = Parallel;
+};
+template <class Parallel>
+struct bf16_recipe : recipe<Parallel> {
+  using precision = bf16_mixed;
+};
+template <class Parallel>
+struct lora_recipe : recipe<Parallel> {
+  using adapter = lora;
+};
+template <class Parallel>
+struct recomputing_recipe : recipe<Parallel> {
+  using recompute = recompute_full;
+};
+
+decoder_config sizes(bool tied) {
+  return {.vocabulary = 97,
+          .width = 24,
+          .layers = 3,
+          .heads = 2,
+          .feed_forward = 40,
+          .context = 24,
+          .tied_head = tied,
+          .attention_dropout = 0.1,
+          .residual_dropout = 0.2};
+}
+
+dataset sentences() {
+  dataset all("sentences", row_layout::separate);
+  for (std::size_t s = 0; s < 64; ++s) {
+    std::vector<token> tokens;
+    for (std::size_t i = 0; i < 5 + (s * 7) % 18; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
+    all.add(tokens, [](std::size_t i) { return i > 1; });
+  }
+  all.finish();
+  return all;
+}
+
+struct outcome {
+  std::vector<double> losses;
+  std::vector<double> weights;
+  double held_out = 0;
+};
+
+/// Weights by name, whole, wherever they are kept. All ranks call it.
+template <class Model>
+std::vector<double> all_weights(const Model& model) {
+  using number = typename Model::precision::parameter;
+  std::vector<double> all;
+  for (const auto& entry : model.parameters().entries()) {
+    model.parallel().block_begins(model.work(), model.parameters(), entry.block, block_visit::evaluation);
+    std::vector<number> host(entry.size());
+    copy_to_host(model.work(), std::span<number>(host), model.parameters().value(entry));
+    model.work().synchronize();
+    model.parallel().block_ends(model.work(), model.parameters(), entry.block, block_visit::evaluation);
+    all.insert(all.end(), host.begin(), host.end());
+  }
+  return all;
+}
+
+template <class Model, class Config>
+outcome train(const dataset& data, const decoder_config& shape, const Config& settings, const typename Model::options& options) {
+  const typename Model::context on;
+  Model model(shape, on, options);
+  trainer trainer(model, settings);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data);
+  return {{seen.losses().begin(), seen.losses().end()}, all_weights(model), trainer.evaluate(data).loss};
+}
+
+/// The same run on ranks, which must agree with one another.
+template <class Model, class Config>
+outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_config& shape, const Config& settings, std::size_t shards = 0) {
+  std::vector<outcome> all(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    all[wires->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = wires, .shards = shards}});
+  });
+  for (const outcome& one : all) {
+    CHECK(one.losses == all[0].losses);
+    CHECK(one.weights == all[0].weights);
+    CHECK(one.held_out == all[0].held_out);
+  }
+  return all[0];
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+using run_config = training_config<adamw>;
+
+
+}  // namespace

@@ -1,0 +1,179 @@
+// Data parallelism and ZeRO's stages equal one device at the same tokens per step.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/parallel/zero.hpp>
+#include <xtrain/testing/isolated.hpp>
+#include "ranks.hpp"
+
+namespace {
+
+template <class Parallel>
+struct walled_recipe : recipe<Parallel> {
+  using device = testing::isolated<cpu>;
+};
+
+/// Ten steps of 8 rows, cut up in any way, come to what one device makes of them.
+template <template <class> class Recipe, template <class> class Family>
+void equals_single(bool tied, double bound) {
+  const dataset data = sentences();
+  const auto settings = [](std::size_t batch, std::size_t accumulate) {
+    return run_config{.steps = 10, .batch = batch, .accumulate = accumulate, .learning_rate = 1e-3};
+  };
+  const outcome one = train<Family<Recipe<single>>>(data, sizes(tied), settings(2, 4), {});
+  const auto agrees = [&](const outcome& other) {
+    CHECK(difference(one.losses, other.losses) < bound);
+    CHECK(difference(one.weights, other.weights) < bound);
+    CHECK(std::abs(one.held_out - other.held_out) < bound);
+  };
+  for (const std::size_t ranks : {2U, 4U}) {
+    const auto cut = settings(2, 4 / ranks);
+    const outcome data_ranks = train_on_ranks<Family<Recipe<data_parallel>>>(ranks, data, sizes(tied), cut);
+    agrees(data_ranks);
+    const outcome stage1 = train_on_ranks<Family<Recipe<zero<1>>>>(ranks, data, sizes(tied), cut);
+    agrees(stage1);
+    CHECK(stage1.losses[0] == data_ranks.losses[0]);
+    const outcome stage2 = train_on_ranks<Family<Recipe<zero<2>>>>(ranks, data, sizes(tied), cut);
+    agrees(stage2);
+    const outcome stage3 = train_on_ranks<Family<Recipe<zero<3>>>>(ranks, data, sizes(tied), cut);
+    agrees(stage3);
+    // the same sums in the same order: where weights lie changes nothing at all
+    CHECK(stage2.losses == stage3.losses);
+    CHECK(stage2.weights == stage3.weights);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("llama and gpt2 with dropout, on two and four ranks") {
+  equals_single<recipe, llama>(false, 2e-5);
+  equals_single<recipe, gpt2>(true, 2e-5);
+}
+
+TEST_CASE("with LoRA, with recomputation") {
+  equals_single<lora_recipe, llama>(false, 2e-5);
+  equals_single<recomputing_recipe, gpt2>(true, 2e-5);
+}
+
+TEST_CASE("in bf16, and on a device whose memory is elsewhere and whose stream is late") {
+  const dataset data = sentences();
+  const run_config settings{.steps = 4, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+  const auto on_two = [&]<class Parallel>(Parallel) {
+    return train_on_ranks<llama<bf16_recipe<Parallel>>>(2, data, sizes(false), settings).weights;
+  };
+  const std::vector<double> bf16 = train<llama<bf16_recipe<single>>>(data, sizes(false), run_config{.steps = 4, .batch = 2, .accumulate = 4, .learning_rate = 1e-3}, {}).weights;
+  CHECK(difference(bf16, on_two(data_parallel{})) < 2e-2);
+  CHECK(difference(bf16, on_two(zero<3>{})) < 2e-2);
+  const outcome here = train_on_ranks<llama<recipe<zero<3>>>>(2, data, sizes(false), settings);
+  const outcome there = train_on_ranks<llama<walled_recipe<zero<3>>>>(2, data, sizes(false), settings);
+  CHECK(here.losses == there.losses);
+  CHECK(here.weights == there.weights);
+}
+
+TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of the model per two ranks") {
+  const dataset data = sentences();
+  const run_config settings{.steps = 5, .batch = 2, .learning_rate = 1e-3, .max_gradient_norm = 0};
+  const outcome all = train_on_ranks<gpt2<recipe<data_parallel>>>(4, data, sizes(true), settings);
+  for (const std::size_t shards : {4U, 1U}) {
+    CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<1>>>>(4, data, sizes(true), settings, shards).weights);
+    CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<2>>>>(4, data, sizes(true), settings, shards).weights);
+    CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, shards).weights);
+  }
+  // two copies of two shards: gradients are added up in another order
+  CHECK(difference(all.weights, train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 2).weights) < 2e-5);
+  CHECK_THROWS_AS(train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 3), config_error);
+}
+
+TEST_CASE("experts and their balance") {
+  const dataset data = sentences();
+  decoder_config shape = sizes(false);
+  shape.experts = 4;
+  shape.experts_per_token = 2;
+  shape.balances_experts = true;
+  shape.balance_loss = 0.02;
+  const outcome one = train<mixtral<recipe<single>>>(data, shape, run_config{.steps = 5, .batch = 2, .accumulate = 2, .learning_rate = 1e-3}, {});
+  const run_config settings{.steps = 5, .batch = 2, .learning_rate = 1e-3};
+  for (const outcome& other : {train_on_ranks<mixtral<recipe<data_parallel>>>(2, data, shape, settings),
+                               train_on_ranks<mixtral<recipe<zero<3>>>>(2, data, shape, settings)}) {
+    CHECK(difference(one.losses, other.losses) < 2e-5);
+    CHECK(difference(one.weights, other.weights) < 2e-5);
+  }
+}
+
+namespace {
+
+/// What a rank keeps, what was planned, and what it sent in two steps of one micro-batch.
+template <class Parallel>
+struct cost {
+  memory_count kept;
+  rehearsal plan;
+  traffic gradients, weights;
+
+  explicit cost(std::size_t ranks) {
+    const dataset data = sentences();
+    std::mutex mutex;
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+      const cpu::context on;
+      decoder_config shape = sizes(false);
+      shape.vocabulary = 128;
+      shape.width = 64;
+      shape.feed_forward = 128;
+      shape.layers = 8;
+      llama<recipe<Parallel>> model(shape, on, {.parallel = {.ranks = wires}});
+      trainer trainer(model, run_config{.steps = 2, .batch = 1, .learning_rate = 1e-3});
+      trainer.fit(data);
+      const std::lock_guard lock(mutex);
+      kept = on.memory();
+      plan = trainer.plan();
+      gradients = model.parallel().sent_gradients();
+      weights = model.parallel().sent_weights();
+    });
+  }
+  [[nodiscard]] double of(memory_role role) const { return static_cast<double>(kept.of(role)); }
+};
+
+}  // namespace
+
+TEST_CASE("memory and messages are what the papers say, and what was planned") {
+  constexpr std::size_t n = 4;
+  const cost<data_parallel> all(n);
+  const cost<zero<1>> first(n);
+  const cost<zero<2>> second(n);
+  const cost<zero<3>> third(n);
+  const double w = all.of(memory_role::weights), g = all.of(memory_role::gradients), o = all.of(memory_role::optimizer);
+  const auto near = [](double a, double b) { return std::abs(a - b) <= 0.02 * b; };
+  CHECK(near(first.of(memory_role::weights), w));
+  CHECK(near(first.of(memory_role::gradients), g));
+  CHECK(near(first.of(memory_role::optimizer), o / n));
+  CHECK(near(second.of(memory_role::optimizer), o / n));
+  CHECK(near(third.of(memory_role::optimizer), o / n));
+  // beside its part, a rank has windows: the first block, the last, and two of the layers
+  const llama<recipe<single>> like({.vocabulary = 128, .width = 64, .layers = 8, .heads = 2, .feed_forward = 128, .context = 24, .tied_head = false});
+  const auto& blocks = like.parameters();
+  const double windows = static_cast<double>(blocks.block(0).size() + blocks.block(9).size() + 2 * blocks.block(1).size()) * sizeof(float);
+  CHECK(near(second.of(memory_role::gradients), g / n + windows));
+  CHECK(near(third.of(memory_role::gradients), g / n + windows));
+  CHECK(near(third.of(memory_role::weights), w / n + windows));
+  const auto as_planned = [](const auto& found) {
+    for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer})
+      CHECK(found.kept.of(role) == found.plan.of(role));
+  };
+  as_planned(all);
+  as_planned(first);
+  as_planned(second);
+  as_planned(third);
+
+  // two steps of ψ numbers: an all-reduce sends 2 ψ (n − 1) / n, a reduce-scatter or an all-gather half of that
+  const double half = 2.0 * w * (n - 1) / n;
+  CHECK(near(static_cast<double>(all.gradients.bytes), 2 * half));
+  CHECK(all.weights.bytes == 0);
+  for (const auto* one : {&first.gradients, &second.gradients, &third.gradients}) CHECK(near(static_cast<double>(one->bytes), half));
+  CHECK(near(static_cast<double>(first.weights.bytes), half));
+  CHECK(near(static_cast<double>(second.weights.bytes), half));
+  // forward and backward; three windows still hold what the forward left
+  CHECK(static_cast<double>(third.weights.bytes) <= 2 * half);
+  CHECK(static_cast<double>(third.weights.bytes) > 1.5 * half);
+}

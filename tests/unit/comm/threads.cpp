@@ -1,0 +1,192 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <xtrain/comm/background.hpp>
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/mesh.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/testing/isolated.hpp>
+#include <xtrain/testing/slow_transport.hpp>
+#include <xtrain/testing/transport_conformance.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+using wires = std::shared_ptr<transport>;
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const comm_error& problem) {
+    return problem.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("ranks that are threads pass the conformance suite") {
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 8U}) {
+    std::vector<std::string> problems;
+    std::mutex mutex;
+    run_ranks(ranks, [&](const wires& w) {
+      for (const std::string& problem : testing::transport_conformance(w)) {
+        const std::lock_guard lock(mutex);
+        problems.push_back(problem);
+      }
+    });
+    CHECK(problems == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("a sum is the same bits however it is cut and however messages are delayed") {
+  constexpr std::size_t ranks = 4, n = 3001;
+  std::vector<std::vector<float>> results;
+  for (const double jitter : {0.0, 0.002}) {
+    std::vector<float> result(n);
+    run_ranks(ranks, [&](const wires& w) {
+      group all(std::make_shared<testing::slow_transport>(w, testing::slow_wires{.jitter = std::chrono::duration<double>(jitter)}));
+      std::vector<float> values(n);
+      for (std::size_t i = 0; i < n; ++i) values[i] = 1.0F / static_cast<float>(1 + i * 7 + w->rank());
+      for (const std::size_t part : {std::size_t{1000}, std::size_t{1}, std::size_t{2000}}) {  // one after the other: all 3001
+        static_assert(n == 3001);
+        const std::size_t begin = part == 1000 ? 0 : part == 1 ? 1000 : 1001;
+        all.all_reduce(std::span<float>(values).subspan(begin, part), reduction::sum);
+      }
+      if (w->rank() == 2) result = values;
+    });
+    results.push_back(result);
+  }
+  run_ranks(ranks, [&](const wires& w) {
+    group all(w);
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i) values[i] = 1.0F / static_cast<float>(1 + i * 7 + w->rank());
+    all.all_reduce(std::span<float>(values), reduction::sum);
+    if (w->rank() == 0) results.push_back(values);
+  });
+  CHECK(results[0] == results[1]);
+  CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("what is sent is what the formulas say") {
+  constexpr std::size_t ranks = 4, n = 1 << 16;
+  run_ranks(ranks, [&](const wires& w) {
+    group all(w), scatters(w, 1), gathers(w, 2);
+    std::vector<float> values(n), part(n / ranks);
+    all.all_reduce(std::span<float>(values), reduction::sum);
+    CHECK(all.sent().bytes == 2 * (ranks - 1) * n / ranks * sizeof(float));
+    scatters.reduce_scatter(std::span<const float>(values), std::span<float>(part), reduction::sum);
+    CHECK(scatters.sent().bytes == (ranks - 1) * n / ranks * sizeof(float));
+    gathers.all_gather(std::span<const float>(part), std::span<float>(values));
+    CHECK(gathers.sent().bytes == (ranks - 1) * n / ranks * sizeof(float));
+
+    // and the run that never happens sends the same
+    group dry_all(std::make_shared<dry_transport>(w->rank(), ranks));
+    dry_all.all_reduce(std::span<float>(values), reduction::sum);
+    CHECK(dry_all.sent().bytes == all.sent().bytes);
+    CHECK(dry_all.sent().messages == all.sent().messages);
+  });
+}
+
+TEST_CASE("device memory that the host cannot reach is brought there and back") {
+  using device = testing::isolated<cpu>;
+  run_ranks(2, [](const wires& w) {
+    const device::context on;
+    device::stream stream(on);
+    group all(w);
+    const std::vector<float> mine{1.0F + static_cast<float>(w->rank()), 10.0F};
+    buffer<device> values(on, sizeof(float) * 2, memory_role::other), whole(on, sizeof(float) * 4, memory_role::other);
+    copy_to_device(stream, values.as<float>(), mine);
+    all.all_gather(stream, device_span<const float, device::memory>(values.as<float>()), whole.as<float>());
+    all.all_reduce(stream, values.as<float>(), reduction::sum);
+    std::vector<float> sum(2), parts(4);
+    copy_to_host(stream, std::span<float>(sum), values.as<float>());
+    copy_to_host(stream, std::span<float>(parts), whole.as<float>());
+    stream.synchronize();
+    CHECK(sum == std::vector<float>{3, 20});
+    CHECK(parts == std::vector<float>{1, 10, 2, 10});
+    all.reduce_scatter(stream, device_span<const float, device::memory>(whole.as<float>()), values.as<float>(), reduction::sum);
+    copy_to_host(stream, std::span<float>(sum), values.as<float>());
+    stream.synchronize();
+    CHECK(sum == (w->rank() == 0 ? std::vector<float>{2, 20} : std::vector<float>{4, 20}));
+  });
+}
+
+TEST_CASE("a rank that fails is named to those who wait for it") {
+  std::string told;
+  const std::string cause = message_of([&] {
+    run_ranks(3, [&](const wires& w) {
+      group all(w);
+      all.barrier();
+      if (w->rank() == 1) fail<comm_error>("disk: full");
+      if (w->rank() == 0) told = message_of([&] { all.barrier(); });
+    });
+  });
+  CHECK(cause == "disk: full");
+  CHECK(told == "threads: rank 0 waits for rank 1 for a message, but that rank has stopped: disk: full");
+
+  // one that returned early, and one that asks for something else
+  CHECK(message_of([] {
+          run_ranks(2, [](const wires& w) {
+            if (w->rank() == 1) return;
+            group(w).barrier();
+          });
+        }).find("but that rank has returned") != std::string::npos);
+  CHECK(message_of([] {
+          run_ranks(2, [](const wires& w) {
+            std::vector<float> values(w->rank() == 0 ? 3 : 4);
+            group(w).all_reduce(std::span<float>(values), reduction::sum);
+          });
+        }).find("ranks must come to the same operations in the same order") != std::string::npos);
+}
+
+TEST_CASE("patience has an end") {
+  const std::string told = message_of([] {
+    run_ranks(
+        2,
+        [](const wires& w) {
+          if (w->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          group(w).barrier();
+        },
+        {.patience = std::chrono::milliseconds(30)});
+  });
+  CHECK(told.find("has waited 0.03 s for rank 1") != std::string::npos);
+}
+
+TEST_CASE("a mesh gives every rank its place and its neighbours") {
+  const auto at = [](std::size_t rank, const mesh_sizes& sizes) { return mesh(std::make_shared<dry_transport>(rank, sizes.ranks()), sizes); };
+  const mesh_sizes sizes{.data = 2, .tensor = 4, .pipeline = 3};
+  for (std::size_t rank = 0; rank < sizes.ranks(); ++rank) {
+    const mesh here = at(rank, sizes);
+    CHECK(here.place(axis::tensor) == rank % 4);
+    CHECK(here.place(axis::data) == rank / 4 % 2);
+    CHECK(here.place(axis::pipeline) == rank / 8);
+    CHECK(here.along(axis::tensor).rank() == rank % 4);
+    CHECK(here.along(axis::pipeline).size() == 3);
+    CHECK(here.along(axis::context).size() == 1);
+  }
+  CHECK_THROWS_WITH_AS(at(0, {.data = 0}), "mesh: the axis 'data' must have at least one rank", config_error);
+  CHECK_THROWS_AS(mesh(std::make_shared<dry_transport>(0, 5), {.data = 2, .tensor = 2}), config_error);
+}
+
+TEST_CASE("background work is done in order, and its problem is thrown where it is waited for") {
+  background behind;
+  std::vector<int> done;
+  for (int i = 0; i < 100; ++i) behind.begin([&done, i] { done.push_back(i); });
+  behind.finish();
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(done == expected);
+  behind.begin([] { fail<comm_error>("cut"); });
+  behind.begin([&done] { done.clear(); });
+  CHECK_THROWS_WITH_AS(behind.finish(), "cut", comm_error);
+  CHECK(done.size() == 100);
+}
