@@ -6,7 +6,9 @@
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp
 #   DEVICE     cpu (default), or a type of yours
 #   PRECISION  fp32 (default), bf16_mixed, bf16_pure, fp16_mixed, or a type of yours
-#   PARALLEL   single (default), or a type of yours
+#   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, parallel<zero<2>, tensor_parallel>, or a type of
+#              yours; all but the first have ranks: --ranks N makes them threads of one process
+#   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'
 #   OPTIMIZER  adamw (default), sgd, or a type of yours
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), or a type of yours
@@ -19,14 +21,14 @@
 
 function(xtrain_add_trainer)
   set(axes DEVICE PRECISION PARALLEL OPTIMIZER RECOMPUTE OFFLOAD ADAPTER)
-  cmake_parse_arguments(T "" "NAME;SOURCE;${axes}" "HEADERS;FAMILIES" ${ARGN})
+  cmake_parse_arguments(T "MPI" "NAME;SOURCE;${axes}" "HEADERS;FAMILIES" ${ARGN})
   list(JOIN ARGN " " given)
   if(NOT T_NAME OR NOT T_SOURCE)
     message(FATAL_ERROR "xtrain_add_trainer: NAME and SOURCE must be given; given were: ${given}")
   endif()
   if(T_UNPARSED_ARGUMENTS)
     list(JOIN T_UNPARSED_ARGUMENTS " " unknown)
-    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, RECOMPUTE, OFFLOAD, ADAPTER, FAMILIES and HEADERS; "
+    message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): arguments are NAME, SOURCE, DEVICE, PRECISION, PARALLEL, OPTIMIZER, RECOMPUTE, OFFLOAD, ADAPTER, FAMILIES, HEADERS and MPI; "
                         "given was also: ${unknown}")
   endif()
   if(T_KEYWORDS_MISSING_VALUES)
@@ -70,6 +72,21 @@ function(xtrain_add_trainer)
     endif()
   endforeach()
   set(includes "#include <xtrain/text.hpp>\n")
+  if(T_PARALLEL)
+    string(APPEND includes "#include <xtrain/parallel.hpp>\n")
+  endif()
+  set(processes void)
+  if(T_MPI)
+    if(NOT TARGET xtrain::mpi)
+      message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): MPI needs the component 'mpi'; call find_package(xtrain COMPONENTS text mpi)")
+    endif()
+    get_target_property(missing xtrain::mpi XTRAIN_MISSING)
+    if(missing)
+      message(FATAL_ERROR "xtrain_add_trainer(${T_NAME}): MPI needs the component 'mpi'. ${missing}")
+    endif()
+    string(APPEND includes "#include <xtrain/mpi.hpp>\n")
+    set(processes xtrain::mpi_session)
+  endif()
   foreach(header ${T_HEADERS})
     cmake_path(ABSOLUTE_PATH header BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
     if(NOT EXISTS "${header}")
@@ -115,9 +132,15 @@ ${lines}};
 
 /// The families that it can load.
 using families = ${families};
+
+/// What makes processes that a launcher has started ranks of one run; void: nothing does.
+using processes = ${processes};
 ")
 
   add_executable(${T_NAME} "${source}")
   target_include_directories(${T_NAME} PRIVATE "${folder}")
   target_link_libraries(${T_NAME} PRIVATE xtrain::text CLI11::CLI11)
+  if(T_MPI)
+    target_link_libraries(${T_NAME} PRIVATE xtrain::mpi)
+  endif()
 endfunction()

@@ -15,6 +15,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
     xtrain/comm/mesh.hpp
+    xtrain/comm/part.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
@@ -50,6 +51,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
@@ -70,6 +72,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/nf4.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -81,6 +84,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
@@ -125,6 +129,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
     xtrain/models/model_options.hpp
+    xtrain/models/named_parameter.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
@@ -138,6 +143,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/ops/nf4.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/split_loss.hpp
     xtrain/optim/adamw.hpp
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp
@@ -145,7 +151,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/offload.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
+    xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/pipeline.hpp
+    xtrain/parallel/pipeline/runner.hpp
+    xtrain/parallel/pipeline/schedules.hpp
+    xtrain/parallel/pipeline/stage_message.hpp
+    xtrain/parallel/pipeline/stages.hpp
+    xtrain/parallel/pipeline/state.hpp
     xtrain/parallel/schedule/bubble.hpp
     xtrain/parallel/schedule/check.hpp
     xtrain/parallel/schedule/fold3d.hpp

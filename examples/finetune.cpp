@@ -72,7 +72,7 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
 }
 
 template <class Model>
-void finetune(finetune_flags& flags) {
+void finetune(finetune_flags flags, const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
@@ -89,21 +89,23 @@ void finetune(finetune_flags& flags) {
   }
 
   const auto on = flags.device.open<device>();
-  typename Model::options options{.seed = flags.seed};
+  typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
-  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan);
+  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return;
   flags.check_output();
 
   auto model = command_line::for_flag("--model", flags.model, [&] { return Model::from_pretrained(flags.model, on, options); });
-  std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
+  if (first_rank)
+    std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,
                        .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
-                       .base_model = flags.model});
+                       .base_model = flags.model},
+                      first_rank, stop);
 }
 
 }  // namespace
@@ -112,10 +114,14 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a model that is there already, all of it or a LoRA adapter beside it.", "finetune");
   finetune_flags flags;
   flags.add_all(app);
+  flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
-    const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags); };
-    if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
-    else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
+    const xtrain::stop_on_interrupt interrupt;
+    command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
+      const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags, layout, first_rank, interrupt.token()); };
+      if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
+      else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
+    });
   });
 }

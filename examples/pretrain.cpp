@@ -93,13 +93,14 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& 
 }
 
 template <class Model>
-void pretrain(pretrain_flags& flags, bool context_given) {
+void pretrain(pretrain_flags flags, bool context_given, const typename Model::recipe::parallel::config& layout, bool first_rank,
+              const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
   const auto sizes = complete<typename Model::family>(flags, tokenizer, context_given);
   const auto on = flags.device.open<device>();
-  const typename Model::options options{.seed = flags.seed};
-  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan);
+  const typename Model::options options{.parallel = layout, .seed = flags.seed};
+  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return;
 
   xtrain::require<xtrain::config_error>(!flags.data.empty(), "--data: must be given: text to learn from");
@@ -109,17 +110,21 @@ void pretrain(pretrain_flags& flags, bool context_given) {
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
 
   Model model(sizes, on, options);
-  std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
+  if (first_rank)
+    std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
                xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                xtrain::count_text(static_cast<double>(data.tokens())).c_str());
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // it has no files of its own: they are written
-    xtrain::make_folder(flags.output);
-    tokenizer.save(flags.output);
+    if (first_rank) {
+      xtrain::make_folder(flags.output);
+      tokenizer.save(flags.output);
+    }
     tokenizer_files = flags.output;
   }
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files});
+                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files},
+                      first_rank, stop);
 }
 
 }  // namespace
@@ -128,9 +133,13 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a language model from nothing but text.", "pretrain");
   pretrain_flags flags;
   flags.add_all(app);
+  flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
     const bool context_given = app.count("--context") > 0;
-    if (flags.model == "gpt2") pretrain<xtrain::gpt2<recipe>>(flags, context_given);
-    else pretrain<xtrain::llama<recipe>>(flags, context_given);
+    const xtrain::stop_on_interrupt interrupt;
+    command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
+      if (flags.model == "gpt2") pretrain<xtrain::gpt2<recipe>>(flags, context_given, layout, first_rank, interrupt.token());
+      else pretrain<xtrain::llama<recipe>>(flags, context_given, layout, first_rank, interrupt.token());
+    });
   });
 }

@@ -6,11 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include <xtrain/text.hpp>
 
 #include "command_line.hpp"
+#include "ranks.hpp"
 
 namespace command_line {
 
@@ -25,6 +27,7 @@ struct training_flags {
   std::uint64_t seed = 42;
   bool resume = false, plan = false;
   device_flags device{};
+  rank_flags parallel{};
 
   void add(CLI::App& app) {
     app.add_option("--batch", batch, "rows of a micro-batch")->check(positive_whole_number())->type_name("N")->capture_default_str();
@@ -108,48 +111,51 @@ class log_lines final : public xtrain::observer {
   }
 };
 
-/// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped by Ctrl-C
-/// leaves a checkpoint to resume from.
+/// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped leaves a checkpoint
+/// to resume from. All ranks call it; the first one says what happens.
 template <class Model>
 void train(Model& model, const training_flags& flags, const xtrain::dataset& data, const xtrain::dataset* held_out,
-           const xtrain::checkpoint_options& files) {
+           const xtrain::checkpoint_options& files, bool first_rank, const std::stop_token& stop) {
   using recipe = typename Model::recipe;
   xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
   if (flags.resume) {
     const bool found = for_flag("--resume", "", [&] { return checkpoints.resume(); });
-    std::fprintf(stderr, found ? "going on after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
+    if (first_rank)
+      std::fprintf(stderr, found ? "going on after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
   }
   xtrain::progress_bar bar;
   log_lines lines;
   trainer.attach(checkpoints);
-  trainer.attach(bar);
-  trainer.attach(lines);
+  if (first_rank) {
+    trainer.attach(bar);
+    trainer.attach(lines);
+  }
   std::optional<xtrain::json_lines_record> record;
-  if (!flags.metrics.empty()) {
+  if (first_rank && !flags.metrics.empty()) {
     for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.on())); });
     trainer.attach(*record);
   }
   std::optional<xtrain::tensorboard_record> tensorboard;
-  if (!flags.tensorboard.empty()) {
+  if (first_rank && !flags.tensorboard.empty()) {
     for_flag("--tensorboard", flags.tensorboard, [&] {
       xtrain::make_folder(flags.tensorboard);
       tensorboard.emplace(flags.tensorboard);
     });
     trainer.attach(*tensorboard);
   }
-  const xtrain::stop_on_interrupt interrupt;
-  trainer.fit(data, held_out, interrupt.token());
-  std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
-               xtrain::bytes_text(trainer.plan().total()).c_str());
-  if (interrupt.requested()) {
-    std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
+  trainer.fit(data, held_out, stop);
+  if (first_rank)
+    std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
+                 xtrain::bytes_text(trainer.plan().total()).c_str());
+  if (trainer.is_stopped()) {
+    if (first_rank) std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
     return;
   }
   if constexpr (recipe::adapter::freezes_weights)
     trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
   else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
-  std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
+  if (first_rank) std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
 }
 
 /// Prints what a run would need.

@@ -1,5 +1,5 @@
 // A rank of the tests, as a host program that has begun MPI itself: so that each case can make a session of its own.
-// XTRAIN_TEST_MPI=serialised: as if this MPI did not let threads call it at the same time.
+// XTRAIN_TEST_MPI says how threads may use MPI: 'serialised' one at a time, 'single' not at all, otherwise as they like.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -9,9 +9,10 @@
 #include <xtrain/mpi.hpp>
 
 int main(int argc, char** argv) {
-  const char* asked = std::getenv("XTRAIN_TEST_MPI");
+  const char* variable = std::getenv("XTRAIN_TEST_MPI");
+  const std::string_view threads = variable != nullptr ? variable : "";
   int level = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, asked != nullptr && std::string_view(asked) == "serialised" ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE, &level);
+  MPI_Init_thread(&argc, &argv, threads == "serialised" ? MPI_THREAD_SERIALIZED : threads == "single" ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE, &level);
   const int status = doctest::Context(argc, argv).run();
   MPI_Finalize();
   return status;

@@ -115,6 +115,18 @@ TEST_CASE("messages of any length arrive, in pieces too") {
   });
 }
 
+TEST_CASE("sends may be waited for before receives") {
+  mpi_session session(watched);
+  session.run([](const wires& w) {
+    const std::size_t next = (w->rank() + 1) % w->size(), before = (w->rank() + w->size() - 1) % w->size();
+    std::vector<std::byte> out(1 << 22, std::byte{5}), in(1 << 22);
+    const pending_message receive = w->receive(before, 3, in), send = w->send(next, 3, out);
+    send->wait();
+    receive->wait();
+    CHECK(in == out);
+  });
+}
+
 TEST_CASE("a message of another length is noticed, told to all, and writes nothing") {
   struct lengths {
     std::size_t sent, asked;
@@ -182,6 +194,29 @@ TEST_CASE("what cannot be addressed is refused") {
   CHECK_THROWS_AS(mpi_session({.piece = 0}), config_error);
   session.run([](const wires&) {});
   CHECK_THROWS_WITH_AS(session.run([](const wires&) {}), "mpi_session: run must be called once; what comes later belongs into the same work", config_error);
+}
+
+TEST_CASE("an MPI that threads may not use is refused") {
+  int level = MPI_THREAD_MULTIPLE;
+  MPI_Query_thread(&level);
+  if (level >= MPI_THREAD_SERIALIZED) return;
+  CHECK_THROWS_WITH_AS(mpi_session(),
+                       "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); the program has begun it "
+                       "with less",
+                       config_error);
+}
+
+TEST_CASE("ranks that cut messages differently notice") {
+  mpi_session session;
+  mpi_session cut({.patience = watched.patience, .piece = session.rank() == 0 ? std::size_t{1000} : std::size_t{2000}});
+  if (session.size() == 1) return;
+  const std::string told = message_of([&] {
+    cut.run([](const wires& w) {
+      std::vector<float> values(10'000);
+      group(w).all_reduce(std::span<float>(values), reduction::sum);
+    });
+  });
+  CHECK(told.find("all ranks must send in pieces as long") != std::string::npos);
 }
 
 TEST_CASE("a rank that fails is named to all, with its reason") {

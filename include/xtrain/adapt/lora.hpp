@@ -38,8 +38,8 @@ struct lora {
   static void meet_weights(const Store& store, Stream& stream) {
     using number = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
-      if (!m.spec.name.ends_with(lora_names::magnitude)) continue;
-      store.require_whole("lora: DoRA");
+      if (!m.spec.name.ends_with(lora_names::magnitude) || !m.is_here) continue;
+      store.require_undivided("lora: DoRA");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<number> w_oi(weight.size()), m_o(m.size());
       copy_to_host(stream, std::span<number>(w_oi), store.value(weight));
@@ -60,20 +60,26 @@ struct lora {
   template <class Recipe>
   class on_linear {
    public:
-    template <class Builder, class Parts>
-    void declare(Builder& build, const Parts& parts, std::size_t inputs) {
+    template <class Builder, class Parts, class Inputs>
+    void declare(Builder& build, const Parts& parts, const Inputs& inputs) {
       const config& c = build.adapter();
       auto& store = build.parameters();
       dropout_ = c.dropout;
       std::size_t column = 0;
       for (const auto& part : parts) {
         if (c.adapts(part.name)) {
+          if (c.dora) build.require_whole_layers("DoRA");
+          if (c.dropout > 0) build.require_whole_layers("LoRA's dropout");
           const std::size_t rank = c.rank_of(part.name);
           attached added{.column = column, .outputs = part.outputs, .site = site_of_name(part.name), .scale = c.scale_of(part.name)};
-          added.a = store.declare({.name = concat(part.name, lora_names::a),
-                                   .shape = {rank, inputs},
-                                   .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs)))});
-          added.b = store.declare({.name = concat(part.name, lora_names::b), .shape = {part.outputs, rank}, .rows_in_files = part.order});
+          const std::size_t all_inputs = inputs.whole == 0 ? inputs.count : inputs.whole;
+          parameter_spec a{.name = concat(part.name, lora_names::a),
+                           .shape = {rank, inputs.count},
+                           .initial = initial_values::uniform(1.0 / std::sqrt(static_cast<double>(all_inputs)))};
+          parameter_spec b{.name = concat(part.name, lora_names::b), .shape = {part.outputs, rank}, .rows_in_files = part.order};
+          divide(build, part, inputs, a, b);
+          added.a = store.declare(std::move(a));
+          added.b = store.declare(std::move(b));
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
             require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
@@ -138,6 +144,23 @@ struct lora {
     }
 
    private:
+    /// Where ranks divide the outputs, they divide B, and all have A: each makes the part of its gradient that comes through the rank's
+    /// outputs. Where they divide the inputs, it is the other way around.
+    template <class Builder, class Part, class Inputs>
+    static void divide(const Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
+      if (!build.share().divides()) return;
+      if (inputs.whole != 0) {
+        a.cut = {.whole = {a.shape[0], inputs.whole}, .first_column = inputs.first};
+        a.copies = 1;
+        b.gradients_are_parts = true;
+      } else {
+        b.cut = {.whole = {part.whole_outputs, b.shape[1]}, .rows = part.rows};
+        b.copies = part.copies;
+        b.gradients_are_parts = part.copies > 1;
+        a.gradients_are_parts = true;
+      }
+    }
+
     using matrix = matrix_view<typename Recipe::precision::compute, typename Recipe::device::memory>;
     using in_matrix = matrix_view<const typename Recipe::precision::compute, typename Recipe::device::memory>;
     struct attached {
@@ -215,6 +238,7 @@ struct lora {
     void declare(Builder& build, const std::string& module, std::size_t indices, std::size_t width) {
       const config& c = build.adapter();
       if (!c.adapts_table(module)) return;
+      build.require_whole_layers("an adapter of embeddings");
       require<config_error>(!c.dora, "lora: embeddings must not be decomposed (DoRA); '", module, "' is a target");
       const std::size_t rank = c.rank_of(module);
       scale_ = c.scale_of(module);

@@ -30,8 +30,8 @@ struct no_adapter {
   template <class Recipe>
   class on_linear {
    public:
-    template <class Builder, class Parts>
-    void declare(Builder&, const Parts&, std::size_t) {}
+    template <class Builder, class Parts, class Inputs>
+    void declare(Builder&, const Parts&, const Inputs&) {}
     [[nodiscard]] bool needs_input() const { return false; }
     template <class Pass, class X, class Y>
     void forward(Pass&, const X&, const Y&) const {}

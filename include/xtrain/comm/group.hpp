@@ -221,6 +221,12 @@ class group {
     wait_all(all);
   }
 
+  /// Every rank has one range of the values, of equal length but for the last ones, and gets the others'.
+  template <class T>
+  void share_ranges(std::span<T> values) {
+    all_gather_ranges(values, part_of(values.size()));
+  }
+
   // ---- collectives on device memory: done when they return; what the stream was given before is done by then ----
 
   template <class Stream, class T, class Memory>
@@ -235,6 +241,11 @@ class group {
     if (mine.raw() != part.raw()) copy_within(stream, mine, part);
     if (size() == 1) return;
     on_host(stream, whole, true, [&](std::span<T> host) { all_gather_ranges(host, part.size()); });
+  }
+  template <class Stream, class T, class Memory>
+  void share_ranges(Stream& stream, device_span<T, Memory> values) {
+    if (size() == 1) return;
+    on_host(stream, values, true, [&](std::span<T> host) { share_ranges(host); });
   }
   template <class Stream, class T, class Memory>
   void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction how) {

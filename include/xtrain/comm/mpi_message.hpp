@@ -30,22 +30,24 @@ namespace xtrain::detail {
 struct mpi_envelope {
   static constexpr std::size_t most = 4096;  // bytes of a short message
 
-  std::uint64_t length = 0;
+  std::uint64_t length = 0, piece = 0;
   std::array<std::byte, most> bytes;
 };
 
 class mpi_receive;
 
 /// Receives whose envelopes have not come, by sender and channel, in the order in which they were begun. Whoever waits for
-/// one of them moves all of them on.
+/// anything moves all of them on.
 class mpi_arrivals {
  public:
   void expect(mpi_receive& one);
   [[nodiscard]] bool has_come(const mpi_receive& one);
+  void move_on();
   void forget(mpi_receive& one) noexcept;
 
  private:
   using queue = std::deque<mpi_receive*>;
+  void move_on_all();
   static void move_on(queue& of);
 
   std::mutex mutex_;
@@ -150,6 +152,7 @@ class mpi_send final : public mpi_message {
   mpi_send(std::shared_ptr<mpi_wires> wires, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes)
       : mpi_message(std::move(wires), to, channel, bytes.size()) {
     envelope_->length = bytes.size();
+    envelope_->piece = world().options().piece;
     std::size_t enclosed = 0;
     if (is_short() && !bytes.empty()) std::memcpy(envelope_->bytes.data(), bytes.data(), enclosed = bytes.size());
     const auto turn = world().turn();
@@ -163,7 +166,11 @@ class mpi_send final : public mpi_message {
   ~mpi_send() override { let_go(); }
 
  private:
-  [[nodiscard]] bool done() override { return is_done(announced_) && pieces_are_done(); }
+  [[nodiscard]] bool done() override {
+    if (is_done(announced_) && pieces_are_done()) return true;
+    wires_->arrivals.move_on();  // the other may be waiting for us to take what it sends
+    return false;
+  }
   [[nodiscard]] const char* what() const override { return " to take a message"; }
 };
 
@@ -211,6 +218,9 @@ class mpi_receive final : public mpi_message {
     if (envelope_->length != length_)
       problem_ = concat("mpi: messages must be as long as they are expected; rank ", other_, " sends ", envelope_->length, " bytes, and rank ",
                         world().rank(), " asks for ", length_, ": ranks must come to the same operations in the same order");
+    else if (envelope_->piece != world().options().piece)
+      problem_ = concat("mpi: all ranks must send in pieces as long; rank ", other_, " sends ", envelope_->piece, " bytes at once, and rank ",
+                        world().rank(), " asks for ", world().options().piece);
     else if (is_short())
       std::copy_n(envelope_->bytes.begin(), length_, bytes_.begin());
     else
@@ -232,9 +242,17 @@ inline void mpi_arrivals::expect(mpi_receive& one) {
 
 inline bool mpi_arrivals::has_come(const mpi_receive& one) {
   const std::lock_guard lock(mutex_);
-  if (!one.has_come_)
-    for (auto& [from, receives] : queues_) move_on(receives);
+  if (!one.has_come_) move_on_all();
   return one.has_come_;
+}
+
+inline void mpi_arrivals::move_on() {
+  const std::lock_guard lock(mutex_);
+  move_on_all();
+}
+
+inline void mpi_arrivals::move_on_all() {
+  for (auto& [from, receives] : queues_) move_on(receives);
 }
 
 inline void mpi_arrivals::move_on(queue& of) {

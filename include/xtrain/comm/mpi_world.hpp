@@ -134,19 +134,18 @@ class mpi_world {
   /// stopped. Then every rank knows that one has.
   void farewell() noexcept {
     try {
-      const int mine = stopped().empty() ? 0 : 1;
-      int any = 0;
+      says_ = stopped().empty() ? 0 : 1;
       MPI_Request all = MPI_REQUEST_NULL;
       if (!adrift_) {
-        const auto now = turn();
-        must("MPI_Iallreduce", MPI_Iallreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm_, &all));
+        const auto mine = turn();
+        must("MPI_Iallreduce", MPI_Iallreduce(&says_, &any_says_, 1, MPI_INT, MPI_MAX, comm_, &all));
       }
       const auto came = clock::now();
       auto heard = clock::time_point::max();  // when this rank learned that one has stopped
       while (true) {
         const bool has_stopped = !look().empty();
         if (!has_stopped) answer();
-        if (completed(all) && nothing_is_under_way() && (any == 0 || has_stopped)) return;
+        if (completed(all) && nothing_is_under_way() && (any_says_ == 0 || has_stopped)) return;
         const auto now = clock::now();
         if (has_stopped || adrift_) heard = std::min(heard, now);
         if (heard < now && now - heard > options_.grace) break;
@@ -313,6 +312,7 @@ class mpi_world {
   letter unwanted_;
   std::vector<rank_state> others_;
   std::size_t stopped_ = nobody;  // the first rank that has
+  int says_ = 0, any_says_ = 0;   // in farewell: whether one has
   std::atomic<bool> adrift_ = false;
 };
 

@@ -53,6 +53,7 @@ struct loader_config {
   /// are those that one rank would have with ranks times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
+  std::vector<std::size_t> rows = {};  ///< of each micro-batch, where they differ: `accumulate` numbers, batch · accumulate together
 };
 
 /// The rows of a dataset. The order of an epoch is a function of (seed, epoch); every row comes once per epoch, and the
@@ -64,11 +65,14 @@ class loader {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
                           "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
                           settings.context);
+    require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == settings.batch * settings.accumulate),
+                          "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", settings.batch * settings.accumulate,
+                          " together; given ", settings.rows.size(), " with ", rows_before(settings.rows.size()));
     require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
     lay_out_rows();
     for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // all memory a step will need, now
       batches->resize(settings.accumulate);
-      for (host_batch& batch : *batches) clear(batch, settings.context);
+      for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.context);
     }
   }
   ~loader() {
@@ -130,9 +134,9 @@ class loader {
     }
     for (std::size_t m = 0; m < batches.size(); ++m) {
       host_batch& batch = batches[m];
-      clear(batch, t);
-      batch.first_row = (m * config_.ranks + config_.rank) * config_.batch;
-      for (std::size_t r = 0; r < config_.batch; ++r) {
+      clear(batch, rows_of(m), t);
+      batch.first_row = rows_before(m) * config_.ranks + config_.rank * batch.b;
+      for (std::size_t r = 0; r < batch.b; ++r) {
         const std::size_t i = first + batch.first_row + r;
         if (i < rows_) put_row(row(i), r, batch);
       }
@@ -181,9 +185,17 @@ class loader {
     return length;
   }
 
-  void clear(host_batch& batch, std::size_t t) const {
-    const std::size_t n = config_.batch * t;
-    batch.b = config_.batch;
+  /// Rows of a micro-batch, and of all that are before it.
+  [[nodiscard]] std::size_t rows_of(std::size_t m) const { return config_.rows.empty() ? config_.batch : config_.rows[m]; }
+  [[nodiscard]] std::size_t rows_before(std::size_t m) const {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < m; ++i) sum += rows_of(i);
+    return sum;
+  }
+
+  void clear(host_batch& batch, std::size_t b, std::size_t t) const {
+    const std::size_t n = b * t;
+    batch.b = b;
     batch.t = t;
     batch.target_count = batch.token_count = 0;
     batch.tokens.assign(n, config_.padding);

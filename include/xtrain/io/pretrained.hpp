@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
@@ -91,7 +92,7 @@ template <class Family>
 ///   throws  config_error
 template <class Entry>
 void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where) {
-  std::vector<std::size_t> expected = entry.spec.shape;
+  std::vector<std::size_t> expected = entry.spec.whole_shape();
   if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
   require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
@@ -110,30 +111,49 @@ template <class T>
   return to;
 }
 
+/// Of a whole parameter, the part that this rank has.
+template <class Entry, class T>
+[[nodiscard]] std::vector<T> part_of(const Entry& entry, std::vector<T> whole) {
+  std::vector<T> part(entry.size());
+  entry.spec.for_each_range([&](std::size_t here, std::size_t first, std::size_t count) {
+    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(first), count, part.begin() + static_cast<std::ptrdiff_t>(here));
+  });
+  return part;
+}
+
 /// Copies a tensor into a parameter: checked, converted, transposed or its rows put in order where the files hold it otherwise.
 template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
   using number = typename Model::compute;
   require_place(entry, tensor, where);
+  if (!entry.is_here) return;
   std::vector<number> host;
-  if (entry.spec.transposed_in_files) {
-    std::vector<number> file(entry.size());
+  const auto write = [&] { model.parameters().set(model.work(), entry, std::span<const number>(host)); };
+  if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
+    std::vector<number> file(entry.whole_size());
     read_numbers<number>(tensor, 0, file);
-    host.resize(entry.size());
-    const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
-    for (std::size_t i = 0; i < rows; ++i)
-      for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
-    model.parameters().write(model.work(), entry, 0, host);
-    model.work().synchronize();
-    return;
+    if (entry.spec.transposed_in_files) {
+      host.resize(file.size());
+      const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
+    } else {
+      host = reordered<number>(file, *entry.spec.rows_in_files, false);
+    }
+    if (entry.spec.cut.exists()) host = part_of(entry, std::move(host));
+    return write();
   }
-  if (entry.spec.rows_in_files || entry.spec.quantised) {
+  if (entry.spec.cut.exists()) {  // a rank reads its part only
+    host.resize(entry.size());
+    entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
+      read_numbers<number>(tensor, whole, std::span<number>(host).subspan(here, count));
+    });
+    return write();
+  }
+  if (entry.spec.quantised) {
     host.resize(entry.size());
     read_numbers<number>(tensor, 0, host);
-    if (entry.spec.rows_in_files) host = reordered<number>(host, *entry.spec.rows_in_files, false);
-    model.parameters().write(model.work(), entry, 0, host);
-    model.work().synchronize();
-    return;
+    return write();
   }
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
     host.resize(std::min(numbers_at_once, entry.size() - first));
@@ -149,15 +169,17 @@ template <class Model, class Entry>
   using number = typename Model::compute;
   tensor_to_write tensor{.name = std::move(name),
                          .number = std::string(file_number_of<number>()),
-                         .shape = entry.spec.shape,
-                         .bytes = entry.size() * sizeof(number)};
+                         .shape = entry.spec.whole_shape(),
+                         .bytes = entry.whole_size() * sizeof(number)};
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto& store = model.parameters();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values;
-    std::vector<number> host(whole ? entry.size() : std::min(entry.size(), numbers_at_once));
-    for (std::size_t first = 0; first < entry.size(); first += host.size()) {
-      const std::span<number> piece(host.data(), std::min(host.size(), entry.size() - first));
+    const std::size_t size = entry.whole_size();
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values || entry.spec.cut.exists() ||
+                       !store.all_here();
+    std::vector<number> host(whole ? size : std::min(size, numbers_at_once));
+    for (std::size_t first = 0; first < size; first += host.size()) {
+      const std::span<number> piece(host.data(), std::min(host.size(), size - first));
       if (whole) {
         model.parallel().collect(model.work(), store, entry, store.kept_values(), piece);
       } else {
@@ -165,8 +187,8 @@ template <class Model, class Entry>
         model.work().synchronize();
       }
       if (entry.spec.transposed_in_files) {
-        const std::size_t rows = entry.spec.shape[0], columns = entry.spec.shape[1];
-        std::vector<number> turned(entry.size());
+        const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
+        std::vector<number> turned(size);
         for (std::size_t i = 0; i < rows; ++i)
           for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = piece[i * columns + j];
         sink(turned.data(), turned.size() * sizeof(number));
@@ -297,11 +319,11 @@ class saving_ranks {
  public:
   explicit saving_ranks(const Model& model) : model_(&model) {}
   ~saving_ranks() noexcept(false) {
-    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().data().barrier();
+    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().everyone().barrier();
   }
   saving_ranks(const saving_ranks&) = delete;
   saving_ranks& operator=(const saving_ranks&) = delete;
-  [[nodiscard]] bool writes() const { return model_->parallel().data().rank() == 0; }
+  [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
 
  private:
   const Model* model_;

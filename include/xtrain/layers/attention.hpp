@@ -69,9 +69,10 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : heads_(o.heads), kv_heads_(o.kv_heads), d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
-        qkv_(build, qkv_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        output_(build, {{o.output_name, o.width}}, o.heads * o.head_dim,
+      : share_(build.share()), all_heads_(o.heads), heads_(share_.of(o.heads, "heads").count), kv_heads_(kv_of(o, share_).count),
+        d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
+        qkv_(build, qkv_parts(o, share_), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        output_(build, {{o.output_name, o.width}}, {share_.of(o.heads * o.head_dim, "channels of heads"), o.heads * o.head_dim},
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files,
@@ -79,6 +80,8 @@ class causal_attention {
         prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
+  /// Key/value heads that this rank has.
+  [[nodiscard]] std::size_t kv_heads() const { return kv_heads_; }
 
   /// x [n, width] read, y [n, width] written or added to
   void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
@@ -123,7 +126,30 @@ class causal_attention {
  private:
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  static std::vector<module_part> qkv_parts(const attention_options& o) {
+  /// The key/value heads that this rank's queries use. Where there are fewer than ranks, neighbours have the same one.
+  static row_range kv_of(const attention_options& o, const layer_share& share) {
+    if (share.ranks <= o.kv_heads) return share.of(o.kv_heads, "key/value heads");
+    require<config_error>(share.ranks % o.kv_heads == 0, "tensor: ranks must be a multiple of the key/value heads, or these of the ranks; given ",
+                          share.ranks, " and ", o.kv_heads);
+    return {share.rank * o.kv_heads / share.ranks, 1};
+  }
+  static std::vector<module_part> divided_qkv_parts(const attention_options& o, const layer_share& share) {
+    const std::size_t d = o.head_dim, q = o.heads * d, kv = o.kv_heads * d;
+    const row_range own_q{share.of(o.heads, "heads").begin * d, share.of(o.heads, "heads").count * d};
+    const row_range own_kv{kv_of(o, share).begin * d, kv_of(o, share).count * d};
+    const std::size_t copies = share.ranks > o.kv_heads ? share.ranks / o.kv_heads : 1;
+    if (o.qkv_names.size() == 1) {
+      require<config_error>(copies == 1, "tensor: where one module makes queries, keys and values, ranks must not be more than the ", o.kv_heads,
+                            " key/value heads; given ", share.ranks);
+      const std::vector<row_range> rows{own_q, {q + own_kv.begin, own_kv.count}, {q + kv + own_kv.begin, own_kv.count}};
+      return {{o.qkv_names[0], own_q.count + 2 * own_kv.count, o.qkv_order, q + 2 * kv, rows}};
+    }
+    return {{o.qkv_names.at(0), own_q.count, {}, q, {own_q}},
+            {o.qkv_names.at(1), own_kv.count, {}, kv, {own_kv}, copies},
+            {o.qkv_names.at(2), own_kv.count, {}, kv, {own_kv}, copies}};
+  }
+  static std::vector<module_part> qkv_parts(const attention_options& o, const layer_share& share) {
+    if (share.divides()) return divided_qkv_parts(o, share);
     const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
     if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
@@ -134,7 +160,7 @@ class causal_attention {
     return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
   }
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const {
-    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_};
+    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, share_.rank * heads_};
   }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
   [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions) const {
@@ -146,8 +172,12 @@ class causal_attention {
             .dropout = p.trains() ? dropout_ : 0.0,
             .window = window_,
             .end_bt = p.batch.ends_n,
-            .slope_h = positions.slopes(),
+            .slope_h = own_slopes(positions),
             .random = random};
+  }
+  [[nodiscard]] vector_view<const float, memory> own_slopes(const Positions& positions) const {
+    const auto all = positions.slopes();
+    return all.exists() && share_.divides() ? all.rows(share_.rank * heads_, heads_) : all;
   }
   [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
@@ -232,7 +262,8 @@ class causal_attention {
     output(p, o, y, how);
   }
 
-  std::size_t heads_, kv_heads_, d_, layer_, window_;
+  layer_share share_;
+  std::size_t all_heads_, heads_, kv_heads_, d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;
   linear<Recipe> qkv_;

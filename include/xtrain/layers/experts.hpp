@@ -31,9 +31,11 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
+  /// throws config_error where ranks divide layers
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : inner_(o.inner), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width, {.initial = o.initial, .transposed_in_files = o.transposed_in_files}) {
+    build.require_whole_layers("a mixture of experts");
     experts_.reserve(o.experts);
     for (std::size_t e = 0; e < o.experts; ++e) experts_.emplace_back(build, o, e);
     for (const expert& one : experts_) {

@@ -38,9 +38,9 @@ class feed_forward {
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   feed_forward(builder<Recipe>& build, const feed_forward_options& o)
-      : inner_(o.inner),
-        up_(build, up_parts(o), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        down_(build, {{o.down_name, o.width}}, o.inner,
+      : inner_(build.share().of(o.inner, "inner channels").count),
+        up_(build, up_parts(o, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        down_(build, {{o.down_name, o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
 
   [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
@@ -78,9 +78,16 @@ class feed_forward {
   }
 
  private:
-  static std::vector<module_part> up_parts(const feed_forward_options& o) {
+  static std::vector<module_part> up_parts(const feed_forward_options& o, const layer_share& share) {
     std::vector<module_part> parts;
-    for (const std::string& name : o.up_names) parts.push_back({name, o.inner * Activation::columns / o.up_names.size()});
+    const std::size_t matrices = Activation::columns / o.up_names.size();  // in a module: gate and up may be one
+    const row_range mine = share.of(o.inner, "inner channels");
+    for (const std::string& name : o.up_names) {
+      parts.push_back({name, mine.count * matrices});
+      if (!share.divides()) continue;
+      parts.back().whole_outputs = o.inner * matrices;
+      for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * o.inner + mine.begin, mine.count});
+    }
     return parts;
   }
   [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }

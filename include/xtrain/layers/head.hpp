@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/ops/elementwise.hpp>
@@ -15,6 +16,7 @@
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/norm.hpp>
+#include <xtrain/ops/split_loss.hpp>
 #include <xtrain/tensor/tensor.hpp>
 
 namespace xtrain {
@@ -56,7 +58,8 @@ class token_embedding {
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
-      : dropout_(o.dropout), site_(o.site), tokens_(build.matrix({{o.name, o.vocabulary}}, o.width, o.initial)) {
+      : dropout_(o.dropout), site_(o.site), share_(build.share()), first_(share_.up_to(o.vocabulary).begin),
+        tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, o.initial)) {
     token_adapter_.declare(build, o.name, o.vocabulary, o.width);
     if (o.position_name.empty()) return;
     positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
@@ -65,7 +68,10 @@ class token_embedding {
 
   /// y [n, width] written
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
-    ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y);
+    ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y, ops::result::replaces, first_);
+    if constexpr (divides_layers<Recipe>) {
+      if (share_.divides()) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);  // one rank has the token's row
+    }
     token_adapter_.forward(p, p.batch.tokens_n, y);
     if (positions_.exists()) {
       ops::embedding(p, p.batch.positions_n, p.matrix(positions_), y, ops::result::is_added);
@@ -77,7 +83,7 @@ class token_embedding {
   /// dy [n, width] is used up
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy) const {
     if (drops(p)) ops::dropout(p, dy, dropout_, p.random_at(site_, p.batch.t * dy.shape(1)), dy);
-    if (const auto d = p.matrix_gradient(tokens_); d.exists()) ops::embedding_backward(p, p.batch.tokens_n, dy, d);
+    if (const auto d = p.matrix_gradient(tokens_); d.exists()) ops::embedding_backward(p, p.batch.tokens_n, dy, d, first_);
     token_adapter_.backward(p, p.batch.tokens_n, dy);
     if (!positions_.exists()) return;
     if (const auto d = p.matrix_gradient(positions_); d.exists()) ops::embedding_backward(p, p.batch.positions_n, dy, d);
@@ -92,6 +98,8 @@ class token_embedding {
 
   double dropout_;
   std::uint32_t site_;
+  layer_share share_;
+  std::size_t first_;  // token that this rank's part of the table begins with
   parameter tokens_;
   parameter positions_;
   typename table_adapter<Recipe>::type token_adapter_, position_adapter_;
@@ -111,10 +119,15 @@ class language_head {
   struct options {
     bool normalized = false;
     double z_loss = 0.0;
+    layer_share share{};         ///< of the vocabulary
+    std::size_t vocabulary = 0;  ///< of all ranks
   };
+  /// throws config_error where ranks divide a head that is normalised or has a z-loss
   language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
                 const options& o)
-      : normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+      : share_(o.share), vocabulary_(o.vocabulary), normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+    require<config_error>(!share_.divides() || (!normalized_ && z_loss_ == 0.0), "tensor: a head that is normalised or has a z-loss cannot be ",
+                          "divided among ranks");
     if (!normalized_) return;
     const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // until the copy is made
     copy_to_device(stream, scale_c_.span(), scale);
@@ -125,6 +138,9 @@ class language_head {
   /// While training: keeps dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     const auto scope = p.scope();
+    if constexpr (divides_layers<Recipe>) {
+      if (share_.divides()) return forward_divided(p, x, loss_n);
+    }
     if (!p.trains()) return ops::linear_cross_entropy(p, x, used_weight(p), p.batch.targets_n, loss_n);
     const auto dx = p.keep(x.shape(0), x.shape(1));
     const auto dweight = p.matrix_gradient(weight_);
@@ -140,11 +156,57 @@ class language_head {
   /// logits [n, vocabulary] written, in the accumulate type
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_t<compute>, memory> logits_nv) const {
     const auto scope = p.scope();
+    if constexpr (divides_layers<Recipe>) {
+      if (share_.divides()) return logits_divided(p, x, logits_nv);
+    }
     ops::linear(p, x, used_weight(p), {}, logits_nv);
   }
 
  private:
   using gradient_type = typename pass<Recipe>::gradient_type;
+  using sum_number = accumulate_t<compute>;
+
+  /// The same where each rank has the logits of some tokens only, a chunk of rows at a time: ranks exchange three numbers per row, never
+  /// logits.                                                              [Shoeybi et al. 2019, section 3]
+  void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
+    const matrix_view<const compute, memory> weight = p.matrix(weight_);
+    const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
+    const std::size_t at_once = std::min(n, std::max<std::size_t>(16, (std::size_t{1} << 20) / v));
+    const auto dx = p.trains() ? p.keep(n, c) : matrix_view<compute, memory>{};
+    const auto dweight = p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{};
+    const auto numbers = [&](std::size_t rows, std::size_t columns) {
+      return matrix_view<sum_number, memory>{p.workspace.template take<sum_number>(rows * columns), {rows, columns}};
+    };
+    for (std::size_t begin = 0; begin < n; begin += at_once) {
+      const auto scope = p.scope();
+      const std::size_t rows = std::min(at_once, n - begin);
+      const auto x_rows = x.rows(begin, rows);
+      const auto targets = p.batch.targets_n.rows(begin, rows);
+      const auto logits = numbers(rows, v), parts = numbers(3 * share_.ranks, rows);
+      ops::linear(p, x_rows, weight, {}, logits);
+      const auto own = parts.rows(3 * share_.rank, 3);
+      ops::softmax_part<device, sum_number>(p, logits, targets, first, own);
+      p.parallel.tensor().all_gather(p.stream, device_span<const sum_number, memory>(own.span()), parts.span());
+      const auto dlogits = p.trains() ? p.temporary(rows, v) : matrix_view<compute, memory>{};
+      ops::softmax_of_parts<device, sum_number, compute>(p, logits, targets, first, vocabulary_, parts, p.gradient_scale,
+                                                         loss_n.rows(begin, rows), dlogits);
+      if (!p.trains()) continue;
+      ops::linear_backward_input(p, dlogits, weight, dx.rows(begin, rows));
+      if (dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight);
+    }
+    if (p.trains()) p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+  }
+  void logits_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<sum_number, memory> logits_nv) const {
+    const matrix_view<const compute, memory> weight = p.matrix(weight_);
+    const std::size_t n = x.shape(0), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
+    const matrix_view<sum_number, memory> own{p.workspace.template take<sum_number>(n * v), {n, v}};
+    ops::linear(p, x, weight, {}, own);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto row = logits_nv.rows(i, 1).span();
+      copy_within(p.stream, row.subspan(first, v), device_span<const sum_number, memory>(own.rows(i, 1).span()));
+      p.parallel.tensor().share_ranges(p.stream, row);
+    }
+  }
 
   /// The weight, or its rows at length 1: w / |w| is w / rms(w) · 1/√c.
   struct unit_rows {
@@ -177,6 +239,8 @@ class language_head {
     }
   }
 
+  layer_share share_;
+  std::size_t vocabulary_;
   bool normalized_;
   double z_loss_;
   parameter weight_;

@@ -44,6 +44,16 @@ struct expert_load {
   [[nodiscard]] bool exists() const { return count_le.exists(); }
 };
 
+/// How much memory passes take.
+struct pass_sizes {
+  std::size_t boundaries = 0;  // bytes of what flows from block to block
+  std::size_t kept = 0;        // bytes of what blocks keep for the backward
+  std::size_t workspace = 0;   // bytes of everything that is temporary
+  std::size_t boundary_entries = 0, kept_entries = 0;
+
+  [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
+};
+
 /// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {

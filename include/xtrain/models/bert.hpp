@@ -212,7 +212,8 @@ struct bert_masked_words_family : bert_family {
   using heads = bert_word_heads<Recipe>;
 
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c) {
-    return bert_family::may_be_ignored(tensor, c) || tensor.starts_with("bert.pooler.") || tensor.starts_with("cls.seq_relationship.");
+    return bert_family::may_be_ignored(tensor, c) || tensor.starts_with("bert.pooler.") || tensor.starts_with("pooler.") ||
+           tensor.starts_with("cls.seq_relationship.");
   }
 };
 

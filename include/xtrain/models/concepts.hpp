@@ -34,10 +34,16 @@ concept model_has_a_flat_store = requires(M& model) {
   model.parameters().entries();
 };
 
+/// Unless a model says otherwise.
+template <class M>
+concept model_predicts_what_follows = !requires {
+  requires !M::predicts_what_follows;
+};
+
 }  // namespace clause
 
 /// A model that predicts the next token.
 template <class M>
-concept causal_model = clause::model_has_a_recipe<M> && clause::model_has_a_flat_store<M>;
+concept causal_model = clause::model_has_a_recipe<M> && clause::model_has_a_flat_store<M> && clause::model_predicts_what_follows<M>;
 
 }  // namespace xtrain

@@ -2,6 +2,7 @@
 // positions, which feed-forward, and how files name the parts; nothing here is copied for a new one.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/file_order.hpp>
 #include <xtrain/models/model_options.hpp>
+#include <xtrain/models/named_parameter.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -115,6 +117,8 @@ class decoder_block {
         attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+
+  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
 
   /// x [n, width] read, y [n, width] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
@@ -290,12 +294,7 @@ class decoder {
   ///   throws  config_error when there is none of that name, shape_error when it has another rank
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
-    const auto* found = parameters_->find(name);
-    if (found == nullptr) fail_unknown(name);
-    require<shape_error>(found->spec.shape.size() == N, "parameter '", name, "': has ", found->spec.shape.size(), " dims; asked for ", N);
-    shape_of_rank<N> shape{};
-    for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];
-    return {parameters_->value(*found), shape};
+    return named_parameter<N>(*parameters_, name);
   }
 
   /// What each place of a row sees, where it is more than what precedes it.
@@ -307,15 +306,9 @@ class decoder {
   /// The whole way forth. `boundaries` keeps what flows from block to block; pass::kept what each block keeps for itself.
   /// loss_n gets each row's loss. While training, everything the backward needs is kept.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
+    parameters_->require_all_here("forward");
     begin_load(p);
-    const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, forth(p), [&] {
-      const auto scope = p.scope();
-      const auto last = p.temporary(x.shape(0), x.shape(1));
-      final_norm_.forward(p, x, last);
-      head_.forward(p, last, loss_n);
-      balance_load(p, loss_n);
-    });
+    forward_blocks(p, boundaries, all_blocks(), push_boundary(p, boundaries), loss_n);
     if (!p.trains()) forget(p, boundaries);
   }
 
@@ -324,18 +317,48 @@ class decoder {
   void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
     const auto scope = p.scope();
     const std::size_t n = p.batch.n(), c = config_.width;
-    const auto d = p.temporary(n, c);
-    const auto done = [&](std::size_t block) {
-      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
-    };
-    around_block(p, config_.layers + 1, block_visit::backward, [&] {
-      const auto dlast = head_.backward(p, n, c);
-      fill_zero(p.stream, d.span());
-      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      final_norm_.backward(p, x, dlast, d);
-    });
-    done(config_.layers + 1);
-    for (std::size_t i = config_.layers; i-- > 0;) {
+    backward_blocks(p, boundaries, all_blocks(), p.temporary(n, c), last_of_step);
+    boundaries.template pop<compute>(n * c);
+    end_load(p);
+    if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
+  }
+
+  /// A part of the way forth, for ranks that hold different blocks. Returns what leaves the last of the blocks that are not the head.
+  ///   x [n, width]  read: what the block before made; written where the embedding is one of the blocks. While training it stays as it
+  ///                 is until the way back is done
+  ///   loss_n        written where the head is one of them
+  matrix_view<compute, memory> forward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range,
+                                              matrix_view<compute, memory> x, vector_view<accumulate, memory> loss_n) const {
+    const auto y = hidden(p, boundaries, range, x);
+    if (range.has(config_.layers + 1))
+      around_block(p, config_.layers + 1, forth(p), [&] {
+        if (p.trains()) boundaries.push_reference(y.span());
+        const auto scope = p.scope();
+        const auto last = p.temporary(y.shape(0), y.shape(1));
+        final_norm_.forward(p, y, last);
+        head_.forward(p, last, loss_n);
+        balance_load(p, loss_n);
+      });
+    return y;
+  }
+
+  /// The same part of the way back.
+  ///   d [n, width]  before: the gradient of what left the blocks (of the head nothing is read); after: of x. It may lie where what left
+  ///                 them lay
+  void backward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range, matrix_view<compute, memory> d,
+                       bool last_of_step) const {
+    const std::size_t n = p.batch.n(), c = config_.width;
+    const auto done = [&](std::size_t block) { p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step); };
+    if (range.has(config_.layers + 1)) {
+      around_block(p, config_.layers + 1, block_visit::backward, [&] {
+        const auto dlast = head_.backward(p, n, c);
+        fill_zero(p.stream, d.span());
+        const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+        final_norm_.backward(p, x, dlast, d);
+      });
+      done(config_.layers + 1);
+    }
+    for (std::size_t i = last_layer(range); i-- > first_layer(range);) {
       const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
       around_block(p, i + 1, block_visit::backward, [&] {
@@ -347,18 +370,18 @@ class decoder {
       });
       done(i + 1);
     }
-    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
-    boundaries.template pop<compute>(n * c);
-    end_load(p);
-    done(0);
-    if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
+    if (range.has(0)) {
+      around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
+      done(0);
+    }
   }
 
   /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
   ///   logits_rv [rows, vocabulary] written
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
-    const auto x = hidden(p, boundaries);
+    parameters_->require_all_here("logits");
+    const auto x = hidden(p, boundaries, all_blocks(), push_boundary(p, boundaries));
     around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
       const std::size_t r = rows_r.shape(0), c = config_.width;
@@ -379,7 +402,8 @@ class decoder {
 
   /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
-    return {config_.layers * rows * config_.kv_heads, capacity * config_.head_dim};
+    const std::size_t kv_heads = blocks_.empty() ? config_.kv_heads : blocks_.front().kv_heads();
+    return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
@@ -400,7 +424,7 @@ class decoder {
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
                                                position_options{.context = config_.context,
                                                                 .heads = config_.heads,
@@ -416,12 +440,16 @@ class decoder {
         head_(context_, *stream_,
               config_.tied_head
                   ? embedding_.table()
-                  : build_->matrix({{names.head, config_.vocabulary}}, config_.width, initial_values::normal(config_.initial_deviation)),
-              config_.width, {.normalized = config_.normalized_head, .z_loss = config_.z_loss}) {
+                  : build_->matrix({build_->vocabulary_part(names.head, config_.vocabulary)}, config_.width, initial_values::normal(config_.initial_deviation)),
+              config_.width, {.normalized = config_.normalized_head,
+               .z_loss = config_.z_loss,
+               .share = share_of(*parallel_),
+               .vocabulary = config_.vocabulary}) {
     require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
                           "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
     if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
+    keep_own_blocks();
     parameters_->allocate(parallel_->divided());
     build_.reset();
   }
@@ -429,6 +457,11 @@ class decoder {
   [[nodiscard]] std::size_t first_position() const {
     if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
     return 0;
+  }
+  /// The part of every layer that this rank has.
+  static layer_share share_of(const parallel_state& parallel) {
+    if constexpr (divides_layers<Recipe>) return parallel.layers();
+    else return {};
   }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());
@@ -463,6 +496,19 @@ class decoder {
     return {*build_, names.final_norm, config_.width, config_.norm_epsilon};
   }
 
+  /// Where ranks hold different blocks: all are declared, so that every rank knows every name; memory is for this rank's own, and for
+  /// the table where the head is tied to it.
+  void keep_own_blocks() {
+    if constexpr (requires { parallel_->divide_blocks(config_.layers, xtrain::parameter{}); }) {
+      parallel_->divide_blocks(config_.layers, config_.tied_head ? embedding_.table() : xtrain::parameter{});
+      const bool whole = parallel_->holds_all();
+      if constexpr (has_experts)
+        require<config_error>(whole || !config_.balances_experts, family::name, ": experts must not be balanced where ranks hold different "
+                              "layers: the balance is of all layers together; given balance_loss ", config_.balance_loss);
+      if (!whole) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
+    }
+  }
+
   template <class Work>
   void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
     p.parallel.block_begins(p.stream, *parameters_, block, visit);
@@ -471,23 +517,31 @@ class decoder {
   }
   [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
-  /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
-  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
+  [[nodiscard]] block_range all_blocks() const { return {0, config_.layers + 2}; }
+  // layers of a range, counted from 0
+  [[nodiscard]] std::size_t first_layer(const block_range& range) const { return range.first == 0 ? 0 : range.first - 1; }
+  [[nodiscard]] std::size_t last_layer(const block_range& range) const { return std::min(range.last - 1, config_.layers); }
+  [[nodiscard]] matrix_view<compute, memory> push_boundary(const pass<Recipe>& p, stash<device>& boundaries) const {
     const std::size_t n = p.batch.n(), c = config_.width;
-    const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
-    auto x = boundary();
-    auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
-    around_block(p, 0, forth(p), [&] { embed(p, x); });
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    return {boundaries.template push<compute>(n * c), {n, c}};
+  }
+
+  /// Embedding and layers of a range: what the last layer made. Boundaries hold, per layer, its output and where its input is.
+  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries, const block_range& range,
+                                      matrix_view<compute, memory> x) const {
+    const std::size_t first = first_layer(range), last = last_layer(range);
+    // without a way back, two boundaries take turns
+    auto other = p.trains() || first == last ? x : push_boundary(p, boundaries);
+    if (range.has(0)) around_block(p, 0, forth(p), [&] { embed(p, x); });
+    for (std::size_t i = first; i < last; ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
-      const auto y = p.trains() ? boundary() : other;
+      const auto y = p.trains() ? push_boundary(p, boundaries) : other;
       const std::size_t before = p.kept.entries();
       around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
       if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
       other = x;
       x = y;
     }
-    if (p.trains()) boundaries.push_reference(x.span());
     return x;
   }
   /// x [n, width] written
@@ -548,14 +602,6 @@ class decoder {
   static void forget(pass<Recipe>& p, stash<device>& boundaries) {
     p.kept.drop(0);
     boundaries.drop(0);
-  }
-
-  [[noreturn]] void fail_unknown(std::string_view name) const {
-    std::vector<std::string> known;
-    for (const auto& entry : parameters_->entries()) known.push_back(entry.spec.name);
-    const std::string near = nearest_name(name, known);
-    fail<config_error>("parameter '", name, "': must be a parameter of the model",
-                       near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
 
   config config_;

@@ -21,6 +21,7 @@
 #include <xtrain/layers/sight.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/model_options.hpp>
+#include <xtrain/models/named_parameter.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
@@ -189,6 +190,8 @@ class encoder_block {
 template <class Recipe, class Family>
 class encoder {
  public:
+  /// It sees what follows.
+  static constexpr bool predicts_what_follows = false;
   using recipe = Recipe;
   using family = Family;
   using config = encoder_config;
@@ -243,6 +246,13 @@ class encoder {
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
   /// Every place sees the whole of its sample.
   [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
+
+  /// A parameter by the name files give it.
+  ///   throws  config_error when there is none of that name, shape_error when it has another rank
+  template <std::size_t N>
+  [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
+    return named_parameter<N>(*parameters_, name);
+  }
 
   /// Blocks that hooks and reductions speak of: the embedding is 0, encoder blocks follow, the heads come last.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
@@ -370,7 +380,7 @@ class encoder {
   }
   heads make_heads() {
     parameters_->begin_block(config_.layers + 1);
-    return heads(*build_, config_, config_.tied_head ? embedding_.table() : parameter{});
+    return heads(*build_, config_, config_.tied_head ? embedding_.table() : xtrain::parameter{});
   }
 
   template <class Work>
@@ -439,7 +449,7 @@ class encoder {
   std::unique_ptr<builder<Recipe>> build_;
   std::unique_ptr<positions> positions_;
   token_embedding<Recipe> embedding_;
-  parameter segments_;
+  xtrain::parameter segments_;
   layer_norm<Recipe> embedding_norm_;
   std::vector<encoder_block<Recipe>> blocks_;
   heads heads_;

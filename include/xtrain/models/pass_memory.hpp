@@ -15,16 +15,6 @@ struct on_dry_device : Recipe {
   using device = dry<typename Recipe::device>;
 };
 
-/// How much memory passes take.
-struct pass_sizes {
-  std::size_t boundaries = 0;  // bytes of what flows from block to block
-  std::size_t kept = 0;        // bytes of what blocks keep for the backward
-  std::size_t workspace = 0;   // bytes of everything that is temporary
-  std::size_t boundary_entries = 0, kept_entries = 0;
-
-  [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
-};
-
 template <class Model>
 class pass_memory {
  public:

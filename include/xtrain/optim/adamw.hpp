@@ -52,7 +52,7 @@ struct adamw {
                     .correction2 = 1.0 / (1.0 - std::pow(settings_.beta2, t)),
                     .gradient_scale = how.gradient_scale,
                     .stochastic = Precision::update == rounding::stochastic,
-                    .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                    .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.element},
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),
                     .parameter_n = store.values_of(run),

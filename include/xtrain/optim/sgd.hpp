@@ -44,7 +44,7 @@ struct sgd {
                      .weight_decay = run.decays ? settings_.weight_decay : 0.0,
                      .gradient_scale = how.gradient_scale,
                      .stochastic = Precision::update == rounding::stochastic,
-                     .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.begin},
+                     .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.element},
                      .gradient_n = store.gradients_of(run),
                      .master_n = master_.of(run),
                      .parameter_n = store.values_of(run),

@@ -40,10 +40,11 @@ concept communicator_on =
                                                         device_span<const Number, typename Device::memory>>;
 
 /// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
-/// each of them computed.
+/// each of them computed. everyone(): all ranks of the run.
 template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
+  requires communicator<std::remove_cvref_t<decltype(state.everyone())>>;
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 
@@ -81,6 +82,13 @@ concept strategy_collects_parameters =
     requires(strategy_state<P, Device>& state, typename Device::stream& stream, const Store& store, const typename Store::entry& entry,
              device_span<const typename Store::parameter_type, typename Device::memory> array, std::span<typename Store::parameter_type> whole) {
   state.collect(stream, store, entry, array, whole);
+};
+
+/// A strategy may carry out a step's micro-batches itself, in an order of its own: then its runner<Model> does, and not the
+/// trainer's loop.
+template <class P, class Model>
+concept strategy_runs_steps = requires {
+  typename P::template runner<Model>;
 };
 
 }  // namespace clause

@@ -22,6 +22,7 @@ struct single {
 
     [[nodiscard]] self& data() { return self_; }
     [[nodiscard]] self& tensor() { return self_; }
+    [[nodiscard]] self& everyone() { return self_; }
     [[nodiscard]] slicing divided() const { return {}; }
 
     template <class Stream, class Store>

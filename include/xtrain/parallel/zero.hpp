@@ -17,9 +17,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,7 @@
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/builder.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/concepts.hpp>
 #include <xtrain/tensor/arena.hpp>
@@ -36,10 +39,12 @@
 
 namespace xtrain {
 
-/// The ranks of a data-parallel run.
-struct data_ranks {
+/// The ranks of a run.
+struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
-  /// Ranks that divide one copy of the model among them; there are ranks / shards copies. 0: all ranks divide one.
+  /// Ranks that divide every layer among them (policy `tensor`): neighbours, who talk most. The others see other rows.
+  std::size_t tensor = 1;
+  /// Of the ranks that see other rows, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
 };
 
@@ -53,7 +58,7 @@ struct begun_work {
   bool adds = false;      // and then what it made is added to the gradients that are kept
 };
 
-template <class Device, zero_stage Stage>
+template <class Device, zero_stage Stage, bool DividesLayers>
 class zero_state {
  public:
   using stream_type = typename Device::stream;
@@ -61,12 +66,19 @@ class zero_state {
   static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
   static constexpr bool slices_values = Stage >= zero_stage::parameters;
 
-  /// throws config_error when the ranks are not a multiple of the shards
-  explicit zero_state(const data_ranks& config) : zero_state(wires_of(config), shards_of(config)) {}
+  /// throws config_error when the ranks are not a multiple of the axes' sizes
+  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), places_of(config)) {}
 
   /// Ranks that see other rows.
   [[nodiscard]] group& data() { return data_; }
-  [[nodiscard]] self& tensor() { return self_; }
+  /// All ranks of the run: those that must stop, save and begin together.
+  [[nodiscard]] group& everyone() { return everyone_; }
+  /// Ranks that have other parts of the same layers.
+  [[nodiscard]] auto& tensor() {
+    if constexpr (DividesLayers) return tensor_;
+    else return self_;
+  }
+  [[nodiscard]] layer_share layers() const requires DividesLayers { return {tensor_.rank(), tensor_.size()}; }
   [[nodiscard]] slicing divided() const {
     return {.parts = slices_optimizer ? shards_.size() : 1,
             .part = slices_optimizer ? shards_.rank() : 0,
@@ -101,6 +113,7 @@ class zero_state {
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     const auto gradients = store.block_gradients(block);
     if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
+    if constexpr (DividesLayers) add_up_parts(stream, store, block);
     using number = typename Store::gradient_type;
     using const_span = device_span<const number, typename Device::memory>;
     later(stream, store, [this, gradients](stream_type& on) {
@@ -123,6 +136,8 @@ class zero_state {
   /// Of the gradients of all ranks together. squares(span) is the sum of a span's squares.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+    if constexpr (DividesLayers)
+      if (tensor_.size() > 1) return squares_of_parts(store, squares);
     if (!slices_optimizer || shards_.size() == 1) return squares(store.gradients());
     std::array<double, 1> sum{};
     for (std::size_t block = 0; block < store.blocks(); ++block) {
@@ -142,10 +157,107 @@ class zero_state {
     behind_.finish(begun_);
   }
 
-  /// A parameter's numbers out of an array that is cut like the weights or like the optimizer's state: whole, on the first rank.
+  /// A parameter's numbers, whole, on the first rank, out of an array that is divided like the weights or like the optimizer's state.
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole) {
+    if (!entry.spec.cut.exists() || tensor_.size() == 1) {
+      if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
+      return;
+    }
+    // of ranks that divide the layer, the first puts the parts together
+    std::vector<Number> part(entry.size());
+    collect_pieces(stream, store, entry, array, std::span<Number>(part));
+    if (data_.rank() != 0) return;
+    std::vector<std::uint64_t> ranges;
+    entry.spec.for_each_range([&](std::size_t, std::size_t first, std::size_t count) { ranges.insert(ranges.end(), {first, count}); });
+    std::array<std::uint64_t, 2> sizes{ranges.size(), part.size()};
+    if (tensor_.rank() != 0) {
+      tensor_.send(0, std::span<const std::uint64_t>(sizes));
+      tensor_.send(0, std::span<const std::uint64_t>(ranges));
+      return tensor_.send(0, std::span<const Number>(part));
+    }
+    for (std::size_t rank = 0; rank < tensor_.size(); ++rank) {
+      if (rank != 0) {
+        tensor_.receive(rank, std::span<std::uint64_t>(sizes));
+        ranges.resize(sizes[0]);
+        part.resize(sizes[1]);
+        tensor_.receive(rank, std::span<std::uint64_t>(ranges));
+        tensor_.receive(rank, std::span<Number>(part));
+      }
+      auto from = part.begin();
+      for (std::size_t i = 0; i < ranges.size(); i += 2) {
+        std::copy_n(from, ranges[i + 1], whole.begin() + static_cast<std::ptrdiff_t>(ranges[i]));
+        from += static_cast<std::ptrdiff_t>(ranges[i + 1]);
+      }
+    }
+  }
+
+  /// What this rank has sent so far.
+  [[nodiscard]] traffic sent() const {
+    traffic all = data_.sent();
+    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_, &tensor_, &everyone_}) all += one->sent();
+    return all;
+  }
+  [[nodiscard]] traffic sent_layers() const { return tensor_.sent(); }
+  [[nodiscard]] traffic sent_gradients() const {
+    traffic all = gradients_.sent();
+    all += shards_.sent();
+    return all += replicas_.sent();
+  }
+  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
+
+ private:
+  /// A run on the dry device has the same ranks and sends nothing.
+  static std::shared_ptr<transport> wires_of(const rank_layout& config) {
+    if constexpr (is_dry<Device>) {
+      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
+    }
+    return config.ranks ? config.ranks : one_rank();
+  }
+  /// How many ranks each axis has: neighbours divide layers, then come those that divide one copy, then copies.
+  struct places {
+    std::size_t tensor = 1, shards = 1, replicas = 1;
+  };
+  static places places_of(const rank_layout& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
+                          " ranks and tensor ", config.tensor);
+    require<config_error>(DividesLayers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
+                          config.tensor, ". Make it parallel<..., tensor>");
+    const std::size_t data = ranks / config.tensor, shards = config.shards == 0 ? data : config.shards;
+    require<config_error>(shards <= data && data % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", data,
+                          " such ranks and ", shards, " shards");
+    return {config.tensor, shards, data / shards};
+  }
+  /// Ranks first, first + step, …
+  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
+    return members;
+  }
+  static std::vector<std::size_t> data_ranks(std::size_t rank, const places& at) {
+    return every(rank % at.tensor, at.tensor, at.shards * at.replicas);
+  }
+  static std::vector<std::size_t> shard_ranks(std::size_t rank, const places& at) {
+    const std::size_t together = at.tensor * at.shards;
+    return every(rank / together * together + rank % at.tensor, at.tensor, at.shards);
+  }
+  static std::vector<std::size_t> replica_ranks(std::size_t rank, const places& at) {
+    const std::size_t together = at.tensor * at.shards;
+    return every(rank % together, together, at.replicas);
+  }
+  // the main thread and the background each have channels of their own
+  zero_state(const std::shared_ptr<transport>& wires, const places& at)
+      : everyone_(wires, 0), data_(wires, data_ranks(wires->rank(), at), 1), host_(wires, shard_ranks(wires->rank(), at), 2),
+        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), gradients_(wires, data_ranks(wires->rank(), at), 4),
+        shards_(wires, shard_ranks(wires->rank(), at), 5), replicas_(wires, replica_ranks(wires->rank(), at), 6),
+        weights_(wires, shard_ranks(wires->rank(), at), 7) {}
+
+  /// A rank's part of the optimizer's arrays, or of the weights where they are divided, from every rank that keeps one.
+  template <class Store, class Entry, class T, class Number>
+  void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+                      std::span<Number> whole) {
     const bool cut = store.divided().parts > 1 && array.size() != store.total();
     if (!cut) {
       copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
@@ -163,46 +275,46 @@ class zero_state {
       if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
   }
 
-  /// What this rank has sent so far.
-  [[nodiscard]] traffic sent() const {
-    traffic all = data_.sent();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_}) all += one->sent();
-    return all;
+  /// How many of the ranks that divide layers have the same numbers of a parameter.
+  template <class Entry>
+  [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
+    return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
   }
-  [[nodiscard]] traffic sent_gradients() const {
-    traffic all = gradients_.sent();
-    all += shards_.sent();
-    return all += replicas_.sent();
-  }
-  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
-
- private:
-  /// A run on the dry device has the same ranks and sends nothing.
-  static std::shared_ptr<transport> wires_of(const data_ranks& config) {
-    if constexpr (is_dry<Device>) {
-      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
+  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part.
+  template <class Store>
+  void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
+    for (const auto& entry : store.entries()) {
+      if (entry.block != block || !entry.spec.trainable || !entry.spec.gradients_are_parts) continue;
+      const std::size_t copies = copies_of(entry);
+      if (copies == 1) continue;
+      later(stream, store, [this, copies, gradient = store.gradient(entry)](stream_type& on) {
+        group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
+      });
     }
-    return config.ranks ? config.ranks : one_rank();
   }
-  static std::size_t shards_of(const data_ranks& config) {
-    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    const std::size_t shards = config.shards == 0 ? ranks : config.shards;
-    require<config_error>(shards <= ranks && ranks % shards == 0, "parallel: ranks must be a multiple of shards; given ", ranks, " ranks and ",
-                          shards, " shards");
-    return shards;
+  /// Used in the background.
+  [[nodiscard]] group& group_of_copies(std::size_t copies) {
+    const auto found = copies_.find(copies);
+    if (found != copies_.end()) return found->second;
+    const std::size_t rank = tensor_.wires()->rank();
+    const auto channel = static_cast<std::uint32_t>(64 + copies);
+    return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
   }
-  /// Ranks first, first + step, …
-  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
-    std::vector<std::size_t> members;
-    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
-    return members;
+  /// What several ranks have is counted once.
+  template <class Store, class Squares>
+  [[nodiscard]] double squares_of_parts(Store& store, Squares&& squares) {
+    std::array<double, 1> sum{};
+    for (const auto& entry : store.entries()) {
+      if (!entry.spec.trainable || tensor_.rank() % copies_of(entry) != 0) continue;
+      const auto own = store.piece_of(entry);
+      if (own.count == 0) continue;
+      const auto gradients = store.gradients();
+      sum[0] += squares(gradients.subspan(store.divided().gradients ? own.kept : entry.offset + own.first, own.count));
+    }
+    if (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
+    tensor_.all_reduce(std::span<double>(sum), reduction::sum);
+    return sum[0];
   }
-  // the main thread and the background each have channels of their own
-  zero_state(const std::shared_ptr<transport>& wires, std::size_t shards)
-      : data_(wires, 0), host_(wires, every(wires->rank() / shards * shards, 1, shards), 1), gradients_(wires, 2),
-        shards_(wires, every(wires->rank() / shards * shards, 1, shards), 3),
-        replicas_(wires, every(wires->rank() % shards, shards, wires->size() / shards), 4),
-        weights_(wires, every(wires->rank() / shards * shards, 1, shards), 5) {}
 
   /// Begins work(stream) when the stream has done what it was given so far; a dry device has no later.
   template <class Store, class Work>
@@ -269,8 +381,9 @@ class zero_state {
   }
 
   self self_;
-  group data_, host_;                             // used by the thread that trains
+  group everyone_, data_, host_, tensor_;          // used by the thread that trains
   group gradients_, shards_, replicas_, weights_;  // used in the background
+  std::map<std::size_t, group> copies_;            // likewise
   std::optional<stream_type> own_stream_;
   std::optional<arena<Device>> nothing_;  // adding needs no memory
   std::vector<begun_work> pending_;       // by block
@@ -285,9 +398,10 @@ class zero_state {
 /// Every rank keeps everything; gradients are added up while the rest of the backward goes on.
 struct data_parallel {
   static constexpr std::string_view name = "data";
-  using config = data_ranks;
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated>;
+  using state = detail::zero_state<Device, stage, false>;
 };
 
 /// Stage 1: optimizer state is divided among ranks. 2: gradients, too. 3: weights, too.
@@ -295,11 +409,37 @@ template <int Stage>
 struct zero {
   static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
   static constexpr std::string_view name = Stage == 1 ? "zero-1" : Stage == 2 ? "zero-2" : "zero-3";
-  using config = data_ranks;
+  static constexpr auto stage = static_cast<detail::zero_stage>(Stage);
+  using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, static_cast<detail::zero_stage>(Stage)>;
+  using state = detail::zero_state<Device, stage, false>;
 };
 
-static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>>);
+/// Neighbouring ranks divide every layer: heads of attention, channels of feed-forward, tokens of the embedding and the head.
+///                                                                         [Shoeybi et al. 2019, "Megatron-LM"]
+struct tensor_parallel {
+  static constexpr std::string_view name = "tensor";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, true>;
+};
+
+/// Two strategies at once: parallel<zero<2>, tensor_parallel>.
+template <class Rows, class Layers>
+struct parallel {
+  static_assert(requires { Rows::stage; } && std::is_same_v<Layers, tensor_parallel>,
+                "xtrain parallel<Rows, Layers>: Rows must be data_parallel or zero<Stage>, Layers must be tensor_parallel; see parallel/README.md");
+  static constexpr std::string_view name = Rows::name == "data"     ? "data x tensor"
+                                           : Rows::name == "zero-1" ? "zero-1 x tensor"
+                                           : Rows::name == "zero-2" ? "zero-2 x tensor"
+                                                                    : "zero-3 x tensor";
+  static constexpr detail::zero_stage stage = Rows::stage;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, Rows::stage, true>;
+};
+
+static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>>);
 
 }  // namespace xtrain

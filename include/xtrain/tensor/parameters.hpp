@@ -5,7 +5,8 @@
 // before vectors. So a block is a range, and so is everything in a block that weight decay applies to.
 //
 // Ranks that train the same weights can divide the array among them: each keeps an equal part of every block (see `slicing`).
-// Blocks that are being computed then lie whole in windows: memory that blocks share, one after the other.
+// Blocks that are being computed then lie whole in windows: memory that blocks share, one after the other. Ranks that hold different
+// blocks know all parameters by name and shape, and have memory for their own (see `keep`).
 #pragma once
 
 #include <algorithm>
@@ -52,20 +53,68 @@ struct initial_values {
     }
     return values;
   }
+
+  /// Elements from `first` on.
+  template <class T>
+  void draw(const random_site& site, std::size_t first, std::span<T> to) const {
+    for (std::size_t i = first; i < first + to.size();) {
+      const auto values = quad(site, i / 4);
+      for (std::size_t j = i % 4; j < 4 && i < first + to.size(); ++j, ++i) to[i - first] = static_cast<T>(values[j]);
+    }
+  }
 };
 
 /// The order in which files hold a parameter's rows: our row i is the file's row (*order)[i]. None: as they are.
 using file_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
+/// Rows of a parameter that are next to one another.
+struct row_range {
+  std::size_t begin = 0, count = 0;
+};
+
+/// Which part of a whole parameter a rank has, where ranks divide layers: some ranges of its rows, some columns.
+struct parameter_cut {
+  std::vector<std::size_t> whole{};  // shape; none: the parameter is not divided
+  std::vector<row_range> rows{};     // in the order in which they lie here; none: all
+  std::size_t first_column = 0;
+
+  [[nodiscard]] bool exists() const { return !whole.empty(); }
+};
+
 /// One named parameter.
 struct parameter_spec {
   std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]
+  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]; of what this rank has
   initial_values initial{};
   bool trainable = true;
   bool transposed_in_files = false;  // files hold [in, out]
   file_order rows_in_files{};
   bool quantised = false;  // kept in four bits; not trained
+  parameter_cut cut{};
+  /// Where ranks divide layers: how many neighbouring ranks have the same numbers (0: all of them), and whether the gradients that
+  /// they make must be added up.
+  std::size_t copies = 0;
+  bool gradients_are_parts = false;
+
+  /// The shape that files know.
+  [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
+  /// Calls visit(first element here, first element of the whole, count) for ranges that are next to one another in both.
+  template <class Visit>
+  void for_each_range(Visit&& visit) const {
+    const std::size_t columns = shape.size() > 1 ? shape[1] : 1, whole_columns = whole_shape().size() > 1 ? whole_shape()[1] : 1;
+    std::vector<row_range> rows = cut.rows;
+    if (rows.empty()) rows.push_back({0, shape[0]});
+    std::size_t here = 0;
+    for (const row_range& range : rows) {
+      if (columns == whole_columns) {
+        visit(here * columns, range.begin * columns, range.count * columns);
+      } else {
+        for (std::size_t i = 0; i < range.count; ++i)
+          visit((here + i) * columns, (range.begin + i) * whole_columns + cut.first_column, columns);
+      }
+      here += range.count;
+    }
+  }
 };
 
 /// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
@@ -86,13 +135,22 @@ class parameter {
 struct decay_run {
   std::size_t begin = 0, end = 0;
   bool decays = false;
-  std::size_t kept = 0;  // where the range begins in an array of what this rank steps
+  std::size_t kept = 0;     // where the range begins in an array of what this rank steps
+  std::size_t element = 0;  // and in the array that one rank with all blocks has: what random numbers are drawn by
 
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
 /// What a block is visited for. The forward of an evaluation has no backward.
 enum class block_visit : std::uint8_t { forward, backward, evaluation };
+
+/// Consecutive blocks of a model: first, first + 1, … last − 1.
+struct block_range {
+  std::size_t first = 0, last = 0;
+
+  [[nodiscard]] constexpr bool has(std::size_t block) const { return first <= block && block < last; }
+  friend constexpr bool operator==(const block_range&, const block_range&) = default;
+};
 
 /// How ranks divide a model's parameters.                      [Rajbhandari et al. 2020, "ZeRO", section 5: stages 1, 2, 3]
 struct slicing {
@@ -117,10 +175,17 @@ class parameter_store {
     std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them;
                              // of the quantised: which of these it is
     std::uint32_t group = 0;
+    bool is_here = true;  // false: another rank has it, here there is no memory for it
 
     [[nodiscard]] std::size_t size() const {
       std::size_t product = 1;
       for (const std::size_t dim : spec.shape) product *= dim;
+      return product;
+    }
+    /// Of the parameter that files know.
+    [[nodiscard]] std::size_t whole_size() const {
+      std::size_t product = 1;
+      for (const std::size_t dim : spec.whole_shape()) product *= dim;
       return product;
     }
     [[nodiscard]] bool decays() const { return spec.shape.size() > 1; }
@@ -169,6 +234,15 @@ class parameter_store {
       if (reader == block) visit(other);
   }
 
+  /// This rank has memory for parameters of which chosen(entry) is true; other ranks have the others. Before allocate().
+  template <class Chosen>
+  void keep(Chosen&& chosen) {
+    for (entry& e : entries_) e.is_here = chosen(e);
+    all_here_ = std::all_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.is_here; });
+  }
+  /// False: parameters of some blocks are on other ranks.
+  [[nodiscard]] bool all_here() const { return all_here_; }
+
   /// Lays all declared parameters out and allocates their values. Nothing can be declared afterwards.
   ///   throws  memory_error when they do not fit
   void allocate(const slicing& divided = {}) {
@@ -199,11 +273,16 @@ class parameter_store {
   }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
-  /// throws config_error when it is quantised: it has no values
-  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const { return value_at(entries_[p.first()], size(p)); }
+  /// Empty when another rank has it.
+  ///   throws  config_error when it is quantised: it has no values
+  [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
+    const entry& first = entries_[p.first()];
+    require_values(first);
+    return first.is_here ? value_at(first, size(p)) : device_span<parameter_type, memory>{};
+  }
   /// Empty when the parameter is frozen or there is no memory for gradients.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
-    if (!trains(p) || !has_gradients()) return {};
+    if (!trains(p) || !has_gradients() || !entries_[p.first()].is_here) return {};
     return gradient_at(entries_[p.first()], size(p));
   }
   [[nodiscard]] bool trains(parameter p) const { return p.exists() && entries_[p.first()].spec.trainable; }
@@ -215,21 +294,34 @@ class parameter_store {
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
   /// Where blocks lie in windows, this is the window: defined while the block is there.
-  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const { return value_at(e, e.size()); }
+  [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
+    require_values(e);
+    return e.is_here ? value_at(e, e.size()) : device_span<parameter_type, memory>{};
+  }
   [[nodiscard]] device_span<gradient_type, memory> gradient(const entry& e) const {
-    if (!e.spec.trainable || !has_gradients()) return {};
+    if (!e.spec.trainable || !has_gradients() || !e.is_here) return {};
     return gradient_at(e, e.size());
   }
   /// throws config_error when this rank does not keep all weights; `who` needs them
   void require_whole(std::string_view who) const {
-    require<config_error>(!divided_.values, who, ": all weights must be on this rank; its strategy divides them among ", divided_.parts,
-                          " ranks. Save the model, and do it where one rank loads it");
+    require_all_here(who);
+    require_undivided(who);
+  }
+  /// throws config_error when other ranks have some of the blocks
+  void require_all_here(std::string_view who) const {
+    require<config_error>(all_here_, who, ": all of the model must be on this rank; its strategy gives ranks different layers. Save the "
+                          "model, and do it where one rank loads it");
+  }
+  /// throws config_error when ranks share blocks
+  void require_undivided(std::string_view who) const {
+    const bool whole = !divided_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
+    require<config_error>(whole, who, ": all weights must be on this rank; its strategy divides them among ranks. ", "Save the model, and do it where one rank loads it");
   }
   /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
-  /// stream is synchronised. A quantised parameter takes all its elements at once.
+  /// stream is synchronised.
   template <class Stream>
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
-    if (e.spec.quantised) return write_quantised(stream, e, first, host);
+    if (!e.is_here) return;
     const auto all = values_.template as<parameter_type>();
     if (!divided_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
     const piece own = piece_of(e);
@@ -246,10 +338,23 @@ class parameter_store {
             .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
             .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
   }
-  /// Bytes of all values.
-  [[nodiscard]] std::size_t bytes() const {
-    return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes();
+  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
+  template <class Stream, class T>
+  void set(Stream& stream, const entry& e, std::span<const T> host) const {
+    if (e.spec.quantised) {
+      const nf4_numbers made = nf4::quantise<T>(host);
+      const nf4_view<memory> to = quantised(e);
+      copy_to_device(stream, to.code_n2, made.code_n2);
+      copy_to_device(stream, to.scale_k, made.scale_k);
+      copy_to_device(stream, to.outer, made.outer);
+      stream.synchronize();
+    } else {
+      write(stream, e, 0, host);
+      stream.synchronize();
+    }
   }
+  /// Bytes of all values.
+  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
 
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
@@ -289,7 +394,7 @@ class parameter_store {
   };
   /// Which elements of a parameter the rank with that part of every block keeps: none, perhaps.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const {
-    if (e.spec.quantised) return {};  // every rank has all of it, elsewhere
+    if (!e.is_here || e.spec.quantised) return {};  // numbers of four bits lie elsewhere, and every rank that has them has all
     const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
     const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
     return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};
@@ -299,7 +404,7 @@ class parameter_store {
   [[nodiscard]] device_span<parameter_type, memory> kept_values() const { return values_.template as<parameter_type>(); }
 
   /// Where in the trained array the block's parameters are.
-  [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1], false, 0}; }
+  [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1]}; }
   /// A block as ranks exchange it: all of it, and the part of it that this rank keeps.
   template <class T>
   struct block_memory {
@@ -350,23 +455,27 @@ class parameter_store {
     fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
     for (const entry& e : entries_) {
-      if (!chosen(e.spec.name)) continue;
+      if (!e.is_here || !chosen(e.spec.name)) continue;
       const initial_values& initial = e.spec.initial;
       if (initial.distribution == initial_values::kind::constant && initial.value == 0) continue;
       host.resize(e.size());
       const random_site site{.seed = seed, .step = ~std::uint32_t{0}, .site = site_of_name(e.spec.name), .first = 0};
+      if (e.spec.cut.exists()) {
+        e.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t n) {
+          initial.draw(site, whole, std::span<parameter_type>(host).subspan(here, n));
+        });
+        write(stream, e, 0, host);
+        stream.synchronize();
+        continue;
+      }
       constexpr std::size_t chunk = 1 << 14;
       const auto fill = [&](std::size_t part, std::size_t) {
-        const std::size_t end = std::min(host.size(), (part + 1) * chunk);
-        for (std::size_t i = part * chunk; i < end; i += 4) {
-          const auto values = initial.quad(site, i / 4);
-          for (std::size_t j = 0; j < 4 && i + j < end; ++j) host[i + j] = static_cast<parameter_type>(values[j]);
-        }
+        const std::size_t begin = part * chunk, end = std::min(host.size(), begin + chunk);
+        initial.draw(site, begin, std::span<parameter_type>(host).subspan(begin, end - begin));
       };
       const auto pool = thread_pool::shared();
       pool->run((host.size() + chunk - 1) / chunk, pool->threads(), fill);
-      write(stream, e, 0, host);
-      stream.synchronize();
+      set(stream, e, std::span<const parameter_type>(host));
     }
   }
 
@@ -386,17 +495,10 @@ class parameter_store {
     if (others.empty()) return {.n = n};
     return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
   }
-  template <class Stream>
-  void write_quantised(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
-    require<shape_error>(first == 0 && host.size() == e.size(), "parameter '", e.spec.name, "': must be given whole where it is quantised, ",
-                         e.size(), " elements; given ", host.size());
-    const nf4_numbers made = nf4::quantise<parameter_type>(host);
-    const nf4_view<memory> to = quantised(e);
-    copy_to_device(stream, to.code_n2, made.code_n2);
-    copy_to_device(stream, to.scale_k, made.scale_k);
-    copy_to_device(stream, to.outer, made.outer);
-    stream.synchronize();
+  static void require_values(const entry& e) {
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
   }
+
   [[nodiscard]] std::size_t counted(bool trained_only) const {
     std::size_t all = 0;
     for (const entry& e : entries_)
@@ -415,27 +517,32 @@ class parameter_store {
       };
       return key(entries_[a]) < key(entries_[b]);
     });
-    std::size_t offset = 0, next = 0;
+    std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: what lies in front on a rank that has everything
     const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
       begins.assign(blocks() + 1, offset);
       for (std::size_t b = 0; b < blocks(); ++b) {
+        if (trainable) block_element_.push_back(offset + elsewhere);
         for (; next < order.size() && entries_[order[next]].block == b && entries_[order[next]].spec.trainable == trainable; ++next) {
+          std::size_t& end = entries_[order[next]].is_here ? offset : elsewhere;
           for (std::uint32_t i = order[next]; i < entries_.size() && entries_[i].group == order[next]; ++i) {
             if (entries_[i].spec.quantised) {
+              if (!entries_[i].is_here) continue;
               entries_[i].offset = quantised_.size();
               quantised_.push_back(place_behind(quantised_, entries_[i].size()));
               continue;
             }
-            entries_[i].offset = offset;
-            offset += entries_[i].size();
+            if (entries_[i].is_here) entries_[i].offset = end;
+            end += entries_[i].size();
           }
-          offset = (offset + alignment - 1) / alignment * alignment;
+          end = (end + alignment - 1) / alignment * alignment;
         }
         const std::size_t equal = alignment * divided_.parts;
         offset = (offset + equal - 1) / equal * equal;
+        elsewhere = (elsewhere + equal - 1) / equal * equal;
         begins[b + 1] = offset;
       }
     };
+    block_element_.clear();
     place_blocks(true, block_begin_);
     trained_ = offset;
     place_blocks(false, frozen_begin_);
@@ -444,18 +551,20 @@ class parameter_store {
 
   /// Ranges that decay and ranges that do not, cut to what this rank steps.
   void find_runs() {
-    const auto add = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
-      if (begin >= end) return;
-      if (!runs_.empty() && runs_.back().decays == decays && runs_.back().end == begin && runs_.back().kept + runs_.back().size() == kept)
-        runs_.back().end = end;
-      else runs_.push_back({begin, end, decays, kept});
+    const auto add = [&](const decay_run& run) {
+      if (run.begin >= run.end) return;
+      decay_run* last = runs_.empty() ? nullptr : &runs_.back();
+      if (last != nullptr && last->decays == run.decays && last->end == run.begin && last->kept + last->size() == run.kept &&
+          last->element + last->size() == run.element)
+        last->end = run.end;
+      else runs_.push_back(run);
     };
     for (std::size_t b = 0; b < blocks(); ++b) {
       const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / divided_.parts;
       std::size_t vectors = begin;  // where matrices end: padding belongs to what is before it
       bool any = false;
       for (const entry& e : entries_) {
-        if (!e.spec.trainable || e.block != b || e.decays()) continue;
+        if (!e.spec.trainable || e.block != b || e.decays() || !e.is_here) continue;
         vectors = any ? std::min(vectors, e.offset) : e.offset;
         any = true;
       }
@@ -463,8 +572,8 @@ class parameter_store {
       const std::size_t own = begin + divided_.part * part, own_end = own + part;
       const auto kept = [&](std::size_t at) { return begin / divided_.parts + (at - own); };
       const std::size_t middle = std::clamp(vectors, own, own_end);
-      add(own, middle, true, kept(own));
-      add(middle, own_end, false, kept(middle));
+      add({own, middle, true, kept(own), block_element_[b] + (own - begin)});
+      add({middle, own_end, false, kept(middle), block_element_[b] + (middle - begin)});
     }
   }
 
@@ -490,7 +599,6 @@ class parameter_store {
   }
 
   [[nodiscard]] device_span<parameter_type, memory> value_at(const entry& e, std::size_t n) const {
-    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
     if (!divided_.values) return values_.template as<parameter_type>().subspan(e.offset, n);
     const std::size_t in_block =
         e.offset - begins_of(e)[e.block] + (e.spec.trainable ? 0 : block_begin_[e.block + 1] - block_begin_[e.block]);
@@ -507,8 +615,10 @@ class parameter_store {
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
   slicing divided_{};
   std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; one more than there are blocks
+  std::vector<std::size_t> block_element_;                   // where blocks of trained ones begin where all are on one rank
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
+  bool all_here_ = true;
   std::size_t trained_ = 0;
   std::size_t total_ = 0;
   buffer<Device> values_, value_windows_;

@@ -106,8 +106,7 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
     if (!entry.spec.trainable) {
       std::vector<double> values(entry.size());
       for (double& value : values) value = draw();
-      store.write(stream, entry, 0, values);
-      stream.synchronize();
+      store.set(stream, entry, std::span<const double>(values));
     }
   using view = matrix_view<double, host_memory>;
   const view x_view(span_of(std::span<double>(x)), {n, what.inputs}), y_view(span_of(std::span<double>(y)), {n, what.outputs});

@@ -17,6 +17,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/random.hpp>
@@ -439,7 +440,7 @@ class conformance {
         check_kernel<T>(kernel, 1.0, 1.0);
       }
       memory mem;
-      kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c};
+      kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c, .first = n == 7 ? 2 : 0};
       kernel.index_n = mem.tokens(n, v);
       kernel.dy_nc = mem.numbers<T>(n * c);
       kernel.dtable_vc = mem.numbers<T>(v * c);
@@ -666,6 +667,32 @@ class conformance {
         // a logit that is off by one rounding may round its gradient to a neighbour in T
         const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
         check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
+      }
+    }
+    divided_losses<T>();
+  }
+
+  /// A vocabulary of three ranks, of which the second checks its part.
+  template <class T>
+  void divided_losses() {
+    using acc = accumulate_t<T>;
+    constexpr std::size_t ranks = 3;
+    for (const auto& [n, v] : {std::pair<std::size_t, std::size_t>{1, 1}, {7, 19}, {130, 67}, {5, 3000}}) {
+      memory mem;
+      kernel::softmax_part<host_memory, acc> part{.n = n, .v = v, .first = static_cast<token>(v)};
+      part.logits_nv = mem.numbers<acc>(n * v, -8.0, 8.0);
+      part.target_n = mem.tokens(n, ranks * v);
+      part.parts_3n = mem.numbers<acc>(3 * n);
+      check_kernel<T>(part, static_cast<double>(v), 2.0);
+      for (const bool with_gradient : {false, true}) {
+        kernel::softmax_of_parts<host_memory, acc, T> whole{
+            .n = n, .v = v, .ranks = ranks, .vocabulary = ranks * v, .first = static_cast<token>(v), .gradient_scale = 0.125};
+        whole.parts_r3n = mem.numbers<acc>(ranks * 3 * n, 8.0, 9.0);  // sums are positive
+        whole.target_n = part.target_n;
+        whole.logits_nv = part.logits_nv;
+        whole.loss_n = mem.numbers<acc>(n);
+        if (with_gradient) whole.dlogits_nv = mem.numbers<T>(n * v);
+        check_kernel<T>(whole, 8.0 * ranks, 32.0);
       }
     }
   }

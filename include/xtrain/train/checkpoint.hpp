@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include <xtrain/adapt/peft.hpp>
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
@@ -69,7 +70,7 @@ class checkpoint_folder final : public observer {
       make_folder(folder_);
       remove_unfinished();
     }
-    trainer.model().parallel().data().barrier();
+    trainer.model().parallel().everyone().barrier();
   }
 
   using observer::on;
@@ -104,7 +105,7 @@ class checkpoint_folder final : public observer {
     }
     saved_ = step;
     if (writes()) remove_old();
-    trainer_->model().parallel().data().barrier();
+    trainer_->model().parallel().everyone().barrier();
     return whole;
   }
 
@@ -137,7 +138,7 @@ class checkpoint_folder final : public observer {
   }
 
   /// Where several ranks train one model, the first writes.
-  [[nodiscard]] bool writes() const { return trainer_->model().parallel().data().rank() == 0; }
+  [[nodiscard]] bool writes() const { return trainer_->model().parallel().everyone().rank() == 0; }
 
   /// Calls visit(name in the file, array, entry) for every array of the optimizer and every trained parameter: cut by parameter, any
   /// later arrangement of parameters and ranks can read it.
@@ -156,14 +157,16 @@ class checkpoint_folder final : public observer {
       using value = typename decltype(span)::element_type;
       tensors.push_back({.name = std::move(name),
                          .number = std::string(file_number_of<value>()),
-                         .shape = entry.spec.shape,
-                         .bytes = entry.size() * sizeof(value),
+                         .shape = entry.spec.whole_shape(),
+                         .bytes = entry.whole_size() * sizeof(value),
                          .produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
                            // where this rank has all of it, a piece after the other is enough
-                           const bool whole = model.parameters().divided().parts > 1;
-                           std::vector<value> host(whole ? entry.size() : std::min(entry.size(), detail::numbers_at_once));
-                           for (std::size_t first = 0; first < entry.size(); first += host.size()) {
-                             const std::span<value> piece(host.data(), std::min(host.size(), entry.size() - first));
+                           const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists() ||
+                                              !model.parameters().all_here();
+                           const std::size_t size = entry.whole_size();
+                           std::vector<value> host(whole ? size : std::min(size, detail::numbers_at_once));
+                           for (std::size_t first = 0; first < size; first += host.size()) {
+                             const std::span<value> piece(host.data(), std::min(host.size(), size - first));
                              if (whole) {
                                model.parallel().collect(model.work(), model.parameters(), entry, span, piece);
                              } else {
@@ -183,7 +186,7 @@ class checkpoint_folder final : public observer {
     auto& stream = trainer_->model().work();
     const auto& store = trainer_->model().parameters();
     for_each_array([&](const std::string& name, auto span, const auto& entry) {
-      const std::vector<std::size_t>& shape = entry.spec.shape;
+      const std::vector<std::size_t>& shape = entry.spec.whole_shape();
       using value = typename decltype(span)::element_type;
       const file_tensor* tensor = file.find(name);
       require<config_error>(tensor != nullptr, path, ": must hold '", name,
@@ -192,9 +195,14 @@ class checkpoint_folder final : public observer {
                             file_number_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number,
                             " of ", std::span<const std::size_t>(tensor->shape));
       const auto own = store.piece_of(entry);
-      std::vector<value> host(own.count);
-      read_numbers<value>(*tensor, own.first, host);
-      copy_to_device(stream, span.subspan(own.kept, own.count), host);
+      std::vector<value> host(entry.spec.cut.exists() ? entry.size() : own.count);
+      if (entry.spec.cut.exists())
+        entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
+          read_numbers<value>(*tensor, whole, std::span<value>(host).subspan(here, count));
+        });
+      else read_numbers<value>(*tensor, own.first, host);
+      const auto piece = std::span<const value>(host).subspan(entry.spec.cut.exists() ? own.first : 0, own.count);
+      copy_to_device(stream, span.subspan(own.kept, own.count), piece);
       stream.synchronize();
     });
   }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
@@ -85,7 +86,7 @@ class trainer {
       require_room();
     }
     model.parameters().allocate_gradients();
-    memory_.emplace(model, plan_.passes, config_.batch * config_.context);
+    memory_.emplace(model, config_, plan_.passes);
     auto on = memory_->passes.execution_on();
     optimizer_.emplace(config_.optimizer, on, model.parameters());
     model.work().synchronize();
@@ -113,6 +114,10 @@ class trainer {
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
+    static_assert(
+        causal_model<Model>,
+        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; call "
+        "step() with rows of its own, from sentence_batch(); see models/README.md");
     if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
     else rows.restore(progress_.data);
     std::unique_ptr<loader> held_out_rows;
@@ -185,6 +190,8 @@ class trainer {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] const rehearsal& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
+  /// Whether the last fit() ended because a stop was asked for, on any rank.
+  [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// Goes on where another run stopped: fit() then continues from there.
   void restore(const training_progress& saved) {
     progress_ = saved;
@@ -218,7 +225,8 @@ class trainer {
             .shuffle = config_.shuffle,
             .seed = config_.seed,
             .ranks = model_->parallel().data().size(),
-            .rank = model_->parallel().data().rank()};
+            .rank = model_->parallel().data().rank(),
+            .rows = unequal_rows()};
   }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
@@ -236,16 +244,52 @@ class trainer {
   friend class trainer;
   using clock = std::chrono::steady_clock;
 
+  /// A strategy may have an order of its own for a step's micro-batches.
+  static constexpr bool strategy_runs = clause::strategy_runs_steps<typename recipe::parallel, Model>;
+  struct no_runner {
+    std::size_t most_places;
+    no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : most_places(batch * context) {}
+    [[nodiscard]] std::size_t places() const { return most_places; }
+  };
+  template <class Strategy, bool Runs>
+  struct runner_of {
+    using type = no_runner;
+  };
+  template <class Strategy>
+  struct runner_of<Strategy, true> {
+    using type = typename Strategy::template runner<Model>;
+  };
+
   /// Device memory of a step.
   struct step_memory {
+    typename runner_of<typename recipe::parallel, strategy_runs>::type runner;
     pass_memory<Model> passes;
     batch_memory<device> batch;
     buffer<device> losses, norm;
     std::vector<accumulate> host_losses;
 
-    step_memory(Model& of, const pass_sizes& sizes, std::size_t places)
-        : passes(of, sizes), batch(of.on(), places, sight_of(of)), losses(of.on(), places * sizeof(accumulate), memory_role::batch),
-          norm(of.on(), sizeof(double), memory_role::batch), host_losses(places) {}
+    step_memory(Model& of, const config& c, const pass_sizes& sizes)
+        : runner(of, c.batch, c.accumulate, c.context, sizes),
+          passes(of, strategy_runs ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has stashes of its own
+          batch(of.on(), strategy_runs ? 0 : runner.places(), sight_of(of)),
+          losses(of.on(), runner.places() * sizeof(accumulate), memory_role::batch), norm(of.on(), sizeof(double), memory_role::batch),
+          host_losses(runner.places()) {}
+
+    [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
+    [[nodiscard]] pass_sizes high_water() const {
+      pass_sizes most = passes.high_water();
+      if constexpr (strategy_runs) {
+        const std::size_t workspace = most.workspace;
+        most = runner.high_water();
+        most.workspace = workspace;
+      }
+      return most;
+    }
+    /// How many of each pass's stashes there are.
+    [[nodiscard]] std::size_t stashes() const {
+      if constexpr (strategy_runs) return runner.flights();
+      else return 1;
+    }
   };
 
   /// What forward and backward of a whole step came to.
@@ -280,15 +324,21 @@ class trainer {
   [[nodiscard]] loader_config evaluation_settings() const {
     loader_config settings = loader_settings();
     settings.accumulate = 1;
+    settings.rows.clear();
     settings.shuffle = false;
     return settings;
+  }
+  /// Rows of each micro-batch, where the strategy was told that they differ.
+  [[nodiscard]] std::vector<std::size_t> unequal_rows() const {
+    if constexpr (strategy_runs) return model_->parallel().rows_of(config_.batch, config_.accumulate);
+    else return {};
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
   [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
   /// All ranks stop after the same step.
   [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
     std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
-    if (model_->parallel().data().size() > 1) model_->parallel().data().all_reduce(asked, reduction::largest);
+    if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
     return stopped_ = asked[0] > 0;
   }
   template <class Event>
@@ -314,9 +364,10 @@ class trainer {
   /// One step with rows full of targets. Only on the dry device.
   [[nodiscard]] rehearsal rehearse_step() {
     std::vector<host_batch> batches(config_.accumulate);
+    const std::vector<std::size_t> rows = unequal_rows();
     for (std::size_t m = 0; m < batches.size(); ++m) {
       host_batch& batch = batches[m];
-      batch.b = config_.batch;
+      batch.b = rows.empty() ? config_.batch : rows[m];
       batch.t = config_.context;
       const std::size_t n = batch.b * batch.t;
       batch.tokens.assign(n, 0);
@@ -324,19 +375,19 @@ class trainer {
       batch.positions.assign(n, 0);
       batch.starts.assign(n, 0);
       batch.target_count = batch.token_count = n;
-      batch.first_row = m * batch.b;
+      batch.first_row = m * config_.batch;
     }
     model_->on().record() = {};  // what making the model took is not part of a step
     (void)step(std::span<const host_batch>(batches), 0.0);
     rehearsal found;
     found.record = model_->on().record();
-    found.passes = memory_->passes.high_water();
+    found.passes = memory_->high_water();
     found.parameters = model_->parameters().count();
     found.trained = model_->parameters().trained_count();
     found.places = config_.batch * config_.accumulate * config_.context;
     const memory_count counted = model_->on().memory();
     for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
-    found.bytes[static_cast<std::size_t>(memory_role::stash)] += found.passes.stash();
+    found.bytes[static_cast<std::size_t>(memory_role::stash)] += memory_->stashes() * found.passes.stash();
     found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;
     return found;
   }
@@ -367,17 +418,26 @@ class trainer {
     sums.tokens = static_cast<std::size_t>(counts[1]);
     fill_zero(model_->work(), model_->parameters().gradients());
     std::array<double, 1> loss{};
-    for (std::size_t m = 0; m < batches.size(); ++m) {
-      const std::size_t n = batches[m].b * batches[m].t;
-      pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
-      p.batch = memory_->batch.upload(model_->work(), batches[m]);
+    const auto prepare = [&](pass<recipe>& p) {
       p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
       p.gradient_scale = targets > 0 ? loss_scale() / targets : 0.0;
       p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels, beside the mean over targets
-      const vector_view<accumulate, memory> losses(memory_->losses.template as<accumulate>().subspan(0, n), {n});
-      model_->forward(p, memory_->passes.boundaries(), losses);
-      model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
-      loss[0] += sum_losses(n);
+    };
+    const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
+    const auto sum = [&](std::size_t n) { return sum_losses(n); };
+    if constexpr (strategy_runs) {
+      loss[0] = memory_->runner.run(memory_->passes.execution_on(), batches, prepare, losses, sum);
+      model_->parallel().add_up(loss);
+    } else {
+      for (std::size_t m = 0; m < batches.size(); ++m) {
+        const std::size_t n = batches[m].b * batches[m].t;
+        pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
+        p.batch = memory_->batch.upload(model_->work(), batches[m]);
+        prepare(p);
+        model_->forward(p, memory_->passes.boundaries(), losses(n));
+        model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
+        loss[0] += sum(n);
+      }
     }
     model_->parallel().data().all_reduce(loss, reduction::sum);
     sums.loss = targets > 0 ? loss[0] / targets : 0.0;
@@ -461,13 +521,22 @@ class trainer {
     return evaluate_rows(
         rows,
         [&](const host_batch& batch) {
-          const std::size_t n = batch.b * batch.t;
-          pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-          p.batch = memory_->batch.upload(model_->work(), batch);
-          model_->forward(p, memory_->passes.boundaries(), {memory_->losses.template as<accumulate>().subspan(0, n), {n}});
-          return sum_losses(n);
+          const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
+          const auto sum = [&](std::size_t n) { return sum_losses(n); };
+          if constexpr (strategy_runs) {
+            return memory_->runner.evaluate(memory_->passes.execution_on(), batch, losses, sum);
+          } else {
+            const std::size_t n = batch.b * batch.t;
+            pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+            p.batch = memory_->batch.upload(model_->work(), batch);
+            model_->forward(p, memory_->passes.boundaries(), losses(n));
+            return sum(n);
+          }
         },
-        [&](std::span<double> sums) { model_->parallel().data().all_reduce(sums, reduction::sum); });
+        [&](std::span<double> sums) {
+          if constexpr (strategy_runs) model_->parallel().add_up(sums.first(1));  // the targets every stage knows
+          model_->parallel().data().all_reduce(sums, reduction::sum);
+        });
   }
   void evaluate_and_tell(const loader& rows) {
     const auto begin = clock::now();

@@ -179,7 +179,7 @@ struct attention_panel {
     const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
     std::array<std::uint32_t, words_at_once> words;
     for (std::size_t i = 0; i < queries; ++i) {
-      const std::uint64_t element = (((kernel.random.first + b) * s.h + h) * s.t + i0 + i) * s.t + j0;
+      const std::uint64_t element = (s.head_of_all(kernel.random.first + b, h) * s.t + i0 + i) * s.t + j0;
       for (std::size_t j = 0; j < keys; j += words_at_once) {
         random_words(site, element + j, words);
         for (std::size_t word = 0; word < std::min(words_at_once, keys - j); ++word)

@@ -14,6 +14,7 @@
 #include <xtrain/device/cpu/nf4.hpp>
 #include <xtrain/device/cpu/norm.hpp>
 #include <xtrain/device/cpu/optimizer.hpp>
+#include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/stream.hpp>
 #include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/device/host.hpp>

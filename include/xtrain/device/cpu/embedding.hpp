@@ -24,8 +24,8 @@ void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T
   using A = accumulate_t<T>;
   stream.parallel_ranges(k.n, 16, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      const token index = k.index_n.raw()[i];
-      if (i + 1 < end) prefetch_row(k.table_vc.raw(), k.index_n.raw()[i + 1], k.v, k.c, 0, k.c);
+      const token index = k.index_n.raw()[i] - k.first;
+      if (i + 1 < end) prefetch_row(k.table_vc.raw(), k.index_n.raw()[i + 1] - k.first, k.v, k.c, 0, k.c);
       T* y = k.y_nc.raw() + i * k.c;
       if (!in_table(index, k.v)) {
         if (!k.accumulate) std::fill_n(y, k.c, T{});
@@ -50,8 +50,8 @@ void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<hos
   const std::size_t share = (k.c + stream.threads() - 1) / stream.threads();
   stream.parallel_ranges(k.c, std::max<std::size_t>(128, (share + 31) / 32 * 32), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = 0; i < k.n; ++i) {
-      const token index = k.index_n.raw()[i];
-      if (i + 1 < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + 1], k.v, k.c, begin, end);
+      const token index = k.index_n.raw()[i] - k.first;
+      if (i + 1 < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + 1] - k.first, k.v, k.c, begin, end);
       if (!in_table(index, k.v)) continue;
       const T* dy = k.dy_nc.raw() + i * k.c;
       G* row = k.dtable_vc.raw() + static_cast<std::size_t>(index) * k.c;

@@ -28,6 +28,7 @@
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/norm.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
+#include <xtrain/device/kernel/split_loss.hpp>
 
 namespace xtrain {
 
@@ -87,6 +88,7 @@ inline constexpr bool compiled = false;
   X(kernel::expert_combine<host_memory, T>)                \
   X(kernel::expert_combine_backward<host_memory, T>)       \
   X(kernel::linear_cross_entropy<host_memory, T, T>)       \
+  X(kernel::softmax_of_parts<host_memory, float, T>)       \
   X(kernel::add<host_memory, T>)                           \
   X(kernel::dropout<host_memory, T>)                       \
   X(kernel::dequantise_nf4<host_memory, T>)                \
@@ -101,6 +103,7 @@ inline constexpr bool compiled = false;
   X(kernel::sgd<host_memory, T, T, float, float>)
 #define XTRAIN_CPU_LEVEL_KERNELS(X)                        \
   XTRAIN_CPU_LEVEL_KERNELS_OF(X, float)                    \
+  X(kernel::softmax_part<host_memory, float>)              \
   X(kernel::adamw<host_memory, float, float, float, float>) \
   X(kernel::sgd<host_memory, float, float, float, float>)  \
   XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, bf16)             \

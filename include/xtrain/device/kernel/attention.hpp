@@ -22,6 +22,13 @@ namespace xtrain::kernel {
 /// elements each; query head i uses key/value head i / (h / k).            [Ainslie et al. 2023]
 struct attention_shape {
   std::size_t b = 0, t = 0, h = 0, k = 0, d = 0;
+  /// Where ranks divide the heads: how many there are on all ranks, and how many come before these. 0: these are all.
+  std::size_t all_heads = 0, first_head = 0;
+
+  /// A row's head, counted over all rows and all heads.
+  [[nodiscard]] constexpr std::uint64_t head_of_all(std::uint64_t batch_row, std::size_t head) const {
+    return batch_row * (all_heads == 0 ? h : all_heads) + first_head + head;
+  }
 
   [[nodiscard]] constexpr std::size_t row() const { return (h + 2 * k) * d; }
   [[nodiscard]] constexpr std::size_t key_offset() const { return h * d; }
@@ -38,7 +45,7 @@ struct attention_shape {
 ///   window     how many times a query sees, itself included; 0: all
 ///   o_bthd     written   [b·t, h·d]
 ///   lse_bht    written   log of the softmax's denominator, kept for the backward  [Dao et al. 2022, algorithm 1]
-///   dropout    drops p_ij, element ((row·h + head)·t + i)·t + j of `random`, row counted from random.first
+///   dropout    drops p_ij, element ((row·h + head)·t + i)·t + j of `random`, row counted from random.first, heads over all ranks
 ///   rounding   scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
 template <class Memory, class T>
 struct attention {
@@ -62,7 +69,7 @@ struct attention {
     return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht);
   }
   [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle, or over everything
-    const auto [b, t, h, k, d] = shape;
+    const auto& [b, t, h, k, d, all, first] = shape;
     return 2.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
 };
@@ -97,7 +104,7 @@ struct attention_backward {
              s.dqkv);
   }
   [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle, or over everything
-    const auto [b, t, h, k, d] = shape;
+    const auto& [b, t, h, k, d, all, first] = shape;
     return 5.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
 };
@@ -131,7 +138,7 @@ struct cached_attention {
     return f(s.shape, s.capacity, s.scale, s.window, s.qkv, s.length_b, s.end_bt, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
   }
   [[nodiscard]] constexpr double operations() const {
-    const auto [b, t, h, k, d] = shape;
+    const auto& [b, t, h, k, d, all, first] = shape;
     return 4.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(capacity);
   }
 };

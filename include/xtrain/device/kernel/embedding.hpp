@@ -6,7 +6,8 @@
 
 namespace xtrain::kernel {
 
-/// y row i = table row index[i], or the same added to y. An index outside [0, v) gives a row of zeros.
+/// y row i = table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: where ranks
+/// divide a table, each has a part of its rows.
 ///   index_n    read      int32
 ///   table_vc   read
 ///   y_nc       written, or updated where accumulate; rounded once
@@ -17,6 +18,7 @@ struct embedding {
   using on = embedding<M, T>;
 
   std::size_t n = 0, v = 0, c = 0;
+  token first = 0;
   bool accumulate = false;
   read<token, Memory> index_n{};
   read<T, Memory> table_vc{};
@@ -24,13 +26,13 @@ struct embedding {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.c, s.accumulate, s.index_n, s.table_vc, s.y_nc);
+    return f(s.n, s.v, s.c, s.first, s.accumulate, s.index_n, s.table_vc, s.y_nc);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// dtable row index[i] += dy row i, rows taken in the order of i whatever the number of threads.
-///   index_n, dy_nc   read; rows whose index is outside [0, v) are left out
+/// dtable row index[i] − first += dy row i, rows taken in the order of i whatever the number of threads.
+///   index_n, dy_nc   read; rows whose index is outside [first, first + v) are left out
 ///   dtable_vc        updated   added to, row by row in G
 template <class Memory, class T, class G = T>
 struct embedding_backward {
@@ -39,13 +41,14 @@ struct embedding_backward {
   using on = embedding_backward<M, T, G>;
 
   std::size_t n = 0, v = 0, c = 0;
+  token first = 0;
   read<token, Memory> index_n{};
   read<T, Memory> dy_nc{};
   updated<G, Memory> dtable_vc{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.c, s.index_n, s.dy_nc, s.dtable_vc);
+    return f(s.n, s.v, s.c, s.first, s.index_n, s.dy_nc, s.dtable_vc);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };

@@ -53,7 +53,7 @@ template <class T, class Kernel>
     for (std::size_t j = start; j < end; ++j) {
       head.p_tt(i, j) = std::exp(score_tt(i, j) - head.lse_t(i));
       if (k.dropout > 0.0) {
-        const std::uint64_t element = (((k.random.first + b) * s.h + h) * s.t + i) * s.t + j;
+        const std::uint64_t element = (s.head_of_all(k.random.first + b, h) * s.t + i) * s.t + j;
         const random_site site{k.random.seed, k.random.step, k.random.site, 0};
         head.kept_tt(i, j) = random_word(site, element) >= threshold ? kept : acc{0};
       }

@@ -15,7 +15,7 @@ template <class T>
 void run_kernel(reference_stream&, const kernel::embedding<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
-    const token row = k.index_n.data()[i];
+    const token row = k.index_n.data()[i] - k.first;
     for (std::size_t j = 0; j < k.c; ++j) {
       const acc looked_up =
           detail::inside(row, k.v) ? static_cast<acc>(k.table_vc.data()[static_cast<std::size_t>(row) * k.c + j]) : acc{0};
@@ -29,7 +29,7 @@ template <class T, class G>
 void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory, T, G>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
-    const token row = k.index_n.data()[i];
+    const token row = k.index_n.data()[i] - k.first;
     if (!detail::inside(row, k.v)) continue;
     for (std::size_t j = 0; j < k.c; ++j) {
       G& dtable = k.dtable_vc.data()[static_cast<std::size_t>(row) * k.c + j];

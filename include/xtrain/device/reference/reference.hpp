@@ -14,6 +14,7 @@
 #include <xtrain/device/reference/nf4.hpp>
 #include <xtrain/device/reference/norm.hpp>
 #include <xtrain/device/reference/optimizer.hpp>
+#include <xtrain/device/reference/split_loss.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
 namespace xtrain {

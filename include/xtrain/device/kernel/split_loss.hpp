@@ -1,0 +1,63 @@
+// Cross-entropy where ranks divide the vocabulary: what each makes of its logits, and the loss that all together give.
+#pragma once
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// Of the logits of tokens first … first + v − 1:
+///   largest_i = max_j l_ij,  sum_i = Σ_j exp(l_ij − largest_i),  target_i = l_i,target if the target is among them, else 0
+///   logits_nv   read, in accumulate
+///   target_n    read
+///   parts_3n    written   largest, sum, target: n each
+template <class Memory, class A>
+struct softmax_part {
+  static constexpr std::string_view name = "softmax_part";
+  template <class M>
+  using on = softmax_part<M, A>;
+
+  std::size_t n = 0, v = 0;
+  token first = 0;
+  read<A, Memory> logits_nv{};
+  read<token, Memory> target_n{};
+  written<A, Memory> parts_3n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.v, s.first, s.logits_nv, s.target_n, s.parts_3n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(v); }
+};
+
+/// With M = max_r largest_r and lse = M + log Σ_r sum_r exp(largest_r − M) over all ranks r:
+///   loss_i = lse_i − Σ_r target_r,i,  dlogits_ij = gradient_scale · (exp(l_ij − lse_i) − onehot(target_i)_j)
+///                                                                       [Shoeybi et al. 2019, section 3, cross entropy]
+///   parts_r3n   read      of `ranks` ranks, in order
+///   target_n    read      outside [0, vocabulary): no target, no loss, no gradient
+///   logits_nv   read      of tokens first … first + v − 1
+///   loss_n      written   natural logarithm
+///   dlogits_nv  written   rounded to T; empty where only the loss is wanted
+template <class Memory, class A, class T>
+struct softmax_of_parts {
+  static constexpr std::string_view name = "softmax_of_parts";
+  template <class M>
+  using on = softmax_of_parts<M, A, T>;
+
+  std::size_t n = 0, v = 0, ranks = 1, vocabulary = 0;
+  token first = 0;
+  double gradient_scale = 1.0;
+  read<A, Memory> parts_r3n{};
+  read<token, Memory> target_n{};
+  read<A, Memory> logits_nv{};
+  written<A, Memory> loss_n{};
+  written<T, Memory> dlogits_nv{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.v, s.ranks, s.vocabulary, s.first, s.gradient_scale, s.parts_r3n, s.target_n, s.logits_nv, s.loss_n, s.dlogits_nv);
+  }
+  [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(v); }
+};
+
+}  // namespace xtrain::kernel

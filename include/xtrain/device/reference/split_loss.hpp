@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include <xtrain/device/kernel/split_loss.hpp>
+#include <xtrain/device/reference/embedding.hpp>
+#include <xtrain/device/reference/stream.hpp>
+
+namespace xtrain {
+
+template <class A>
+void run_kernel(reference_stream&, const kernel::softmax_part<host_memory, A>& k, scratch_span<host_memory>) {
+  for (std::size_t i = 0; i < k.n; ++i) {
+    const A* logits = k.logits_nv.raw() + i * k.v;
+    const A largest = *std::max_element(logits, logits + k.v);
+    A sum{0};
+    for (std::size_t j = 0; j < k.v; ++j) sum += std::exp(logits[j] - largest);
+    const token target = k.target_n.raw()[i] - k.first;
+    k.parts_3n.raw()[i] = largest;
+    k.parts_3n.raw()[k.n + i] = sum;
+    k.parts_3n.raw()[2 * k.n + i] = detail::inside(target, k.v) ? logits[target] : A{0};
+  }
+}
+
+template <class A, class T>
+void run_kernel(reference_stream&, const kernel::softmax_of_parts<host_memory, A, T>& k, scratch_span<host_memory>) {
+  for (std::size_t i = 0; i < k.n; ++i) {
+    const auto part = [&](std::size_t rank, std::size_t what) { return k.parts_r3n.raw()[(rank * 3 + what) * k.n + i]; };
+    A largest = part(0, 0), sum{0}, at_target{0};
+    for (std::size_t r = 1; r < k.ranks; ++r) largest = std::max(largest, part(r, 0));
+    for (std::size_t r = 0; r < k.ranks; ++r) {
+      sum += part(r, 1) * std::exp(part(r, 0) - largest);
+      at_target += part(r, 2);
+    }
+    const A lse = largest + std::log(sum);
+    const bool counted = detail::inside(k.target_n.raw()[i], k.vocabulary);
+    k.loss_n.raw()[i] = counted ? lse - at_target : A{0};
+    if (k.dlogits_nv.empty()) continue;
+    const token target = k.target_n.raw()[i] - k.first;
+    for (std::size_t j = 0; j < k.v; ++j) {
+      const A hit = target >= 0 && j == static_cast<std::size_t>(target) ? A{1} : A{0};
+      const A p = std::exp(k.logits_nv.raw()[i * k.v + j] - lse);
+      k.dlogits_nv.raw()[i * k.v + j] = static_cast<T>(counted ? static_cast<A>(k.gradient_scale) * (p - hit) : A{0});
+    }
+  }
+}
+
+}  // namespace xtrain

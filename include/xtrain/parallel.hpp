@@ -1,0 +1,7 @@
+// Several ranks train one model: strategies, and ranks that are threads of one process. Ranks that are processes: <xtrain/mpi.hpp>.
+#pragma once
+
+#include <xtrain/comm/mesh.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/parallel/zero.hpp>

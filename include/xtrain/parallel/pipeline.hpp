@@ -1,0 +1,37 @@
+// Ranks that hold different layers: a step's micro-batches go from one to the next, and back.
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/pipeline/runner.hpp>
+#include <xtrain/parallel/pipeline/schedules.hpp>
+#include <xtrain/parallel/pipeline/state.hpp>
+#include <xtrain/parallel/zero.hpp>
+
+namespace xtrain {
+
+/// Each rank has the embedding, some layers, or the head, and their gradients and optimizer state. Schedule says who does what when;
+/// Beside, what ranks do that have the same layers and see other rows.               [Huang et al. 2019; Narayanan et al. 2021]
+///   departs   a head that is tied to the embedding is a second copy of the table: its gradients are added up between the first rank and the
+///             last, and count once
+template <class Schedule = one_forward_one_backward, class Beside = data_parallel>
+struct pipeline {
+  static_assert(pipeline_schedule_policy<Schedule>,
+                "xtrain pipeline<Schedule>: must be a schedule: a name, and make(ranks, chunks, rows) that gives a pipeline_schedule; see "
+                "parallel/README.md");
+  static_assert(Beside::stage <= detail::zero_stage::optimizer_state,
+                "xtrain pipeline<Schedule, Beside>: beside a pipeline there must be data_parallel or zero<1>, or one of them with tensor_parallel; zero<2> and zero<3> give a block's "
+                "gradients away after every micro-batch, while others of them are on their way; see parallel/README.md");
+  static constexpr std::string_view name = Schedule::name;
+  using config = pipeline_ranks;
+  template <class Device>
+  using state = detail::pipeline_state<Device, Beside>;
+  template <class Model>
+  using runner = pipeline_runner<Model, Schedule>;
+};
+
+static_assert(parallel_strategy<pipeline<>>);
+
+}  // namespace xtrain

@@ -1,0 +1,290 @@
+// Carries out one rank's list: micro-batches forth and back through its stages, as the schedule says.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/parallel/pipeline/stage_message.hpp>
+#include <xtrain/parallel/schedule/check.hpp>
+#include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
+#include <xtrain/parallel/schedule/rendezvous.hpp>
+#include <xtrain/parallel/schedule/schedule.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// How many micro-batches a rank has memory for: `kept` between their forward and their backward, as the schedule promises, and
+/// `arrived` from when the stage before may send them until their gradient is there again.
+struct pipeline_memory {
+  std::size_t kept = 0, arrived = 0;
+};
+
+/// What a list takes. An arrival is free when its gradient has been sent; one more is there, so that nobody waits for that.
+[[nodiscard]] inline pipeline_memory memory_of(const std::vector<pipeline_action>& list) {
+  std::size_t kept = 0, arrived = 0;
+  pipeline_memory most;
+  for (const pipeline_action& action : list) {
+    kept += action.kind == action_kind::forward ? 1 : 0;
+    arrived += action.kind == action_kind::receive_forward ? 1 : 0;
+    most.kept = std::max(most.kept, kept);
+    most.arrived = std::max(most.arrived, arrived + 1);
+    kept -= action.kind == action_kind::backward ? 1 : 0;
+    arrived -= action.kind == action_kind::send_backward ? 1 : 0;
+  }
+  return most;
+}
+
+/// Messages are begun where they stand on the list and waited for where they are needed. The list is one whose sends may wait for
+/// their receives, so it does not matter how early or late they do: no rank waits for ever.
+template <class Model, class Schedule>
+class pipeline_runner {
+ public:
+  using recipe = typename Model::recipe;
+  using device = typename recipe::device;
+  using memory = typename device::memory;
+  using compute = typename pass<recipe>::compute;
+  using losses_view = vector_view<typename Model::accumulate, memory>;
+  using matrix = matrix_view<compute, memory>;
+  using stream = typename device::stream;
+
+  /// One step has micro-batches of rows_of(batch, accumulate) rows of up to `context` places. `sizes` is the memory of one micro-batch;
+  /// on a dry device it does not matter.
+  ///   throws  config_error when the schedule cannot be made of these numbers, memory_error
+  pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
+      : model_(&model), schedule_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))),
+        ended_(schedule_.chunks), places_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
+        flight_of_(schedule_.chunks * schedule_.micro_batches()), arrival_of_(flight_of_.size()) {
+    const pipeline_memory most = memory_of(list());
+    for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
+    const bool receives = model.parallel().places() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
+    const std::size_t bytes = places_ * model.sizes().width * sizeof(compute);
+    for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
+  }
+
+  [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
+  /// Places of the largest micro-batch.
+  [[nodiscard]] std::size_t places() const { return places_; }
+
+  /// The most that any micro-batch took, and how many of them there is room for.
+  [[nodiscard]] pass_sizes high_water() const {
+    pass_sizes most;
+    for (const flight& f : flights_) {
+      most.boundaries = std::max(most.boundaries, f.boundaries.high_water());
+      most.kept = std::max(most.kept, f.kept.high_water());
+      most.boundary_entries = std::max(most.boundary_entries, f.boundaries.reserved());
+      most.kept_entries = std::max(most.kept_entries, f.kept.reserved());
+    }
+    return most;
+  }
+  [[nodiscard]] std::size_t flights() const { return flights_.size(); }
+
+  /// All micro-batches of a step, forth and back; gradients are added to and finished. Returns the sum of losses, which only the last
+  /// stage has: elsewhere 0.
+  ///   prepare(pass)   tells a pass what it must know of the step
+  ///   losses(n)       memory for n losses
+  ///   sum(n)          their sum, when the stream has made them
+  ///   throws          config_error when there are not as many micro-batches as the schedule has
+  template <class Batch, class Prepare, class Losses, class Sum>
+  double run(const execution<device>& on, std::span<const Batch> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
+    require_batches(batches);
+    std::fill(ended_.begin(), ended_.end(), std::size_t{0});
+    double loss = 0;
+    for (const pipeline_action& action : list()) {
+      const Batch& batch = batches[action.micro_batch];
+      switch (action.kind) {
+        case action_kind::receive_forward:
+          await_input(on.stream, action, batch.b * batch.t);
+          break;
+        case action_kind::forward: {
+          flight& f = begin_flight(on, action, batch, pass_mode::training);
+          prepare(*f.going);
+          const std::size_t n = batch.b * batch.t;
+          const bool last = strategy().is_last(action.chunk);
+          f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n),
+                                       last ? losses(n) : losses_view{});
+          if (last) loss += sum(n);
+          break;
+        }
+        case action_kind::send_forward: {
+          flight& f = flight_of(action);
+          f.message.send(on.stream, strategy().between(), action.peer, f.y.span());
+          break;
+        }
+        case action_kind::receive_backward: {
+          flight& f = flight_of(action);
+          f.message.wait(on.stream);  // what was sent is where its gradient will be
+          f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
+          break;
+        }
+        case action_kind::backward:
+          go_back(on, action);
+          break;
+        case action_kind::send_backward: {
+          arrival& a = arrival_of(action);
+          a.message.send(on.stream, strategy().between(), action.peer, a.x.span());
+          a.is_free = true;  // when the message is gone
+          break;
+        }
+        default:
+          break;  // a chunk is reduced block by block, in its last backward
+      }
+    }
+    for (arrival& a : arrivals_) a.message.wait(on.stream);
+    strategy().finish_gradients(on.stream, model_->parameters());
+    return loss;
+  }
+
+  /// One batch forth through all stages, without a way back.
+  template <class Batch, class Losses, class Sum>
+  double evaluate(const execution<device>& on, const Batch& batch, Losses&& losses, Sum&& sum) {
+    const std::size_t n = batch.b * batch.t, last_place = strategy().places() - 1;
+    double loss = 0;
+    for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
+      const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
+      const std::size_t place = strategy().place();
+      const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = place == 0 ? last_place : place - 1};
+      if (!first) await_input(on.stream, action, n);
+      flight& f = begin_flight(on, action, batch, pass_mode::evaluation);
+      f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n), last ? losses(n) : losses_view{});
+      if (last) {
+        loss += sum(n);
+      } else {
+        f.message.send(on.stream, strategy().between(), place == last_place ? 0 : place + 1, f.y.span());
+        f.message.wait(on.stream);
+      }
+      end_flight(f);
+      if (!first) arrival_of(action).is_free = true;
+    }
+    return loss;
+  }
+
+ private:
+  /// A micro-batch between its forward and its backward.
+  struct flight {
+    flight(Model& of, const pass_sizes& sizes, std::size_t places)
+        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees()) {
+      boundaries.reserve(sizes.boundary_entries);
+      kept.reserve(sizes.kept_entries);
+    }
+    stash<device> boundaries, kept;
+    batch_memory<device> rows;
+    std::optional<pass<recipe>> going;
+    matrix y{};  // what leaves the stage, then its gradient
+    bool is_free = true;
+    stage_message<device, compute> message;
+  };
+  /// What comes from the stage before; its gradient goes out of the same memory.
+  struct arrival {
+    arrival(Model& of, std::size_t bytes) : values(of.on(), bytes, memory_role::stash) {}
+    buffer<device> values;
+    matrix x{};
+    bool is_free = true;
+    stage_message<device, compute> message;
+  };
+
+  template <class State>
+  static pipeline_schedule proved(const State& strategy, std::vector<std::size_t> rows) {
+    // one rank goes forth and back with each micro-batch, however its layers are called
+    pipeline_schedule schedule =
+        strategy.places() == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(strategy.places(), strategy.chunks(), std::move(rows));
+    require<config_error>(schedule.ranks() == strategy.places() && schedule.chunks == strategy.chunks(), schedule.name, ": must have a list for each of ",
+                          strategy.places(), " ranks with ", strategy.chunks(), " chunks; it has ", schedule.ranks(), " with ", schedule.chunks);
+    schedule = with_rendezvous(std::move(schedule));
+    require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name, ": no rank must wait for ever when sends wait for their receives");
+    for (const auto& list : schedule.actions)
+      for (const pipeline_action& action : list)
+        require<config_error>(action.kind != action_kind::backward_input && action.kind != action_kind::backward_weight, schedule.name,
+                              ": backwards must be whole: layers make the gradients of their input and of their weights together; given ",
+                              action_text(action));
+    return schedule;
+  }
+
+  [[nodiscard]] auto& strategy() { return model_->parallel(); }
+  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().place()]; }
+  [[nodiscard]] const block_range& blocks_of(const pipeline_action& action) { return strategy().blocks_of(action.chunk); }
+  [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule_.micro_batches() + action.micro_batch; }
+  [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
+  [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
+
+  template <class Batch>
+  void require_batches(std::span<const Batch> batches) const {
+    require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
+                          " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
+    for (const Batch& batch : batches)
+      require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
+  }
+
+  /// Memory for what the stage before sends, and the message begun.
+  void await_input(stream& on, const pipeline_action& action, std::size_t n) {
+    const auto free = std::find_if(arrivals_.begin(), arrivals_.end(), [](const arrival& a) { return a.is_free; });
+    require<shape_error>(free != arrivals_.end(), schedule_.name, ": a list must not have more on the way than was counted; ", arrivals_.size());
+    free->is_free = false;
+    free->message.wait(on);  // for the gradient that went out of it
+    const std::size_t c = model_->sizes().width;
+    free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
+    free->message.receive(on, strategy().between(), action.peer, free->x.span());
+    arrival_of_[at(action)] = &*free;
+  }
+  /// A stage's input: what has arrived, or memory for the embedding's output.
+  [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f, std::size_t n) {
+    const std::size_t c = model_->sizes().width;
+    if (strategy().is_first(action.chunk)) return {f.boundaries.template push<compute>(n * c), {n, c}};
+    arrival& a = arrival_of(action);
+    a.message.wait(on);
+    return a.x;
+  }
+
+  template <class Batch>
+  [[nodiscard]] flight& begin_flight(const execution<device>& on, const pipeline_action& action, const Batch& batch, pass_mode mode) {
+    const auto free = std::find_if(flights_.begin(), flights_.end(), [](const flight& f) { return f.is_free; });
+    require<shape_error>(free != flights_.end(), schedule_.name, ": a list must not keep more than was counted; ", flights_.size());
+    free->is_free = false;
+    free->going.emplace(on, model_->parameters(), free->kept, strategy());
+    free->going->mode = mode;
+    free->going->batch = free->rows.upload(on.stream, batch);
+    flight_of_[at(action)] = &*free;
+    return *free;
+  }
+  static void end_flight(flight& f) {
+    f.going.reset();
+    f.kept.drop(0);
+    f.boundaries.drop(0);
+    f.is_free = true;
+  }
+
+  void go_back(const execution<device>& on, const pipeline_action& action) {
+    flight& f = flight_of(action);
+    pass<recipe>& p = *f.going;
+    {
+      const auto scope = p.scope();
+      const bool first = strategy().is_first(action.chunk), last = strategy().is_last(action.chunk);
+      const matrix d = last ? p.temporary(f.y.shape(0), f.y.shape(1)) : f.y;
+      if (!last) f.message.wait(on.stream);
+      const bool last_of_step = ++ended_[action.chunk] == schedule_.micro_batches();
+      model_->backward_blocks(p, f.boundaries, blocks_of(action), d, last_of_step);
+      if (!first) copy_within(on.stream, arrival_of(action).x.span(), device_span<const compute, memory>(d.span()));
+    }
+    end_flight(f);
+  }
+
+  Model* model_;
+  pipeline_schedule schedule_;
+  std::vector<std::size_t> ended_;  // micro-batches that are back, by chunk
+  std::size_t places_;
+  std::vector<flight*> flight_of_;    // by chunk and micro-batch
+  std::vector<arrival*> arrival_of_;  // likewise
+  std::deque<flight> flights_;
+  std::deque<arrival> arrivals_;
+};
+
+}  // namespace xtrain

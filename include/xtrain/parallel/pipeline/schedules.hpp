@@ -1,0 +1,73 @@
+// The schedules of schedule/ as types: what a recipe names.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/parallel/schedule/fold3d.hpp>
+#include <xtrain/parallel/schedule/gpipe.hpp>
+#include <xtrain/parallel/schedule/interleaved.hpp>
+#include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
+#include <xtrain/parallel/schedule/schedule.hpp>
+
+namespace xtrain {
+
+/// make(ranks, chunks, rows): every rank's list, for micro-batches of so many rows.
+template <class S>
+concept pipeline_schedule_policy = requires(std::size_t count, std::vector<std::size_t> rows) {
+  { S::name } -> std::convertible_to<std::string_view>;
+  { S::make(count, count, std::move(rows)) } -> std::same_as<pipeline_schedule>;
+};
+
+namespace detail {
+
+inline void require_one_chunk(std::string_view name, std::size_t chunks) {
+  require<config_error>(chunks == 1, name, ": a rank must have one stage; given ", chunks,
+                        " chunks. Schedules with more are interleaved and all_in_all_out");
+}
+
+}  // namespace detail
+
+/// All forwards, then all backwards.                                                               [Huang et al. 2019]
+struct gpipe {
+  static constexpr std::string_view name = "gpipe";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    detail::require_one_chunk(name, chunks);
+    return gpipe_schedule(ranks, std::move(rows));
+  }
+};
+
+/// In turn: as few micro-batches are kept as there are ranks.                        [Narayanan et al. 2021, section 2.2.1]
+struct one_forward_one_backward {
+  static constexpr std::string_view name = "1f1b";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    detail::require_one_chunk(name, chunks);
+    return one_forward_one_backward_schedule(ranks, std::move(rows));
+  }
+};
+
+/// The same over several chunks on each rank.                                        [Narayanan et al. 2021, section 2.2.2]
+struct interleaved {
+  static constexpr std::string_view name = "interleaved";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    return interleaved_schedule(ranks, chunks, std::move(rows));
+  }
+};
+
+/// Every micro-batch through a chunk before any goes through the next: gradients of one chunk are reduced during the backwards of
+/// the others.                                                                                        [Li et al. 2023]
+struct all_in_all_out {
+  static constexpr std::string_view name = "all-in-all-out";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    return all_in_all_out_schedule(ranks, chunks, std::move(rows));
+  }
+};
+
+static_assert(pipeline_schedule_policy<gpipe> && pipeline_schedule_policy<one_forward_one_backward> &&
+              pipeline_schedule_policy<interleaved> && pipeline_schedule_policy<all_in_all_out>);
+
+}  // namespace xtrain

@@ -1,0 +1,44 @@
+// A model cut into stages: which layers each has.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// Layers of each stage: as equal as can be, the first stages have one more where they do not divide.
+///   throws  config_error when there are fewer layers than stages
+[[nodiscard]] inline std::vector<std::size_t> equal_layers(std::size_t layers, std::size_t stages) {
+  require<config_error>(stages > 0 && stages <= layers, "pipeline: every stage must have a layer; given ", layers, " layers for ", stages,
+                        " stages");
+  std::vector<std::size_t> split(stages, layers / stages);
+  for (std::size_t i = 0; i < layers % stages; ++i) ++split[i];
+  return split;
+}
+
+/// Blocks of each stage. The first has the embedding as well, the last the final norm and the head: these two may do without a layer.
+///   split   layers of each stage; none: equal
+///   throws  config_error with the numbers when they are not the model's layers, or a stage has nothing to do
+[[nodiscard]] inline std::vector<block_range> stage_blocks(std::size_t layers, std::size_t stages, std::vector<std::size_t> split) {
+  if (split.empty()) split = equal_layers(layers, stages);
+  require<config_error>(split.size() == stages, "pipeline: layers must be given for each of ", stages, " stages (ranks x chunks); given for ",
+                        split.size());
+  std::vector<block_range> blocks;
+  std::size_t next = 1;
+  for (std::size_t s = 0; s < stages; ++s) {
+    require<config_error>(split[s] > 0 || s == 0 || s + 1 == stages, "pipeline: a stage between the first and the last must have a layer; "
+                          "stage ", s, " of ", stages, " has none");
+    require<config_error>(split[s] <= layers + 1 - next, "pipeline: layers of all stages must be the model's ", layers,
+                          "; the first ", s + 1, " stages have more");
+    blocks.push_back({s == 0 ? 0 : next, next + split[s]});
+    next += split[s];
+  }
+  require<config_error>(next == layers + 1, "pipeline: layers of all stages must be the model's ", layers, "; given ", next - 1);
+  ++blocks.back().last;
+  return blocks;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,215 @@
+// Which rank of a pipeline has which blocks, and what ranks tell one another beside what flows from stage to stage.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/part.hpp>
+#include <xtrain/comm/self.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/parallel/pipeline/stages.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain {
+
+/// The ranks of a run whose layers are divided among them. Rank i is at place i / (data · tensor) of its pipeline: a pipeline's neighbours
+/// are far apart, because they talk least.
+struct pipeline_ranks {
+  std::shared_ptr<transport> ranks{};  ///< none: one rank
+  std::size_t data = 1;                ///< pipelines beside one another, which train the same weights on other rows
+  std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
+  std::size_t chunks = 1;              ///< stages on each rank
+  std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
+  std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
+};
+
+namespace detail {
+
+template <class Device, class Beside>
+class pipeline_state {
+ public:
+  using stream_type = typename Device::stream;
+  using beside_state = typename Beside::template state<Device>;
+
+  /// throws  config_error when the ranks do not divide among the pipelines
+  explicit pipeline_state(const pipeline_ranks& config) : pipeline_state(config, wires_of(config)) {}
+
+  // ---- what every strategy has ----
+
+  /// Ranks that have the same blocks and see other rows.
+  [[nodiscard]] auto& data() { return beside_.data(); }
+  [[nodiscard]] auto& tensor() { return beside_.tensor(); }
+  [[nodiscard]] group& everyone() { return everyone_; }
+  [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
+  [[nodiscard]] slicing divided() const { return beside_.divided(); }
+
+  template <class Store>
+  void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    beside_.block_begins(stream, store, block, visit);
+  }
+  template <class Store>
+  void block_ends(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    beside_.block_ends(stream, store, block, visit);
+  }
+  template <class Store>
+  void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
+    if (block == 0 && holds_table()) return;  // the head's part is missing
+    beside_.gradients_ready(stream, store, block, last_of_step);
+  }
+  template <class Store>
+  void finish_gradients(stream_type& stream, Store& store) {
+    if (holds_table()) {
+      const auto gradient = store.gradient(table_);
+      if (!gradient.empty()) ends_->all_reduce(stream, gradient, reduction::sum);
+      beside_.gradients_ready(stream, store, 0, true);
+    }
+    beside_.finish_gradients(stream, store);
+  }
+
+  /// Of all stages' gradients. The table of a tied head is on two of them and counts once.
+  template <class Store, class Squares>
+  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+    const auto copy = store.block_gradients(0).whole;
+    const bool skips = holds_table() && place() != 0 && !copy.empty();
+    const auto once = [&](auto span) {
+      if (skips && span.raw() >= copy.raw() && span.raw() < copy.raw() + copy.size()) {
+        const std::size_t counted = std::min(span.size(), static_cast<std::size_t>(copy.raw() + copy.size() - span.raw()));
+        span = span.subspan(counted, span.size() - counted);
+      }
+      return span.empty() ? 0.0 : squares(span);
+    };
+    std::array<double, 1> sum{beside_.gradient_squares(store, once)};
+    add_up(sum);
+    return sum[0];
+  }
+  template <class Store>
+  void weights_changed(stream_type& stream, Store& store) {
+    beside_.weights_changed(stream, store);
+  }
+
+  /// A parameter's numbers, whole, on rank 0: from the first pipeline's rank that has them.
+  template <class Store, class Entry, class Span, class T>
+  void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
+    const std::size_t holder = place_of(entry.block);
+    if (place() == holder) beside_.collect(stream, store, entry, array, whole);
+    if (holder == 0 || beside_.everyone().rank() != 0) return;
+    if (place() == holder) numbers_.send(0, std::span<const T>(whole));
+    else if (place() == 0) numbers_.receive(holder, whole);
+  }
+
+  // ---- what a model asks ----
+
+  /// A model says what there is to divide before it allocates anything.
+  ///   tied_table   what the head reads, where it is the embedding's
+  ///   throws       config_error when stages and layers do not fit
+  void divide_blocks(std::size_t layers, parameter tied_table) {
+    stages_ = stage_blocks(layers, places() * chunks_given_, layers_given_);
+    if (places() == 1) stages_ = {{0, layers + 2}};  // its stages are one
+    if (places() > 1) table_ = tied_table;
+  }
+  [[nodiscard]] bool holds_all() const { return places() == 1; }
+  template <class Entry>
+  [[nodiscard]] bool holds(const Entry& entry) const {
+    return place_of(entry.block) == place() || (holds_table() && entry.group == table_.first());
+  }
+
+  // ---- what the runner asks ----
+
+  [[nodiscard]] std::size_t places() const { return between_.size(); }
+  [[nodiscard]] std::size_t place() const { return between_.rank(); }
+  [[nodiscard]] std::size_t chunks() const { return stages_.size() / places(); }
+  [[nodiscard]] const block_range& blocks_of(std::size_t chunk) const { return stages_[chunk * places() + place()]; }
+  [[nodiscard]] bool is_first(std::size_t chunk) const { return blocks_of(chunk).first == 0; }
+  [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && place() + 1 == places(); }
+  /// Carries what flows from stage to stage; its ranks are places.
+  [[nodiscard]] group& between() { return between_; }
+  /// Sums over the stages: only the last knows losses.
+  void add_up(std::span<double> sums) {
+    if (places() > 1) numbers_.all_reduce(sums, reduction::sum);
+  }
+  /// Rows of each micro-batch of a step.
+  ///   throws  config_error when those that were given are not as many
+  [[nodiscard]] std::vector<std::size_t> rows_of(std::size_t batch, std::size_t accumulate) const {
+    if (rows_given_.empty()) return std::vector<std::size_t>(accumulate, batch);
+    std::size_t sum = 0;
+    for (const std::size_t rows : rows_given_) {
+      require<config_error>(rows > 0 && rows <= batch * accumulate - sum, "pipeline: rows must be given for ", accumulate,
+                            " micro-batches of ", batch * accumulate, " rows together, at least one each; given ", rows, " after ", sum);
+      sum += rows;
+    }
+    require<config_error>(rows_given_.size() == accumulate && sum == batch * accumulate, "pipeline: rows must be given for ", accumulate,
+                          " micro-batches (accumulate) of ", batch * accumulate, " rows together (batch x accumulate); given ",
+                          rows_given_.size(), " with ", sum);
+    return rows_given_;
+  }
+
+  /// What this rank has sent from stage to stage, beside that what the strategy beside the pipeline has.
+  [[nodiscard]] const traffic& sent_between_stages() const { return between_.sent(); }
+  [[nodiscard]] const beside_state& beside() const { return beside_; }
+
+ private:
+  /// A table that is tied to the head is on the first rank and on the last.
+  [[nodiscard]] bool holds_table() const { return table_.exists() && (place() == 0 || place() + 1 == places()); }
+
+  pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
+      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), beside_(beside_of(config, wires)), everyone_(wires, 0),
+        between_(wires, pipeline_members(config, wires), 1), numbers_(wires, pipeline_members(config, wires), 2) {
+    if (place() != 0 && place() + 1 != places()) return;
+    const std::vector<std::size_t> members = pipeline_members(config, wires);
+    if (places() > 1) ends_.emplace(wires, std::vector<std::size_t>{members.front(), members.back()}, 3);
+  }
+
+  /// A run on the dry device has the same ranks and sends nothing.
+  static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    const std::size_t beside = config.data * config.tensor;
+    require<config_error>(beside > 0 && ranks % beside == 0, "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given ",
+                          ranks, " ranks, data ", config.data, " and tensor ", config.tensor);
+    require<config_error>(config.chunks > 0, "pipeline: a rank must have a stage; given chunks 0");
+    if constexpr (is_dry<Device>) {
+      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);
+    }
+    return config.ranks ? config.ranks : one_rank();
+  }
+  static std::vector<std::size_t> pipeline_members(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
+    std::vector<std::size_t> members;
+    const std::size_t beside = config.data * config.tensor;
+    for (std::size_t rank = wires->rank() % beside; rank < wires->size(); rank += beside) members.push_back(rank);
+    return members;
+  }
+  static typename Beside::config beside_of(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
+    std::vector<std::size_t> members;
+    const std::size_t beside = config.data * config.tensor;
+    for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
+    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor};
+  }
+
+  [[nodiscard]] std::size_t place_of(std::size_t block) const {
+    for (std::size_t s = 0; s < stages_.size(); ++s)
+      if (stages_[s].has(block)) return s % places();
+    return places();
+  }
+
+  std::size_t chunks_given_;
+  std::vector<std::size_t> layers_given_, rows_given_;
+  std::vector<block_range> stages_;
+  parameter table_;  // none: the head is not tied
+  beside_state beside_;
+  group everyone_, between_, numbers_;
+  std::optional<group> ends_;  // the first rank and the last
+};
+
+}  // namespace detail
+
+}  // namespace xtrain

@@ -1,0 +1,83 @@
+// Small runs on ranks that hold different layers, and what they come to.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <xtrain/parallel/pipeline.hpp>
+#include "ranks.hpp"
+
+namespace {
+
+using make_schedule = pipeline_schedule (*)(std::size_t, std::size_t, std::vector<std::size_t>);
+make_schedule chosen_schedule = one_forward_one_backward::make;
+
+/// Whatever schedule the test chooses while it runs: so one trainer is compiled for all of them.
+struct chosen {
+  static constexpr std::string_view name = "chosen";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    return chosen_schedule(ranks, chunks, std::move(rows));
+  }
+};
+
+/// All weights by name, whole, on rank 0, from whichever ranks have them. All ranks call it.
+template <class Model>
+std::vector<double> collected(const Model& model) {
+  using number = typename Model::precision::parameter;
+  std::vector<double> all;
+  for (const auto& entry : model.parameters().entries()) {
+    std::vector<number> host(entry.size());
+    model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
+    all.insert(all.end(), host.begin(), host.end());
+  }
+  return all;
+}
+
+struct piped_outcome : outcome {
+  std::vector<double> norms;
+};
+
+template <class Model>
+piped_outcome run_here(const dataset& data, const decoder_config& shape, const run_config& settings, const typename Model::options& options) {
+  const typename Model::context on;
+  Model model(shape, on, options);
+  trainer trainer(model, settings);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data);
+  return {{{seen.losses().begin(), seen.losses().end()}, collected(model), trainer.evaluate(data).loss},
+          {seen.gradient_norms().begin(), seen.gradient_norms().end()}};
+}
+
+/// The same run on ranks, which must agree with one another.
+template <class Model>
+piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder_config& shape, const run_config& settings,
+                           typename Model::options options = {}) {
+  std::vector<piped_outcome> all(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    typename Model::options own = options;
+    own.parallel.ranks = wires;
+    all[wires->rank()] = run_here<Model>(data, shape, settings, own);
+  });
+  for (const piped_outcome& one : all) {
+    CHECK(one.losses == all[0].losses);
+    CHECK(one.norms == all[0].norms);
+    CHECK(one.held_out == all[0].held_out);
+  }
+  return all[0];
+}
+
+decoder_config layers(std::size_t count, bool tied) {
+  decoder_config shape = sizes(tied);
+  shape.layers = count;
+  shape.width = 16;
+  shape.feed_forward = 24;
+  shape.embedding_dropout = 0.1;
+  return shape;
+}
+
+}  // namespace

@@ -1,0 +1,163 @@
+// Ranks that divide every layer equal one device.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/bloom.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/parallel/zero.hpp>
+#include <xtrain/eval/logits.hpp>
+#include "ranks.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using run = training_config<adamw>;
+
+template <class Model>
+outcome train_divided(std::size_t ranks, std::size_t tensor, const dataset& data, const decoder_config& shape, const run& settings) {
+  std::vector<outcome> all(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    all[wires->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = wires, .tensor = tensor}});
+  });
+  for (const outcome& one : all) {
+    CHECK(one.losses == all[0].losses);
+    CHECK(one.held_out == all[0].held_out);
+  }
+  return all[0];
+}
+
+template <template <class> class Recipe, template <class> class Family, class Divided = tensor_parallel>
+void equals_one(decoder_config shape, std::size_t ranks, std::size_t tensor) {
+  const dataset data = sentences();
+  const run settings{.steps = 8, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+  run cut = settings;
+  cut.accumulate = settings.accumulate * tensor / ranks;
+  const outcome one = train<Family<Recipe<single>>>(data, shape, settings, {});
+  const outcome divided = train_divided<Family<Recipe<Divided>>>(ranks, tensor, data, shape, cut);
+  CHECK(difference(one.losses, divided.losses) < 2e-5);
+  CHECK(std::abs(one.held_out - divided.held_out) < 2e-5);
+}
+
+decoder_config four_heads(bool tied) {
+  decoder_config shape = sizes(tied);
+  shape.heads = 4;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("llama and gpt2, with dropout, on two and four ranks") {
+  for (const std::size_t ranks : {2U, 4U}) {
+    equals_one<recipe, llama>(four_heads(false), ranks, ranks);
+    equals_one<recipe, gpt2>(four_heads(true), ranks, ranks);
+  }
+}
+
+TEST_CASE("fewer key/value heads than ranks, linear biases") {
+  decoder_config shape = four_heads(false);
+  shape.kv_heads = 2;
+  equals_one<recipe, llama>(shape, 2, 2);
+  equals_one<recipe, llama>(shape, 4, 4);
+  shape = four_heads(true);
+  shape.feed_forward = 4 * shape.width;
+  equals_one<recipe, bloom>(shape, 2, 2);
+}
+
+TEST_CASE("with LoRA, with recomputation, beside ranks that see other rows") {
+  equals_one<lora_recipe, llama>(four_heads(false), 2, 2);
+  equals_one<recomputing_recipe, llama>(four_heads(false), 2, 2);
+  equals_one<recipe, llama, parallel<zero<1>, tensor_parallel>>(four_heads(false), 4, 2);
+  equals_one<recipe, gpt2, parallel<zero<3>, tensor_parallel>>(four_heads(true), 4, 2);
+  equals_one<lora_recipe, llama, parallel<zero<2>, tensor_parallel>>(four_heads(false), 4, 2);
+}
+
+TEST_CASE("what cannot be divided is refused with the numbers") {
+  const auto refused = [](const decoder_config& shape, std::size_t ranks, std::size_t tensor) -> std::string {
+    std::string said;
+    try {
+      run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+        const llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = tensor}});
+      });
+    } catch (const config_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(refused(four_heads(false), 3, 3) == "tensor: 3 ranks must divide a layer equally; 4 heads are not divisible by 3");
+  CHECK(refused(four_heads(false), 4, 3) == "parallel: ranks must be a multiple of tensor; given 4 ranks and tensor 3");
+  decoder_config shape = four_heads(false);
+  shape.feed_forward = 42;
+  CHECK(refused(shape, 4, 4) == "tensor: 4 ranks must divide a layer equally; 42 inner channels are not divisible by 4");
+}
+
+TEST_CASE("memory and messages of a step") {
+  constexpr std::size_t n = 4;
+  decoder_config shape = four_heads(false);
+  shape.vocabulary = 128;
+  shape.width = 64;
+  shape.feed_forward = 128;
+  shape.residual_dropout = shape.attention_dropout = 0;
+  const dataset data = sentences();
+  const run settings{.steps = 1, .batch = 2, .context = 24};
+  const llama<recipe<single>> whole(shape);
+  const double all = static_cast<double>(whole.parameters().count());
+  run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
+    llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = n}});
+    trainer trainer(model, settings);
+    const double own = static_cast<double>(model.parameters().count());
+    CHECK(own < 1.05 * all / n);  // norms are everywhere
+    const std::size_t before = model.parallel().sent_layers().bytes;
+    host_batch rows{.b = 2, .t = 24};
+    for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
+    rows.target_count = rows.token_count = 48;
+    (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
+    // all-reduces of [rows, width]: two in every layer forth and two back, one of the embedding, one of the head's input's gradient; of the
+    // head three numbers per row from everyone to everyone; and the norm
+    const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.layers) + 2;
+    const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
+    CHECK(static_cast<double>(model.parallel().sent_layers().bytes - before) == expected);
+  });
+}
+
+TEST_CASE("folders and checkpoints know tensors, not ranks") {
+  const scratch_folder scratch;
+  const dataset data = sentences();
+  const decoder_config shape = four_heads(true);
+  const run settings{.steps = 6, .batch = 2, .learning_rate = 1e-3, .shape = schedule::constant};
+  const auto steps = [&](std::size_t count, std::size_t accumulate) {
+    run cut = settings;
+    cut.steps = count;
+    cut.accumulate = accumulate;
+    return cut;
+  };
+  const outcome uninterrupted = train<gpt2<recipe<single>>>(data, shape, steps(6, 2), {});
+  const std::string folder = scratch / "run";
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    gpt2<recipe<parallel<zero<1>, tensor_parallel>>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = 2}});
+    trainer trainer(model, steps(3, 1));
+    checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+    trainer.attach(checkpoints);
+    trainer.fit(data);
+    trainer.save(scratch / "three");
+  });
+  {
+    gpt2<recipe<single>> model(shape);
+    trainer trainer(model, steps(6, 2));
+    checkpoint_folder checkpoints(trainer, folder);
+    CHECK(checkpoints.resume());
+    // what four ranks exported is what they had: the checkpoint's weights
+    CHECK(all_weights(model) == all_weights(gpt2<recipe<single>>::from_pretrained(scratch / "three")));
+    trainer.fit(data);
+    CHECK(difference(uninterrupted.weights, all_weights(model)) < 2e-5);
+  }
+  // and a folder of one rank goes to any: the same logits
+  const auto one = gpt2<recipe<single>>::from_pretrained(scratch / "three");
+  const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
+  const auto expected = logits(one, tokens);
+  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+    auto model = gpt2<recipe<tensor_parallel>>::from_pretrained(scratch / "three", {}, {.parallel = {.ranks = wires, .tensor = 2}});
+    const auto found = logits(model, tokens);
+    double most = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) most = std::max(most, static_cast<double>(std::abs(found.data()[i] - expected.data()[i])));
+    CHECK(most < 1e-5);
+  });
+}

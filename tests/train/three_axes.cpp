@@ -1,0 +1,59 @@
+// Rows, layers and stages divided at once equal one device.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/parallel/pipeline.hpp>
+#include "ranks.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using run = training_config<adamw>;
+using three = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
+
+decoder_config four_heads(bool tied) {
+  decoder_config shape = sizes(tied);
+  shape.heads = 4;
+  shape.layers = 4;
+  return shape;
+}
+run settings(std::size_t steps, std::size_t accumulate) {
+  return {.steps = steps, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .shape = schedule::constant};
+}
+
+template <template <class> class Family>
+void equals_one(bool tied) {
+  const scratch_folder scratch;
+  const dataset data = sentences();
+  const decoder_config shape = four_heads(tied);
+  using single_model = Family<recipe<single>>;
+  using model_type = Family<recipe<three>>;
+  const outcome one = train<single_model>(data, shape, settings(6, 4), {});
+  std::vector<std::vector<double>> losses(8);
+  run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+    model_type model(shape, {}, {.parallel = {.ranks = wires, .data = 2, .tensor = 2}});
+    trainer trainer(model, settings(3, 2));
+    checkpoint_folder checkpoints(trainer, scratch / "run", {.every = 3});
+    history seen;
+    trainer.attach(checkpoints);
+    trainer.attach(seen);
+    trainer.fit(data);
+    losses[wires->rank()] = {seen.losses().begin(), seen.losses().end()};
+  });
+  for (const auto& mine : losses) CHECK(mine == losses[0]);
+  CHECK(difference({one.losses.begin(), one.losses.begin() + 3}, losses[0]) < 2e-5);
+  // one rank goes on where eight stopped
+  single_model model(shape);
+  trainer trainer(model, settings(6, 4));
+  checkpoint_folder checkpoints(trainer, scratch / "run");
+  CHECK(checkpoints.resume());
+  trainer.fit(data);
+  CHECK(difference(one.weights, all_weights(model)) < 2e-5);
+}
+
+}  // namespace
+
+TEST_CASE("two by two by two ranks: llama, and gpt2 whose head is tied") {
+  equals_one<llama>(false);
+  equals_one<gpt2>(true);
+}

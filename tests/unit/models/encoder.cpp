@@ -1,0 +1,260 @@
+// BERT's arrangement: gradients of whole models, who sees whom, what is refused, what folders may lack.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/data/sentence_batch.hpp>
+#include <xtrain/io.hpp>
+#include <xtrain/models/bert.hpp>
+#include <xtrain/testing/check_gradient.hpp>
+#include <xtrain/testing/isolated.hpp>
+#include "golden.hpp"
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+template <class Recompute>
+struct oracle_recipe : testing::gradient_recipe {
+  using recompute = Recompute;
+};
+using oracle = oracle_recipe<recompute_none>;
+struct plain : defaults {};
+struct walled : defaults {
+  using device = testing::isolated<cpu>;
+};
+struct in_bf16 : defaults {
+  using precision = bf16_mixed;
+};
+struct with_lora : defaults {
+  using adapter = lora;
+};
+
+encoder_config sizes(double dropout = 0.0) {
+  return {.vocabulary = 19,
+          .width = 12,
+          .layers = 2,
+          .heads = 2,
+          .feed_forward = 10,
+          .context = 9,
+          .segments = 3,
+          .attention_dropout = dropout,
+          .residual_dropout = dropout,
+          .label_dropout = dropout,
+          .initial_deviation = 0.3};
+}
+
+/// Two rows of 7 places, the second padded behind 5; some words are masked, and rows have labels.
+host_batch rows() {
+  std::vector<token> tokens, segments, mask, targets;
+  for (std::size_t i = 0; i < 14; ++i) {
+    tokens.push_back(static_cast<token>((5 * i + 3) % 19));
+    segments.push_back(static_cast<token>(i % 7 / 3));
+    mask.push_back(i < 12 ? 1 : 0);
+    targets.push_back(i % 3 == 1 && i < 12 ? static_cast<token>((7 * i + 2) % 19) : -1);
+  }
+  const std::vector<token> labels{1, 0};
+  return sentence_batch({.b = 2, .t = 7, .tokens = tokens, .segments = segments, .mask = mask, .targets = targets, .labels = labels});
+}
+
+/// Loss and gradients of one batch, on the reference device in double.
+template <class Model>
+struct bench {
+  Model model;
+  host_batch batch = rows();
+  pass_memory<Model> passes;
+  batch_memory<reference> memory{model.on(), 14, sight_of(model)};
+  std::vector<double> losses = std::vector<double>(14);
+
+  explicit bench(const encoder_config& c) : model(c), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
+    model.parameters().allocate_gradients();
+    fill_zero(model.work(), model.parameters().gradients());
+  }
+  double run(bool with_gradients) {
+    auto p = passes.new_pass(pass_mode::training);
+    p.batch = memory.upload(model.work(), batch);
+    p.gradient_scale = 0.25;
+    p.label_weight = 2.0;
+    p.random = {.seed = 4, .step = 2};
+    model.forward(p, passes.boundaries(), {span_of(std::span<double>(losses)), {14}});
+    if (with_gradients) model.backward(p, passes.boundaries(), true);
+    CHECK((!with_gradients || p.kept.entries() == 0));
+    p.kept.drop(0);
+    passes.boundaries().drop(0);
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
+  }
+};
+
+template <class Model>
+std::vector<double> gradients_of(const encoder_config& c) {
+  bench<Model> b(c);
+  std::vector<double> all{b.run(true)};
+  const auto gradients = b.model.parameters().gradients().host();
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  return all;
+}
+
+/// d/ds loss(w + s · direction) at 0 is gradient · direction, for random directions.
+template <class Model>
+void check_directions(const encoder_config& c) {
+  bench<Model> b(c);
+  (void)b.run(true);
+  const auto gradients = b.model.parameters().gradients().host();
+  const std::vector<double> gradient(gradients.begin(), gradients.end());
+  const auto weights = b.model.parameters().trained_values().host();
+  const std::vector<double> start(weights.begin(), weights.end());
+  for (std::uint32_t direction = 0; direction < 6; ++direction) {
+    double slope = 0;
+    std::vector<double> d(start.size(), 0.0);
+    for (const auto& entry : b.model.parameters().entries())
+      for (std::size_t i = entry.offset; i < entry.offset + entry.size(); ++i)
+        d[i] = 2.0 * static_cast<double>(uniform_open(random_word({.seed = direction, .site = 3}, i))) - 1.0;
+    for (std::size_t i = 0; i < d.size(); ++i) slope += gradient[i] * d[i];
+    const auto at = [&](double s) {
+      for (std::size_t i = 0; i < d.size(); ++i) weights[i] = start[i] + s * d[i];
+      return b.run(false);
+    };
+    // as in decoder.cpp: h = 1e-6 balances the third derivative against rounding / h = 1e-10
+    const double h = 1e-6, quotient = (at(h) - at(-h)) / (2 * h);
+    CHECK(slope == doctest::Approx(quotient).epsilon(1e-6));
+    for (std::size_t i = 0; i < d.size(); ++i) weights[i] = start[i];
+  }
+}
+
+template <class Recipe>
+std::vector<double> losses_of_steps(const typename Recipe::device::context& on = {}) {
+  bert_pretraining<Recipe> model(sizes(), on);
+  trainer trainer(model, {.steps = 5, .batch = 2, .context = 7});
+  const host_batch batch = rows();
+  std::vector<double> losses;
+  for (int step = 0; step < 5; ++step) losses.push_back(trainer.step(std::span<const host_batch>(&batch, 1), 1e-2).loss);
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("the gradient of whole encoders is the slope along any direction, dropout included") {
+  check_directions<bert_pretraining<oracle>>(sizes(0.2));
+  check_directions<bert_masked_words<oracle>>(sizes());
+  check_directions<bert_classifier<oracle>>(sizes(0.2));
+  encoder_config untied = sizes();
+  untied.tied_head = false;
+  check_directions<bert_pretraining<oracle_recipe<recompute_full>>>(untied);
+}
+
+TEST_CASE("whatever of an encoder is recomputed, loss and gradients are the same, bit for bit") {
+  const auto kept = gradients_of<bert_pretraining<oracle>>(sizes(0.2));
+  CHECK(kept == gradients_of<bert_pretraining<oracle_recipe<recompute_full>>>(sizes(0.2)));
+  CHECK(kept == gradients_of<bert_pretraining<oracle_recipe<recompute_selective<norm_outputs>>>>(sizes(0.2)));
+  CHECK(kept == gradients_of<bert_pretraining<oracle_recipe<recompute_selective<activation_outputs, attention_outputs>>>>(sizes(0.2)));
+}
+
+TEST_CASE("a place sees all of its row but padding, and no other row") {
+  bench<bert_masked_words<oracle>> b(sizes());
+  (void)b.run(false);
+  const std::vector<double> before = b.losses;
+  const auto changed = [&](std::size_t at) {
+    std::vector<std::size_t> found;
+    const token was = std::exchange(b.batch.tokens[at], 17);
+    (void)b.run(false);
+    b.batch.tokens[at] = was;
+    for (std::size_t i = 0; i < 14; ++i)
+      if (b.losses[i] != before[i]) found.push_back(i);
+    return found;
+  };
+  CHECK(changed(6) == std::vector<std::size_t>{1, 4});  // places with a target: 1, 4 | 7, 10
+  CHECK(changed(8) == std::vector<std::size_t>{7, 10});
+  CHECK(changed(13).empty());
+}
+
+TEST_CASE("an encoder trains on a device behind a wall as on the cpu, in bf16, and beside an adapter") {
+  const auto losses = losses_of_steps<plain>();
+  CHECK(losses.back() < losses.front());
+  CHECK(losses == losses_of_steps<walled>());
+  CHECK(losses_of_steps<in_bf16>().front() == doctest::Approx(losses.front()).epsilon(0.05));
+  CHECK(losses_of_steps<with_lora>().front() == doctest::Approx(losses.front()).epsilon(1e-6));
+}
+
+TEST_CASE("a step of an encoder takes what its plan says") {
+  const cpu::context on;
+  bert_pretraining<plain> model(sizes(), on);
+  trainer trainer(model, {.steps = 1, .batch = 2, .context = 7});
+  const host_batch batch = rows();
+  (void)trainer.step(std::span<const host_batch>(&batch, 1), 1e-2);
+  CHECK(trainer.plan().total() == on.memory().total_peak);
+}
+
+TEST_CASE("a folder of the encoder alone, with the first release's names, becomes a classifier with a fresh head") {
+  auto trained = bert_pretraining<plain>::from_pretrained(golden::folder("bert_pretraining"));
+  const scratch_folder folder;
+  std::vector<tensor_to_write> tensors;
+  for (const auto& entry : trained.parameters().entries()) {
+    std::string name = entry.spec.name;
+    if (name.starts_with("bert.")) name = name.substr(5);
+    for (const auto& [now, once] :
+         {std::pair<std::string, std::string>{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
+      if (name.ends_with(now)) name = name.substr(0, name.size() - now.size()) + once;
+    tensors.push_back(detail::parameter_to_write(trained, entry, name));
+  }
+  write_weights(folder.path(), std::move(tensors), 1 << 20);
+  put_file(folder / "config.json", config_text(trained));
+
+  auto classifier = bert_classifier<plain>::from_pretrained(folder.path());
+  CHECK(classifier.sizes().labels == std::vector<std::string>{"LABEL_0", "LABEL_1"});
+  for (const char* name : {"bert.embeddings.LayerNorm.weight", "bert.encoder.layer.1.output.LayerNorm.bias", "bert.pooler.dense.bias"}) {
+    const auto there = trained.parameter<1>(name).span().host(), here = classifier.parameter<1>(name).span().host();
+    CHECK(std::equal(there.begin(), there.end(), here.begin()));
+  }
+  const auto fresh = classifier.parameter<2>("classifier.weight").span().host();
+  CHECK(std::any_of(fresh.begin(), fresh.end(), [](float x) { return x != 0.0f; }));
+  CHECK(bert_masked_words<plain>::from_pretrained(folder.path()).parameters().count() < trained.parameters().count());
+
+  // as many labels as a program likes
+  encoder_config three = read_sizes<bert_classification_family>(folder.path());
+  three.labels = {"a", "b", "c"};
+  bert_classifier<plain> model(three);
+  load_weights(model, folder.path());
+  const scratch_folder saved;
+  save_pretrained(model, saved.path());
+  CHECK(bert_classifier<plain>::from_pretrained(saved.path()).sizes() == model.sizes());
+}
+
+TEST_CASE("rows that do not fit an encoder are refused") {
+  const std::vector<token> tokens(6, 1), hole{1, 0, 1, 1, 1, 1}, nothing{1, 1, 1, 0, 0, 0}, labels{0, 2}, segments(6, 3);
+  CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = hole}),
+                       doctest::Contains("row 0 is hidden from place 1"), data_error);
+  CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = nothing}),
+                       doctest::Contains("row 1 is hidden from place 0"), data_error);
+  CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .labels = tokens}),
+                       "sentence_batch: labels must be 2; given 6", shape_error);
+  bert_pretraining<plain> model(sizes());
+  trainer trainer(model, {.steps = 1, .batch = 2, .context = 3});
+  const auto refused = [&](const host_batch& batch, const char* words) {
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(&batch, 1), 0.0), doctest::Contains(words), error);
+  };
+  refused(sentence_batch({.b = 2, .t = 3, .tokens = tokens, .labels = labels}), "labels must be below 2; given 2");
+  refused(sentence_batch({.b = 2, .t = 3, .tokens = tokens, .segments = segments}), "segments must be below 3; given 3");
+  host_batch late = sentence_batch({.b = 2, .t = 3, .tokens = tokens});
+  late.ends[4] = 4;
+  refused(late, "place 4 has 4");
+  late.ends[4] = 0;
+  refused(late, "place 4 has 0");
+}
+
+TEST_CASE("sizes of an encoder that contradict themselves are refused with the numbers") {
+  encoder_config c = sizes();
+  c.heads = 5;
+  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, "bert: width (12) must be divisible by heads (5)", config_error);
+  c = sizes();
+  c.labels = {"one"};
+  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, "bert: there must be two labels, follows or not; given 1", config_error);
+  CHECK_THROWS_WITH_AS(bert_classifier<plain>{c}, "bert: there must be two labels at least; given 1", config_error);
+  c = sizes();
+  c.context = 0;
+  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, doctest::Contains("bert: context must be given"), config_error);
+}
