@@ -1,6 +1,7 @@
 # Writes the inputs that fuzzing begins with: good files, and one for each way we know in which a file lies.
 # Names say what must become of them: valid-* is read, refused-* is refused. Run it in this folder; it changes no other file.
 import json
+import math
 import os
 import struct
 
@@ -462,13 +463,15 @@ def prefix_folder():
 
     at = "transformer.prefix_encoder."
 
-    def w(name, **shapes):
-        """Tensors of ones; the model has 2 layers with keys and values of 2 numbers each."""
+    def w(name, own={}, **shapes):
+        """Tensors of ones; the model has 2 layers with keys and values of 2 numbers each. own: what a model of ours leaves beside."""
         header, data = {}, b""
+        for tensor, shape in own.items():
+            count = math.prod(shape)
+            header["prefix_encoder." + tensor] = entry("F32", list(shape), len(data), len(data) + 4 * count)
+            data += struct.pack("<f", 1) * count
         for tensor, shape in shapes.items():
-            count = 1
-            for dim in shape:
-                count *= dim
+            count = math.prod(shape)
             header[at + tensor.replace("_", ".")] = entry("F32", list(shape), len(data), len(data) + 4 * count)
             data += struct.pack("<f", 1) * count
         put("prefix_folder", name, tensors_file(header, data))
@@ -476,6 +479,12 @@ def prefix_folder():
     w("valid-weights", embedding_weight=(2, 8))
     network = {"embedding_weight": (2, 8), "trans_0_weight": (3, 8), "trans_0_bias": (3,), "trans_2_weight": (8, 3), "trans_2_bias": (8,)}
     w("valid-network", **network)
+    own = {"embedding.weight": (2, 2), "inner.weight": (3, 2), "inner.bias": (3,), "0.weight": (4, 3), "0.bias": (4,), "1.weight": (4, 3),
+           "1.bias": (4,)}
+    w("valid-own-network", own, embedding_weight=(2, 8))
+    w("refused-own-network-cut", {k: v for k, v in own.items() if k != "1.bias"}, embedding_weight=(2, 8))
+    w("refused-own-network-unfit", {**own, "0.weight": (3, 4)}, embedding_weight=(2, 8))
+    w("refused-own-network-huge", {"inner.weight": (1 << 40, 0)}, embedding_weight=(2, 8))
     w("refused-narrow", embedding_weight=(2, 7))
     w("refused-vector", embedding_weight=(8,))
     w("refused-no-places", embedding_weight=(0, 8))
