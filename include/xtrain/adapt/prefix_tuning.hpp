@@ -176,6 +176,8 @@ struct prefix_tuning {
     /// tanh(W1 · e + b1), [length, projection]
     template <class Pass>
     [[nodiscard]] matrix inner_part(Pass& p) const {
+      require<config_error>(!p.parameters.value(embedding_).empty(), "prefix_tuning: all layers must be on this rank where a projection makes "
+                                                                     "the prefix; they share a part of it. Train the prefix without one");
       const matrix u = p.temporary(length_, projection_);
       ops::linear(p, p.matrix(embedding_), p.matrix(inner_weight_), p.vector(inner_bias_), u);
       ops::tanh(p, u, u);
