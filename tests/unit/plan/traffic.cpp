@@ -104,7 +104,9 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   const std::size_t table = shape.vocabulary * shape.width * 4;
   CHECK(stages[1].sent.of(traffic_role::stages).bytes == 4 * 2 * rows);
   CHECK(stages[1].sent.of(traffic_role::stages).messages == 4 * 2);
-  CHECK(stages[0].sent.of(traffic_role::stages).bytes == 4 * rows + table);  // half of it, both ways
+  CHECK(stages[0].sent.of(traffic_role::stages).bytes == 4 * rows);
+  CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both ways
+  CHECK(stages[1].sent.of(traffic_role::table).bytes == 0);
   check_traffic<pipeline<interleaved, data_parallel>>(4, {.data = 2, .chunks = 2}, 4);
   check_traffic<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>>(8, {.data = 2, .tensor = 2}, 2);
 }

@@ -160,7 +160,7 @@ class pipeline_state {
   void visit_traffic(Visit&& visit) const {
     beside_.visit_traffic(visit);
     visit(traffic_role::stages, between_.sent());
-    if (ends_) visit(traffic_role::stages, ends_->sent());
+    if (ends_) visit(traffic_role::table, ends_->sent());
     for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
 
