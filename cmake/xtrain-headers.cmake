@@ -175,6 +175,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/walk.hpp
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp

@@ -34,6 +34,7 @@
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
@@ -194,18 +195,14 @@ class zero_state {
   }
 
   /// What this rank has sent so far.
-  [[nodiscard]] traffic sent() const {
-    traffic all = data_.sent();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_, &tensor_, &everyone_}) all += one->sent();
-    return all;
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::weights, weights_.sent());
+    visit(traffic_role::layers, tensor_.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
+    for (const group* one : {&data_, &host_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
-  [[nodiscard]] traffic sent_layers() const { return tensor_.sent(); }
-  [[nodiscard]] traffic sent_gradients() const {
-    traffic all = gradients_.sent();
-    all += shards_.sent();
-    return all += replicas_.sent();
-  }
-  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
 
  private:
   /// A run on the dry device has the same ranks and sends nothing.
