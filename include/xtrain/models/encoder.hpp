@@ -225,6 +225,8 @@ class encoder {
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
+    static_assert(!spreads_experts<Recipe>, "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose "
+                                            "data_parallel or zero<Stage>; see parallel/README.md");
     options_.adapter.finish(*parameters_);
     parameters_->reads_from(config_.layers + 1, 0);
     parameters_->allocate(parallel_->divided());
