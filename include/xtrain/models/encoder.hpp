@@ -229,9 +229,8 @@ class encoder {
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
-    if constexpr (divides_layers<Recipe>)
-      require<config_error>(!parallel_->layers().divides(), "tensor: ", Family::name, ": an encoder's layers cannot be divided among ranks; given ",
-                            parallel_->layers().ranks, " ranks");
+    static_assert(!spreads_experts<Recipe>, "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose "
+                                            "data_parallel or zero<Stage>; see parallel/README.md");
     options_.adapter.finish(*parameters_);
     if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
     parameters_->allocate(parallel_->divided());
