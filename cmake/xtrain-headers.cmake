@@ -98,6 +98,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/builder.hpp
     xtrain/layers/classification_head.hpp
     xtrain/layers/dropout.hpp
+    xtrain/layers/expert_exchange.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
@@ -153,6 +154,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/sgd.hpp
     xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/expert.hpp
     xtrain/parallel/pipeline.hpp
     xtrain/parallel/pipeline/runner.hpp
     xtrain/parallel/pipeline/schedules.hpp
@@ -175,11 +177,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/walk.hpp
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
+    xtrain/tensor/growing.hpp
     xtrain/tensor/nf4.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/tensor.hpp

@@ -72,7 +72,7 @@ piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder
   return all[0];
 }
 
-decoder_config layers(std::size_t count, bool tied) {
+[[maybe_unused]] decoder_config layers(std::size_t count, bool tied) {
   decoder_config shape = sizes(tied);
   shape.layers = count;
   shape.width = 16;

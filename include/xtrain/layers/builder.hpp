@@ -38,6 +38,11 @@ template <class Recipe>
 inline constexpr bool divides_layers =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); };
 
+/// The recipe's strategy may spread experts over neighbouring ranks: its state says how.
+template <class Recipe>
+inline constexpr bool spreads_experts =
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_share(); };
+
 /// One module of a matrix that several modules share: "model.layers.0.self_attn.q_proj" makes the first 64 outputs.
 struct module_part {
   std::string name{};
@@ -89,12 +94,14 @@ class builder {
   using store = parameter_store<typename Recipe::device, typename Recipe::precision>;
   using adapter_config = typename Recipe::adapter::config;
 
-  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {})
-      : parameters_(&parameters), adapter_(&adapter), share_(share) {}
+  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const layer_share& experts = {})
+      : parameters_(&parameters), adapter_(&adapter), share_(share), experts_(experts) {}
 
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
   [[nodiscard]] const layer_share& share() const { return share_; }
+  /// Which part of every layer's experts this rank holds.
+  [[nodiscard]] const layer_share& experts() const { return experts_; }
   /// throws config_error where ranks divide layers: `who` cannot
   void require_whole_layers(std::string_view who) const {
     require<config_error>(!share_.divides(), "tensor: ", who, " cannot be divided among ranks; given ", share_.ranks, " ranks");
@@ -150,7 +157,7 @@ class builder {
 
   store* parameters_;
   const adapter_config* adapter_;
-  layer_share share_;
+  layer_share share_, experts_;
 };
 
 }  // namespace xtrain

@@ -19,6 +19,7 @@
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -154,9 +155,14 @@ class pipeline_state {
     return rows_given_;
   }
 
-  /// What this rank has sent from stage to stage, beside that what the strategy beside the pipeline has.
-  [[nodiscard]] const traffic& sent_between_stages() const { return between_.sent(); }
-  [[nodiscard]] const beside_state& beside() const { return beside_; }
+  /// What this rank has sent so far, from stage to stage and beside its pipeline.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    beside_.visit_traffic(visit);
+    visit(traffic_role::stages, between_.sent());
+    if (ends_) visit(traffic_role::table, ends_->sent());
+    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
+  }
 
  private:
   /// A table that is tied to the head is on the first rank and on the last.
