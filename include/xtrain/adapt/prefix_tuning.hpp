@@ -69,6 +69,7 @@ struct prefix_tuning {
               {.name = parameter_of(layer), .shape = {length_, 2 * kv_heads * head_dim}, .initial = initial_values::normal(1.0)})),
           head_n_(build.parameters().device(), {length_ * (heads + 2 * kv_heads)}, memory_role::weights) {
       build.require_whole_layers("prefix tuning");
+      build.require_whole_rows("prefix tuning");
       std::vector<token> host;
       host.reserve(head_n_.size());
       for (std::size_t i = 0; i < length_; ++i)

@@ -36,6 +36,7 @@ class mixture_of_experts {
       : inner_(o.inner), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width, {.initial = o.initial, .transposed_in_files = o.transposed_in_files}) {
     build.require_whole_layers("a mixture of experts");
+    build.require_whole_rows("a mixture of experts");
     experts_.reserve(o.experts);
     for (std::size_t e = 0; e < o.experts; ++e) experts_.emplace_back(build, o, e);
     for (const expert& one : experts_) {
