@@ -1,7 +1,9 @@
 // Ranks that divide every layer equal one device.
 #include <doctest/doctest.h>
 
+#include <xtrain/models/bert.hpp>
 #include <xtrain/models/bloom.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/eval/logits.hpp>
@@ -87,6 +89,27 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   decoder_config shape = four_heads(false);
   shape.feed_forward = 42;
   CHECK(refused(shape, 4, 4) == "tensor: 4 ranks must divide a layer equally; 42 inner channels are not divisible by 4");
+}
+
+TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arranged otherwise is") {
+  const auto refused = [] {
+    std::string said;
+    try {
+      run_ranks(2, [](const std::shared_ptr<transport>& wires) {
+        const bert_pretraining<recipe<tensor_parallel>> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4}, {},
+                                                              {.parallel = {.ranks = wires, .tensor = 2}});
+      });
+    } catch (const config_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(refused() == "tensor: bert: an encoder's layers cannot be divided among ranks; given 2 ranks");
+  decoder_config shape = four_heads(true);
+  shape.width = 32;  // a head's dim must be divisible by 4
+  shape.residual_dropout = 0;
+  shape.bos = 3;
+  equals_one<recipe, chatglm1>(shape, 2, 2);
 }
 
 TEST_CASE("memory and messages of a step") {

@@ -190,17 +190,22 @@ class causal_attention {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  /// Where each place's sample begins. Every row begins with the prefix: it can be in front of one sample only.
+  /// Where each place's sample begins: with the prefix, where there is one.
   [[nodiscard]] vector_view<const token, memory> starts(const pass<Recipe>& p) const {
-    if (before(p) == 0) return p.batch.starts_n;
+    return before(p) == 0 ? p.batch.starts_n : vector_view<const token, memory>{};
+  }
+  /// throws config_error where a prefix in front of the row is not in front of every place alike
+  static void require_prefix_fits(const pass<Recipe>& p) {
     require<config_error>(!p.batch.is_packed, "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
                                               "is packed; do not pack the data set");
-    return {};
+    require<config_error>(!p.batch.ends_n.exists(), "attention: places must see what precedes them alone where an adapter puts a prefix in "
+                                                    "front of them; this model's see further");
   }
 
   /// qkv written, queries and keys turned; behind a prefix where there is one, of whole rows where ranks share them
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
+    if (before(p) != 0) require_prefix_fits(p);
     const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(x.shape(0), own_row()) : qkv;
     qkv_.forward(p, x, own);
     positions.turn(p, heads_ + kv_heads_, own, ops::turn::forth);

@@ -208,6 +208,10 @@ class encoder {
   template <class Other>
   using with_recipe = encoder<Other, Family>;
 
+  static_assert(!divides_layers<Recipe> && !requires { typename Recipe::parallel::template runner<encoder>; },
+                "xtrain encoder: its layers cannot be divided among ranks, nor can it be a pipeline: 'parallel' must be single, data_parallel or "
+                "zero<N>; see parallel/README.md");
+
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
   explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
@@ -225,9 +229,12 @@ class encoder {
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
+    if constexpr (divides_layers<Recipe>)
+      require<config_error>(!parallel_->layers().divides(), "tensor: ", Family::name, ": an encoder's layers cannot be divided among ranks; given ",
+                            parallel_->layers().ranks, " ranks");
     build_->require_whole_rows("an encoder");
     options_.adapter.finish(*parameters_);
-    parameters_->reads_from(config_.layers + 1, 0);
+    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
     parameters_->allocate(parallel_->divided());
     build_.reset();
   }
