@@ -102,10 +102,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
+    xtrain/layers/head_exchange.hpp
     xtrain/layers/linear.hpp
     xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/pass.hpp
+    xtrain/layers/place_share.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/rope.hpp
@@ -177,6 +179,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/walk.hpp
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
     xtrain/plan/plan.hpp
     xtrain/precision/concepts.hpp

@@ -29,7 +29,12 @@ struct rank_flags {
           ->check(positive_whole_number())
           ->type_name("N")
           ->capture_default_str();
-      app.add_option("--shards", layout.shards, "ranks that divide one copy of what they keep; 0: all that see other rows")
+      if constexpr (requires(const typename Parallel::template state<xtrain::cpu>& state) { state.places(); })
+        app.add_option("--share-rows", layout.context, "ranks that share every row, each with some of its places")
+            ->check(positive_whole_number())
+            ->type_name("N")
+            ->capture_default_str();
+      app.add_option("--shards", layout.shards, "ranks that divide one copy of what they keep; 0: all that have the same weights")
           ->check(whole_number())
           ->type_name("N");
     }

@@ -1,5 +1,7 @@
 // A config.json, as every family reads it; what is accepted is made a model of, in little memory.
 #include <xtrain/io.hpp>
+#include <xtrain/models/bert.hpp>
+#include <xtrain/models/chatglm1.hpp>
 
 #include "fuzz.hpp"
 
@@ -48,12 +50,41 @@ bool read_as() {
   });
 }
 
+/// The same of an encoder.
+template <class Model>
+bool reads_encoder() {
+  using family = typename Model::family;
+  return fuzz::reads([] {
+    const encoder_config raw = read_sizes<family>(fuzz::folder().path());
+    encoder_config sizes = raw;
+    family::complete(sizes);
+    detail::complete_encoder(sizes, family::name);
+    fuzz::must(sizes.heads > 0 && sizes.width % sizes.heads == 0 && sizes.segments > 0, "heads must divide the width");
+
+    json_settings written;
+    family::write(sizes, written);
+    const encoder_config again = family::read(json_settings(parse_json(written.object().dump(), "again"), "again"));
+    fuzz::must(again.vocabulary == sizes.vocabulary && again.width == sizes.width && again.feed_forward == sizes.feed_forward &&
+                   again.segments == sizes.segments && again.norm_epsilon == sizes.norm_epsilon && again.padding == sizes.padding &&
+                   again.label_dropout == sizes.label_dropout,
+               "sizes must survive being written");
+
+    if (sizes.layers > most_layers) return;
+    const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
+    const Model model(typename Model::uninitialised_t{}, raw, small, {});
+    fuzz::must(model.parameters().count() * sizeof(float) <= small.memory_limit(), "a model must fit the memory it is allowed");
+  });
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   put_file(fuzz::folder() / "config.json", fuzz::text_of(data, size));
   const bool as_gpt2 = read_as<gpt2<recipe>>(), as_llama = read_as<llama<recipe>>();
-  fuzz::must(!(as_gpt2 && as_llama), "a config.json must be of one family");
-  fuzz::accepted = as_gpt2 || as_llama;
+  const bool as_glm = read_as<chatglm1<recipe>>();
+  const bool as_bert = reads_encoder<bert_classifier<recipe>>();
+  (void)reads_encoder<bert_pretraining<recipe>>();
+  fuzz::must(as_gpt2 + as_llama + as_glm + as_bert <= 1, "a config.json must be of one family");
+  fuzz::accepted = as_gpt2 || as_llama || as_glm || as_bert;
   return 0;
 }

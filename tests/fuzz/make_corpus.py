@@ -1,6 +1,7 @@
 # Writes the inputs that fuzzing begins with: good files, and one for each way we know in which a file lies.
 # Names say what must become of them: valid-* is read, refused-* is refused. Run it in this folder; it changes no other file.
 import json
+import math
 import os
 import struct
 
@@ -94,6 +95,10 @@ def config():
     llama = {"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4,
              "num_key_value_heads": 2, "intermediate_size": 12, "max_position_embeddings": 6, "rms_norm_eps": 1e-6,
              "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "eos_token_id": [1, 2], "bos_token_id": 1}
+    glm = {"model_type": "chatglm", "hidden_size": 8, "num_layers": 1, "num_attention_heads": 2, "inner_hidden_size": 12, "vocab_size": 9,
+           "max_sequence_length": 6, "position_encoding_2d": True, "bos_token_id": 8, "gmask_token_id": 7, "mask_token_id": 6, "eos_token_id": 5}
+    bert = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 9,
+            "max_position_embeddings": 6, "id2label": {"0": "no", "1": "yes", "2": "maybe"}}
 
     def c(name, base, **changes):
         put("config", name, json.dumps({k: v for k, v in {**base, **changes}.items() if v != "leave out"}))
@@ -130,6 +135,18 @@ def config():
     c("refused-token-beyond-31-bits", gpt2, eos_token_id=(1 << 64) - 1)
     c("refused-tokens-mixed", llama, eos_token_id=[1, "2"])
     c("refused-tied-is-number", gpt2, tie_word_embeddings=1)
+    c("valid-chatglm1", glm)
+    c("refused-chatglm1-quantized", glm, quantization_bit=4)
+    c("refused-chatglm1-prefix", glm, pre_seq_len=128)
+    c("refused-chatglm1-head-dim", glm, hidden_size=12)
+    c("refused-chatglm1-one-position", glm, position_encoding_2d=False)
+    c("valid-bert", bert)
+    c("refused-bert-activation", bert, hidden_act="relu")
+    c("refused-bert-decoder", bert, is_decoder=True)
+    c("refused-bert-regression", bert, problem_type="regression")
+    c("refused-bert-one-label", bert, id2label={"0": "only"})
+    c("refused-bert-segments-huge", bert, type_vocab_size=1 << 40)
+    c("refused-bert-relative", bert, position_embedding_type="relative_key")
     for name, text in BAD_JSON.items():
         put("config", "refused-json-" + name, text)
 
@@ -446,13 +463,15 @@ def prefix_folder():
 
     at = "transformer.prefix_encoder."
 
-    def w(name, **shapes):
-        """Tensors of ones; the model has 2 layers with keys and values of 2 numbers each."""
+    def w(name, own={}, **shapes):
+        """Tensors of ones; the model has 2 layers with keys and values of 2 numbers each. own: what a model of ours leaves beside."""
         header, data = {}, b""
+        for tensor, shape in own.items():
+            count = math.prod(shape)
+            header["prefix_encoder." + tensor] = entry("F32", list(shape), len(data), len(data) + 4 * count)
+            data += struct.pack("<f", 1) * count
         for tensor, shape in shapes.items():
-            count = 1
-            for dim in shape:
-                count *= dim
+            count = math.prod(shape)
             header[at + tensor.replace("_", ".")] = entry("F32", list(shape), len(data), len(data) + 4 * count)
             data += struct.pack("<f", 1) * count
         put("prefix_folder", name, tensors_file(header, data))
@@ -460,6 +479,12 @@ def prefix_folder():
     w("valid-weights", embedding_weight=(2, 8))
     network = {"embedding_weight": (2, 8), "trans_0_weight": (3, 8), "trans_0_bias": (3,), "trans_2_weight": (8, 3), "trans_2_bias": (8,)}
     w("valid-network", **network)
+    own = {"embedding.weight": (2, 2), "inner.weight": (3, 2), "inner.bias": (3,), "0.weight": (4, 3), "0.bias": (4,), "1.weight": (4, 3),
+           "1.bias": (4,)}
+    w("valid-own-network", own, embedding_weight=(2, 8))
+    w("refused-own-network-cut", {k: v for k, v in own.items() if k != "1.bias"}, embedding_weight=(2, 8))
+    w("refused-own-network-unfit", {**own, "0.weight": (3, 4)}, embedding_weight=(2, 8))
+    w("refused-own-network-huge", {"inner.weight": (1 << 40, 0)}, embedding_weight=(2, 8))
     w("refused-narrow", embedding_weight=(2, 7))
     w("refused-vector", embedding_weight=(8,))
     w("refused-no-places", embedding_weight=(0, 8))

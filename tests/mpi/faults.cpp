@@ -3,6 +3,7 @@
 //   faults <folder> reduces    reduces until it is killed; the folder gets a file with the process's number for each rank
 //   faults <folder> cut        the same, and patience ends soon, for when the wires are cut
 //   faults <folder> throws     rank 1 throws after some steps
+//   faults <folder> early      rank 1 throws before its work begins
 //   faults <folder> hangs      rank 1 does nothing any more, and is waited for until patience ends
 //   faults <folder> both       rank 1 does nothing any more, rank 0 throws
 //   faults <folder> forgets    rank 0 sends what nobody takes, and returns without having waited for it
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
       std::fprintf(file, "%d\n", static_cast<int>(getpid()));
       std::fclose(file);
     }
+    if (mode == "early" && session.rank() == 1) xtrain::fail<xtrain::file_error>("disk: missing");
     session.run([&](const auto& wires) { work(wires, mode); });
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s\n", problem.what());

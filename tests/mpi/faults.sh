@@ -22,6 +22,7 @@ ends() {
   echo "$1: ended with status $status: $(grep -m 1 "$2" "$scratch/said")"
 }
 ends throws "disk: full"
+ends early "that rank has stopped: it had a problem before its work began"
 ends hangs "has waited 1.5 s for rank 1"
 ends both "disk: full"
 ends forgets "messages must be waited for; rank 0 has given one up that was not taken"

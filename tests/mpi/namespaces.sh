@@ -26,6 +26,8 @@ for host in a b; do
   ip -n "xtrain_$host" addr add "10.77.0.$number/24" dev "xtrain_$host"
   ip -n "xtrain_$host" link set "xtrain_$host" up
   ip -n "xtrain_$host" link set lo up
+  # mpirun ends when the kernel gives its daemons' connections up: that is after a quarter of an hour by default
+  ip netns exec "xtrain_$host" sysctl -q -w net.ipv4.tcp_retries2=5
   number=$((number + 1))
 done
 

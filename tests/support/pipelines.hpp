@@ -30,7 +30,8 @@ std::vector<double> collected(const Model& model) {
   using number = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
-    std::vector<number> host(entry.size());
+    if (entry.spec.quantised) continue;  // it does not change
+    std::vector<number> host(entry.whole_size());
     model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
     all.insert(all.end(), host.begin(), host.end());
   }

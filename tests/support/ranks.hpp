@@ -34,7 +34,7 @@ struct recomputing_recipe : recipe<Parallel> {
   using recompute = recompute_full;
 };
 
-decoder_config sizes(bool tied) {
+[[maybe_unused]] decoder_config sizes(bool tied) {
   return {.vocabulary = 97,
           .width = 24,
           .layers = 3,
@@ -46,7 +46,7 @@ decoder_config sizes(bool tied) {
           .residual_dropout = 0.2};
 }
 
-dataset sentences() {
+[[maybe_unused]] dataset sentences() {
   dataset all("sentences", row_layout::separate);
   for (std::size_t s = 0; s < 64; ++s) {
     std::vector<token> tokens;
@@ -105,7 +105,7 @@ outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_con
   return all[0];
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
+[[maybe_unused]] double difference(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));

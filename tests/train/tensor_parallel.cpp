@@ -1,7 +1,9 @@
 // Ranks that divide every layer equal one device.
 #include <doctest/doctest.h>
 
+#include <xtrain/models/bert.hpp>
 #include <xtrain/models/bloom.hpp>
+#include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/eval/logits.hpp>
@@ -89,6 +91,27 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(refused(shape, 4, 4) == "tensor: 4 ranks must divide a layer equally; 42 inner channels are not divisible by 4");
 }
 
+TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arranged otherwise is") {
+  const auto refused = [] {
+    std::string said;
+    try {
+      run_ranks(2, [](const std::shared_ptr<transport>& wires) {
+        const bert_pretraining<recipe<tensor_parallel>> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4}, {},
+                                                              {.parallel = {.ranks = wires, .tensor = 2}});
+      });
+    } catch (const config_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(refused() == "tensor: bert: an encoder's layers cannot be divided among ranks; given 2 ranks");
+  decoder_config shape = four_heads(true);
+  shape.width = 32;  // a head's dim must be divisible by 4
+  shape.residual_dropout = 0;
+  shape.bos = 3;
+  equals_one<recipe, chatglm1>(shape, 2, 2);
+}
+
 TEST_CASE("memory and messages of a step") {
   constexpr std::size_t n = 4;
   decoder_config shape = four_heads(false);
@@ -105,7 +128,7 @@ TEST_CASE("memory and messages of a step") {
     trainer trainer(model, settings);
     const double own = static_cast<double>(model.parameters().count());
     CHECK(own < 1.05 * all / n);  // norms are everywhere
-    const std::size_t before = model.parallel().sent_layers().bytes;
+    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::layers).bytes;
     host_batch rows{.b = 2, .t = 24};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
     rows.target_count = rows.token_count = 48;
@@ -114,7 +137,7 @@ TEST_CASE("memory and messages of a step") {
     // head three numbers per row from everyone to everyone; and the norm
     const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.layers) + 2;
     const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
-    CHECK(static_cast<double>(model.parallel().sent_layers().bytes - before) == expected);
+    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::layers).bytes - before) == expected);
   });
 }
 

@@ -178,7 +178,7 @@ struct lora {
     [[nodiscard]] X dropped(Pass& p, const attached& part, const X& x) const {
       if (!drops(p)) return x;
       const auto kept = p.temporary(x.shape(0), x.shape(1));
-      ops::dropout(p, x, dropout_, p.random_at(part.site, p.batch.t * x.shape(1)), kept);
+      p.dropout(x, dropout_, part.site, kept);
       return kept;
     }
     template <class Pass>
@@ -194,7 +194,7 @@ struct lora {
       if (!drops(p)) return ops::linear_backward_input(p, dy, w, dx, ops::result::is_added);
       const auto dx_dropped = p.temporary(dx.shape(0), dx.shape(1));
       ops::linear_backward_input(p, dy, w, dx_dropped);
-      ops::dropout(p, dx_dropped, dropout_, p.random_at(part.site, p.batch.t * dx.shape(1)), dx, ops::result::is_added);
+      p.dropout(dx_dropped, dropout_, part.site, dx, ops::result::is_added);
     }
 
     [[nodiscard]] bool decomposes() const { return !parts_.empty() && parts_.front().magnitude.exists(); }

@@ -60,6 +60,13 @@ class prefix_tensors {
   }
 
   [[nodiscard]] std::size_t length() const { return main_->shape[0]; }
+  /// Inner width of the network that made it, where a model of ours left it in the folder; 0: none.
+  [[nodiscard]] std::size_t projection() const {
+    const file_tensor* inner = source_.find(prefix_tuning::inner("weight"));
+    return inner == nullptr || inner->shape.empty() ? 0 : inner->shape[0];
+  }
+  /// A tensor of that network.
+  [[nodiscard]] const file_tensor& of_network(const std::string& parameter) const { return get(parameter); }
 
   /// The matrix [length, columns], row by row.
   ///   throws  config_error when it has other columns
@@ -79,8 +86,8 @@ class prefix_tensors {
     return *found;
   }
   void require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const {
-    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ", expected,
-                          " numbers; it makes ", given, ". Does the prefix belong to this model?");
+    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ",
+                          expected, " numbers; it makes ", given, ". Does the prefix belong to this model?");
   }
 
   /// y = x · Wᵀ + b, in double
@@ -148,6 +155,56 @@ void each_prefix(const Model& model, Visit&& visit) {
     visit(*model.parameters().find(prefix_tuning::parameter_of(layer)), layer);
 }
 
+/// A parameter's numbers on this rank's host.
+template <class Model>
+[[nodiscard]] std::vector<typename Model::compute> prefix_parameter(const Model& model, const std::string& name) {
+  const auto& store = model.parameters();
+  const auto& entry = *store.find(name);
+  std::vector<typename Model::compute> host(entry.size());
+  model.parallel().collect(model.work(), store, entry, store.kept_values(), std::span(host));
+  return host;
+}
+
+/// What one layer sees, [length, 2·kv] in the model's order: the parameter itself, or what the network makes.
+template <class Model>
+[[nodiscard]] std::vector<typename Model::compute> prefix_of_layer(const Model& model, std::size_t layer) {
+  using number = typename Model::compute;
+  using sum = accumulate_t<number>;
+  const prefix_config& c = model.settings().adapter;
+  if (c.projection == 0) return prefix_parameter(model, prefix_tuning::parameter_of(layer));
+  const auto linear = [&](const std::vector<sum>& x, const std::string& weight, const std::string& bias) {
+    const auto w_oi = prefix_parameter(model, weight), b_o = prefix_parameter(model, bias);
+    const std::size_t in = x.size() / c.length, out = b_o.size();
+    std::vector<sum> y(c.length * out);
+    for (std::size_t r = 0; r < c.length; ++r)
+      for (std::size_t o = 0; o < out; ++o) {
+        sum all = static_cast<sum>(b_o[o]);
+        for (std::size_t i = 0; i < in; ++i) all += x[r * in + i] * static_cast<sum>(w_oi[o * in + i]);
+        y[r * out + o] = all;
+      }
+    return y;
+  };
+  const auto embedding = prefix_parameter(model, prefix_tuning::embedding());
+  std::vector<sum> inner = linear({embedding.begin(), embedding.end()}, prefix_tuning::inner("weight"), prefix_tuning::inner("bias"));
+  for (sum& value : inner) value = std::tanh(value);
+  const std::vector<sum> made = linear(inner, prefix_tuning::parameter_of(layer), prefix_tuning::parameter_of(layer, "bias"));
+  std::vector<number> rounded;
+  for (const sum value : made) rounded.push_back(static_cast<number>(value));
+  return rounded;
+}
+
+/// The network of a model from a folder.
+///   throws  config_error when a tensor is missing or has another shape: then the model is as it was
+template <class Model>
+void load_prefix_network(Model& model, const prefix_tensors& tensors, const std::string& folder) {
+  const auto each = [&](auto&& visit) {
+    for (const auto& entry : model.parameters().entries())
+      if (prefix_tuning::is_own(entry.spec.name)) visit(entry, tensors.of_network(entry.spec.name));
+  };
+  each([&](const auto& entry, const file_tensor& tensor) { require_place(entry, tensor, folder); });
+  each([&](const auto& entry, const file_tensor& tensor) { load_parameter(model, entry, tensor, folder); });
+}
+
 /// The whole prefix as files have it.
 template <class Model>
 [[nodiscard]] tensor_to_write prefix_to_write(const Model& model, std::string_view name) {
@@ -155,13 +212,13 @@ template <class Model>
   const std::vector<std::size_t> columns = prefix_columns(model);
   const std::size_t length = model.settings().adapter.length, all = model.sizes().layers * columns.size();
   const auto produce = [&model, columns, length, all](const std::function<void(const void*, std::size_t)>& sink) {
-    std::vector<number> whole(length * all), host(length * columns.size());
-    each_prefix(model, [&](const auto& entry, std::size_t layer) {
-      model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
+    std::vector<number> whole(length * all);
+    for (std::size_t layer = 0; layer < model.sizes().layers; ++layer) {
+      const std::vector<number> host = prefix_of_layer(model, layer);
       for (std::size_t i = 0; i < length; ++i)
         for (std::size_t j = 0; j < columns.size(); ++j)
           whole[i * all + layer * columns.size() + columns[j]] = host[i * columns.size() + j];
-    });
+    }
     sink(whole.data(), whole.size() * sizeof(number));
   };
   return {.name = std::string(name),
@@ -177,12 +234,18 @@ template <class Model>
 ///   throws  file_error, config_error when the folder holds no prefix
 [[nodiscard]] inline prefix_config prefix_config_of(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; there is none of that name");
-  if (!detail::is_peft_folder(folder)) return {.length = detail::prefix_tensors(folder).length(), .counts_in_positions = false};
+  if (!detail::is_peft_folder(folder)) {
+    const detail::prefix_tensors tensors(folder);
+    return {.length = tensors.length(), .projection = tensors.projection(), .counts_in_positions = false};
+  }
   const std::string path = folder + "/adapter_config.json";
-  return detail::prefix_config_of(json_settings(read_json(path), path));
+  prefix_config c = detail::prefix_config_of(json_settings(read_json(path), path));
+  if (file_exists(folder + "/adapter_model.safetensors")) c.projection = detail::prefix_tensors(folder).projection();
+  return c;
 }
 
-/// Writes the prefix: in PEFT's form where it counts in positions, in ChatGLM's where it does not.
+/// Writes the prefix: in PEFT's form where it counts in positions, in ChatGLM's where it does not. A network that makes it is written
+/// beside it, for training to go on.
 ///   throws  file_error; what the folder held before stays whole until the new prefix is
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
@@ -190,6 +253,9 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   const prefix_config& c = model.settings().adapter;
   std::vector<tensor_to_write> tensors;
   tensors.push_back(detail::prefix_to_write(model, c.counts_in_positions ? detail::prefix_names::peft : detail::prefix_names::chatglm));
+  for (const auto& entry : model.parameters().entries())
+    if (c.projection != 0 && prefix_tuning::is_own(entry.spec.name))
+      tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model);
   if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
   make_folder(folder);
@@ -214,7 +280,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
 }
 
-/// Reads a prefix into a model that was made with its settings (prefix_config_of).
+/// Reads a prefix into a model that was made with its settings (prefix_config_of). A model without a projection takes what one made.
 ///   throws  file_error, config_error when the prefix is another model's: then the model is as it was
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
@@ -227,17 +293,18 @@ void load_adapter(Model& model, const std::string& folder) {
   const detail::prefix_tensors tensors(folder);
   require<config_error>(saved.length == own.length && tensors.length() == own.length, folder, ": the prefix must have the model's ",
                         own.length, " places; it has ", tensors.length());
+  if (own.projection != 0) return detail::load_prefix_network(model, tensors, folder);
   const std::vector<std::size_t> columns = detail::prefix_columns(model);
   const std::size_t all = model.sizes().layers * columns.size();
   const auto whole = tensors.template read<number>(all);
-  detail::each_prefix(model, [&](const auto& entry, std::size_t layer) {
+  for (std::size_t layer = 0; layer < model.sizes().layers; ++layer) {
+    const auto& entry = *model.parameters().find(prefix_tuning::parameter_of(layer));
     std::vector<number> host(entry.size());
     for (std::size_t i = 0; i < own.length; ++i)
-      for (std::size_t j = 0; j < columns.size(); ++j)
-        host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
+      for (std::size_t j = 0; j < columns.size(); ++j) host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
     model.parameters().write(model.work(), entry, 0, host);
     model.work().synchronize();
-  });
+  }
 }
 
 }  // namespace xtrain

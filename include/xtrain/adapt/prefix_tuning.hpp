@@ -2,6 +2,7 @@
 //       [Li & Liang 2021, "Prefix-tuning"; Liu et al. 2022, "P-tuning v2"]
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -12,8 +13,10 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
+#include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/parameters.hpp>
 #include <xtrain/tensor/tensor.hpp>
 
@@ -21,8 +24,9 @@ namespace xtrain {
 
 /// What `prefix_tuning` is told.
 struct prefix_config {
-  std::size_t length = 20;            ///< places in front of every row
-  bool counts_in_positions = true;    ///< the first token stands behind the prefix, as PEFT has it; false: at 0, as ChatGLM has it
+  std::size_t length = 20;          ///< places in front of every row
+  std::size_t projection = 0;       ///< inner width of a network that makes the prefix from a smaller one; 0: none
+  bool counts_in_positions = true;  ///< the first token stands behind the prefix, as PEFT has it; false: at 0, as ChatGLM has it
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 
@@ -38,7 +42,8 @@ struct prefix_config {
 };
 
 /// Keys and values of `length` places per layer. They are not turned by positions. Base weights carry no gradients and no optimizer
-/// state. Departure from the papers: no network makes the prefix from a smaller one; what such a network made can be read.
+/// state. With a projection, every layer's are W2 · tanh(W1 · e + b1) + b2 of the same e [length, kv], with a W2 and b2 of its own; each
+/// layer computes the inner part again.
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
   static constexpr bool freezes_weights = true;
@@ -48,8 +53,13 @@ struct prefix_tuning {
   using config = prefix_config;
 
   [[nodiscard]] static bool is_own(std::string_view parameter) { return parameter.starts_with(module); }
-  /// Of a layer [length, 2·kv]: keys, then values.
-  [[nodiscard]] static std::string parameter_of(std::size_t layer) { return concat(module, layer, ".weight"); }
+  /// Of a layer: [length, 2·kv], keys, then values; of a layer's projection [2·kv, projection], and with "bias" [2·kv].
+  [[nodiscard]] static std::string parameter_of(std::size_t layer, std::string_view kind = "weight") {
+    return concat(module, layer, ".", kind);
+  }
+  /// What all layers share of a projection: e, W1 [projection, kv] and b1.
+  [[nodiscard]] static std::string embedding() { return concat(module, "embedding.weight"); }
+  [[nodiscard]] static std::string inner(std::string_view kind) { return concat(module, "inner.", kind); }
 
   /// Nothing is added to a linear layer.
   template <class Recipe>
@@ -60,15 +70,18 @@ struct prefix_tuning {
   class on_attention {
    public:
     using device = typename Recipe::device;
+    using compute = typename Recipe::precision::compute;
+    using matrix = matrix_view<compute, typename device::memory>;
+    using in_matrix = matrix_view<const compute, typename device::memory>;
 
     /// throws config_error when the prefix has no place, or more than there can be
     template <class Builder>
     on_attention(Builder& build, std::size_t layer, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
-        : length_(checked(build.adapter().length)), d_(head_dim),
-          prefix_(build.parameters().declare(
-              {.name = parameter_of(layer), .shape = {length_, 2 * kv_heads * head_dim}, .initial = initial_values::normal(1.0)})),
+        : length_(checked(build.adapter())), d_(head_dim), columns_(2 * kv_heads * head_dim), projection_(build.adapter().projection),
           head_n_(build.parameters().device(), {length_ * (heads + 2 * kv_heads)}, memory_role::weights) {
       build.require_whole_layers("prefix tuning");
+      build.require_whole_rows("prefix tuning");
+      declare(build.parameters(), layer);
       std::vector<token> host;
       host.reserve(head_n_.size());
       for (std::size_t i = 0; i < length_; ++i)
@@ -83,51 +96,124 @@ struct prefix_tuning {
     [[nodiscard]] std::size_t length() const { return length_; }
 
     /// Rows of qkv [b·t, row] behind the prefix: seen [b·(length + t), row] written.
-    template <class Pass, class X, class Y>
-    void forward(Pass& p, const X& qkv, const Y& seen) const {
-      const auto table = p.matrix(prefix_);
+    template <class Pass>
+    void forward(Pass& p, in_matrix qkv, matrix seen) const {
+      const auto scope = p.scope();
+      const in_matrix prefix = projection_ == 0 ? p.matrix(prefix_) : in_matrix(projected(p, inner_part(p)));
       for (std::size_t r = 0; r < p.batch.b; ++r)
-        ops::embedding(p, head_n_.view(), by_heads(table), by_heads(seen.rows(r * (length_ + p.batch.t), length_)));
+        ops::embedding(p, head_n_.view(), by_heads(prefix), by_heads(seen.rows(r * (length_ + p.batch.t), length_)));
       copy_behind(p, qkv, seen);
     }
-    /// dqkv written, the prefix's gradient added to.
-    template <class Pass, class DY, class DX>
-    void backward(Pass& p, const DY& dseen, const DX& dqkv) const {
+    /// dqkv written, gradients of what makes the prefix added to.
+    template <class Pass>
+    void backward(Pass& p, in_matrix dseen, matrix dqkv) const {
       // forward: seen = prefix, qkv
       take_behind(p, dseen, dqkv);
-      const auto d = p.matrix_gradient(prefix_);
-      if (!d.exists()) return;
-      for (std::size_t r = 0; r < p.batch.b; ++r)
-        ops::embedding_backward(p, head_n_.view(), by_heads(dseen.rows(r * (length_ + p.batch.t), length_)), by_heads(d));
+      if (projection_ == 0) {
+        if (const auto d = p.matrix_gradient(prefix_); d.exists()) add_gradient(p, dseen, d);
+        return;
+      }
+      const auto scope = p.scope();
+      const matrix d = p.temporary(length_, columns_);
+      fill_zero(p.stream, d.span());
+      add_gradient(p, dseen, d);
+      projection_backward(p, d);
     }
 
     /// What stands behind each row's prefix.
-    template <class Pass, class X, class Y>
-    void take_behind(Pass& p, const X& seen, const Y& own) const {
+    template <class Pass>
+    void take_behind(Pass& p, in_matrix seen, matrix own) const {
       const std::size_t t = p.batch.t;
       for (std::size_t r = 0; r < p.batch.b; ++r) ops::copy(p, seen.rows(r * (length_ + t) + length_, t), own.rows(r * t, t));
     }
     /// The same put back; the prefix's places stay as they are.
-    template <class Pass, class X, class Y>
-    void copy_behind(Pass& p, const X& own, const Y& seen) const {
+    template <class Pass>
+    void copy_behind(Pass& p, in_matrix own, matrix seen) const {
       const std::size_t t = p.batch.t;
       for (std::size_t r = 0; r < p.batch.b; ++r) ops::copy(p, own.rows(r * t, t), seen.rows(r * (length_ + t) + length_, t));
     }
 
    private:
+    static std::size_t checked(const prefix_config& c) {
+      require<config_error>(c.length > 0 && c.length <= most_places, "prefix_tuning: length must be 1 to ", most_places, "; given ",
+                            c.length);
+      return c.length;
+    }
+
+    template <class Store>
+    void declare(Store& store, std::size_t layer) {
+      const auto uniform = [](std::size_t inputs) { return initial_values::uniform(1.0 / std::sqrt(static_cast<double>(inputs))); };
+      if (projection_ == 0) {
+        prefix_ = store.declare({.name = parameter_of(layer), .shape = {length_, columns_}, .initial = initial_values::normal(1.0)});
+        return;
+      }
+      const std::size_t kv = columns_ / 2, block = store.blocks() - 1;
+      if (store.find(embedding()) == nullptr) {  // of no block of the model: with its embedding
+        store.begin_block(0);
+        store.declare({.name = embedding(), .shape = {length_, kv}, .initial = initial_values::normal(1.0)});
+        store.declare({.name = inner("weight"), .shape = {projection_, kv}, .initial = uniform(kv)});
+        store.declare({.name = inner("bias"), .shape = {projection_}, .initial = uniform(kv)});
+        store.begin_block(block);
+      }
+      if (block != 0) store.reads_from(block, 0);
+      embedding_ = store.handle_of(embedding());
+      inner_weight_ = store.handle_of(inner("weight"));
+      inner_bias_ = store.handle_of(inner("bias"));
+      weight_ = store.declare({.name = parameter_of(layer), .shape = {columns_, projection_}, .initial = uniform(projection_)});
+      bias_ = store.declare({.name = parameter_of(layer, "bias"), .shape = {columns_}, .initial = uniform(projection_)});
+    }
+
     template <class Matrix>
     [[nodiscard]] Matrix by_heads(const Matrix& x) const {
       return x.template reshaped<2>({x.size() / d_, d_});
     }
-
-    static std::size_t checked(std::size_t length) {
-      require<config_error>(length > 0 && length <= most_places, "prefix_tuning: length must be 1 to ", most_places, "; given ", length);
-      return length;
+    /// d [length, 2·kv] added to
+    template <class Pass, class D>
+    void add_gradient(Pass& p, in_matrix dseen, const D& d) const {
+      for (std::size_t r = 0; r < p.batch.b; ++r)
+        ops::embedding_backward(p, head_n_.view(), by_heads(dseen.rows(r * (length_ + p.batch.t), length_)), by_heads(d));
     }
 
-    std::size_t length_, d_;
-    parameter prefix_;                 // as a table: a row per place and key or value head
-    tensor<token, 1, device> head_n_;  // which of these each head of the prefix's qkv is; queries are none and zero
+    /// tanh(W1 · e + b1), [length, projection]
+    template <class Pass>
+    [[nodiscard]] matrix inner_part(Pass& p) const {
+      require<config_error>(!p.parameters.value(embedding_).empty(),
+                            "prefix_tuning: all layers must be on this rank where a projection makes "
+                            "the prefix; they share a part of it. Train the prefix without one");
+      const matrix u = p.temporary(length_, projection_);
+      ops::linear(p, p.matrix(embedding_), p.matrix(inner_weight_), p.vector(inner_bias_), u);
+      ops::tanh(p, u, u);
+      return u;
+    }
+    template <class Pass>
+    [[nodiscard]] matrix projected(Pass& p, in_matrix u) const {
+      const matrix prefix = p.temporary(length_, columns_);
+      ops::linear(p, u, p.matrix(weight_), p.vector(bias_), prefix);
+      return prefix;
+    }
+    template <class Pass>
+    void projection_backward(Pass& p, in_matrix d) const {
+      const matrix u = inner_part(p), du = p.temporary(length_, projection_);
+      // forward: prefix = u · W2ᵀ + b2
+      if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, d, in_matrix(u), dw);
+      if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, d, db);
+      ops::linear_backward_input(p, d, p.matrix(weight_), du);
+      // forward: u = tanh(e · W1ᵀ + b1)
+      ops::tanh_backward(p, u, du, du);
+      if (const auto dw = p.matrix_gradient(inner_weight_); dw.exists()) ops::linear_backward_weight(p, du, p.matrix(embedding_), dw);
+      if (const auto db = p.vector_gradient(inner_bias_); db.exists()) ops::bias_backward(p, in_matrix(du), db);
+      const auto de = p.matrix_gradient(embedding_);
+      if (!de.exists()) return;
+      const matrix dx = p.temporary(length_, columns_ / 2);
+      ops::linear_backward_input(p, in_matrix(du), p.matrix(inner_weight_), dx);
+      // added, whatever the gradient's number type, as the sum over one row
+      ops::bias_backward(p, dx.template reshaped<2>({1, dx.size()}), de.template reshaped<1>({dx.size()}));
+    }
+
+    std::size_t length_, d_, columns_, projection_;
+    parameter prefix_{};                                                         // as a table: a row per place and key or value head
+    parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // of a projection, instead
+    tensor<token, 1, device> head_n_;  // which of the prefix's heads each head of its qkv is; queries are none and zero
   };
 };
 

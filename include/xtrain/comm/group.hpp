@@ -297,6 +297,22 @@ class group {
       stream.synchronize();
     }
   }
+  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  ///   throws  shape_error
+  template <class Stream, class T, class Memory>
+  void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
+    if constexpr (directly<Memory>) {
+      stream.synchronize();
+      all_to_all(host_span(from), host_span(to));
+    } else {
+      std::vector<T> sent(from.size()), received(to.size());
+      copy_to_host(stream, std::span<T>(sent), from);
+      stream.synchronize();
+      all_to_all(std::span<const T>(sent), std::span<T>(received));
+      copy_to_device(stream, to, std::span<const T>(received));
+      stream.synchronize();
+    }
+  }
   template <class Stream, class T, class Memory>
   void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
     if (size() == 1) return;

@@ -53,9 +53,15 @@ class mpi_session {
   explicit mpi_session(const mpi_options& options = {})
       : mpi_(std::make_shared<detail::mpi_wires>(options)), wires_(std::make_shared<detail::mpi_transport>(mpi_)) {}
 
+  ~mpi_session() {
+    if (!has_run_ && std::uncaught_exceptions() > exceptions_) leave("it had a problem before its work began");
+  }
+  mpi_session(const mpi_session&) = delete;
+  mpi_session& operator=(const mpi_session&) = delete;
+
   [[nodiscard]] std::size_t rank() const { return world().rank(); }
   [[nodiscard]] std::size_t size() const { return world().size(); }
-  /// For programs that do without run(): what such a rank throws, the others learn from their patience.
+  /// For programs that do without run(): when such a rank throws, the others learn that it has stopped, and not why.
   [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
 
   /// Calls `work(wires())`, and returns when it has returned on every rank. When it throws, the other ranks stop where they
@@ -89,6 +95,7 @@ class mpi_session {
   std::shared_ptr<detail::mpi_wires> mpi_;
   std::shared_ptr<transport> wires_;
   bool has_run_ = false;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace xtrain

@@ -229,6 +229,7 @@ class mpi_receive final : public mpi_message {
         mpi_world::must("MPI_Irecv", MPI_Irecv(bytes_.data() + begin, count, MPI_BYTE, other(), piece_tag(), world().comm(), piece));
       });
   }
+
   std::span<std::byte> bytes_;
   bool has_come_ = false;
   std::string problem_;

@@ -53,6 +53,7 @@ struct loader_config {
   /// are those that one rank would have with ranks times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
+  std::size_t multiple = 8;            ///< rows of one sample each are padded to a multiple of this
   std::vector<std::size_t> rows = {};  ///< of each micro-batch, where they differ: `accumulate` numbers, batch · accumulate together
 };
 
@@ -65,9 +66,11 @@ class loader {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
                           "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
                           settings.context);
-    require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == settings.batch * settings.accumulate),
-                          "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", settings.batch * settings.accumulate,
-                          " together; given ", settings.rows.size(), " with ", rows_before(settings.rows.size()));
+    const std::size_t all = settings.batch * settings.accumulate;
+    require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == all),
+                          "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", all, " together; given ",
+                          settings.rows.size(), " with ", rows_before(settings.rows.size()));
+    require<config_error>(settings.multiple > 0, "loader: rows must be padded to a multiple of 1 at least; given ", settings.multiple);
     require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
     lay_out_rows();
     for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // all memory a step will need, now
@@ -130,7 +133,7 @@ class loader {
     if (data_->layout() == row_layout::separate) {  // padded to the longest row of the step
       t = 1;
       for (std::size_t i = first; i < std::min(rows_, first + rows_per_step()); ++i) t = std::max(t, row_length(row(i)));
-      t = std::min(config_.context, (t + 7) / 8 * 8);
+      t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
     }
     for (std::size_t m = 0; m < batches.size(); ++m) {
       host_batch& batch = batches[m];

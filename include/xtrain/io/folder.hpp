@@ -121,7 +121,9 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
   namespace fs = std::filesystem;
   const std::string single = stem + ".safetensors";
   const std::string index = single + ".index.json";
-  auto [shards, total] = detail::cut_into_shards(std::move(tensors), shard_bytes);
+  auto cut = detail::cut_into_shards(std::move(tensors), shard_bytes);  // lambdas below cannot name structured bindings under clang 14
+  auto& shards = cut.first;
+  const std::size_t total = cut.second;
   // files of an earlier save, to be removed when nothing names them any more
   std::vector<std::string> old;
   std::error_code ignored;

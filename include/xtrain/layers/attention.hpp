@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/layers/head_exchange.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/positions.hpp>
@@ -77,7 +78,7 @@ class causal_attention {
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files,
                  .divided = split::by_inputs}),
-        prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
+        exchange_(build.places(), heads_, kv_heads_, o.head_dim), prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
   /// Key/value heads that this rank has.
@@ -93,13 +94,14 @@ class causal_attention {
     if (p.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto scope = p.scope();
-      const auto o = p.temporary(n, heads_ * d_);
+      const auto o = p.temporary(n, s.h * d_);
       attend(p, positions, s, qkv, o, temporary_sums(p, s));
-      output(p, o, y, how);
+      output(p, own_outputs(p, o), y, how);
     } else {
-      const auto o = p.keep(n, heads_ * d_);
+      const auto o = p.keep(n, s.h * d_);
       attend(p, positions, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
-      output(p, o, y, how);
+      const auto scope = p.scope();
+      output(p, keeps_own_outputs(p) ? exchanged(p, o, p.keep(p.batch.n(), heads_ * d_)) : own_outputs(p, o), y, how);
     }
   }
 
@@ -111,15 +113,16 @@ class causal_attention {
     const std::size_t n = s.b * s.t;
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto qkv = p.pop(n, s.row());
-      const auto o = p.temporary(n, heads_ * d_);
+      const auto o = p.temporary(n, s.h * d_);
       const auto lse = temporary_sums(p, s);
       attend(p, positions, s, qkv, o, lse);
-      attend_backward(p, positions, s, qkv, o, lse, x, dy, dx, how);
+      attend_backward(p, positions, s, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
     } else {
+      const auto kept = keeps_own_outputs(p) ? p.pop(p.batch.n(), heads_ * d_) : matrix_view<compute, memory>{};
       const auto lse = p.pop_sums(s.b * s.h * s.t);
-      const auto o = p.pop(n, heads_ * d_);
+      const auto o = p.pop(n, s.h * d_);
       const auto qkv = p.pop(n, s.row());
-      attend_backward(p, positions, s, qkv, o, lse, x, dy, dx, how);
+      attend_backward(p, positions, s, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, how);
     }
   }
 
@@ -160,10 +163,14 @@ class causal_attention {
     return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
   }
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const {
-    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, share_.rank * heads_};
+    const std::size_t first = share_.rank * heads_;
+    if (exchange_.is_needed(p))
+      return {p.batch.b, p.batch.row_places(), exchange_.heads(), exchange_.kv_heads(), d_, all_heads_, first + exchange_.first_head()};
+    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, first};
   }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
-  [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions) const {
+  [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions,
+                                                                          const ops::attention_shape& s) const {
     // the kernel counts elements itself, from the index of the batch's first row
     random_site random = p.random;
     random.site = site_;
@@ -172,64 +179,89 @@ class causal_attention {
             .dropout = p.trains() ? dropout_ : 0.0,
             .window = window_,
             .end_bt = p.batch.ends_n,
-            .slope_h = own_slopes(positions),
+            .slope_h = own_slopes(positions, s),
             .random = random};
   }
-  [[nodiscard]] vector_view<const float, memory> own_slopes(const Positions& positions) const {
+  [[nodiscard]] static vector_view<const float, memory> own_slopes(const Positions& positions, const ops::attention_shape& s) {
     const auto all = positions.slopes();
-    return all.exists() && share_.divides() ? all.rows(share_.rank * heads_, heads_) : all;
+    return all.exists() ? all.rows(s.first_head, s.h) : all;
   }
   [[nodiscard]] static sums temporary_sums(pass<Recipe>& p, const ops::attention_shape& s) {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  /// Where each place's sample begins. Every row begins with the prefix: it can be in front of one sample only.
+  /// Where each place's sample begins: with the prefix, where there is one.
   [[nodiscard]] vector_view<const token, memory> starts(const pass<Recipe>& p) const {
-    if (before(p) == 0) return p.batch.starts_n;
-    require<config_error>(!p.batch.is_packed, "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
-                                              "is packed; do not pack the data set");
-    return {};
+    return before(p) == 0 ? p.batch.starts_n : vector_view<const token, memory>{};
+  }
+  /// throws config_error where a prefix in front of the row is not in front of every place alike
+  static void require_prefix_fits(const pass<Recipe>& p) {
+    require<config_error>(!p.batch.is_packed,
+                          "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
+                          "is packed; do not pack the data set");
+    require<config_error>(!p.batch.ends_n.exists(),
+                          "attention: places must see what precedes them alone where an adapter puts a prefix in "
+                          "front of them; this model's see further");
   }
 
-  /// qkv written, queries and keys turned, behind a prefix where there is one
+  /// qkv written, queries and keys turned; behind a prefix where there is one, of whole rows where ranks share them
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
-    const auto own = before(p) == 0 ? qkv : p.temporary(x.shape(0), qkv.shape(1));
+    if (before(p) != 0) require_prefix_fits(p);
+    const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(x.shape(0), own_row()) : qkv;
     qkv_.forward(p, x, own);
     positions.turn(p, heads_ + kv_heads_, own, ops::turn::forth);
     if (before(p) != 0) prefix_.forward(p, own, qkv);
+    if (exchange_.is_needed(p)) exchange_.to_whole_rows(p, own, qkv);
   }
+  [[nodiscard]] std::size_t own_row() const { return (heads_ + 2 * kv_heads_) * d_; }
   /// y written or added to
-  void output(pass<Recipe>& p, matrix_view<const compute, memory> o, matrix_view<compute, memory> y, ops::result how) const {
+  void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
-    output_.forward(p, behind_prefix(p, o), y, how);
+    output_.forward(p, own, y, how);
   }
-  [[nodiscard]] matrix_view<const compute, memory> behind_prefix(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
-    if (before(p) == 0) return o;
-    const auto own = p.temporary(p.batch.n(), o.shape(1));
+  /// What attention made of this rank's tokens, with all heads; temporary, or o itself.
+  [[nodiscard]] matrix_view<const compute, memory> own_outputs(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
+    if (before(p) == 0 && !exchange_.is_needed(p)) return o;
+    const auto own = p.temporary(p.batch.n(), heads_ * d_);
+    if (exchange_.is_needed(p)) return exchanged(p, o, own);
     prefix_.take_behind(p, o, own);
+    return own;
+  }
+  /// For the output layer's backward, which may not read them.
+  [[nodiscard]] matrix_view<const compute, memory> own_outputs_again(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
+    if (exchange_.is_needed(p) && !output_.needs_input()) return p.temporary(p.batch.n(), heads_ * d_);
+    return own_outputs(p, o);
+  }
+  /// If it does, they are kept: ranks send them to one another once.
+  [[nodiscard]] bool keeps_own_outputs(const pass<Recipe>& p) const { return exchange_.is_needed(p) && output_.needs_input(); }
+  [[nodiscard]] matrix_view<compute, memory> exchanged(pass<Recipe>& p, matrix_view<const compute, memory> o,
+                                                       matrix_view<compute, memory> own) const {
+    exchange_.to_own_places(p, o, own);
     return own;
   }
 
   void attend(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
               matrix_view<compute, memory> o, sums lse) const {
-    ops::attention(p, s, settings(p, positions), qkv, starts(p), o, lse);
+    ops::attention(p, s, settings(p, positions, s), qkv, starts(p), o, lse);
   }
 
   void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
-                       matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> x,
-                       matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx, ops::result how) const {
+                       matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> own,
+                       matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
+                       ops::result how) const {
     // forward: y = o · Woᵀ
     const auto d_o = p.temporary(o.shape(0), o.shape(1));
-    output_backward(p, o, dy, d_o);
+    output_backward(p, own, dy, d_o);
     // forward: o = attention(qkv)
     auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
-    ops::attention_backward(p, s, settings(p, positions), qkv, starts(p), o, lse, d_o, dqkv);
-    // forward: a prefix in front
-    if (before(p) != 0) {
+    ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
+    // forward: a prefix in front, or other ranks' places
+    if (before(p) != 0 || exchange_.is_needed(p)) {
       const auto dseen = dqkv;
-      dqkv = p.temporary(p.batch.n(), qkv.shape(1));
-      prefix_.backward(p, dseen, dqkv);
+      dqkv = p.temporary(p.batch.n(), own_row());
+      if (exchange_.is_needed(p)) exchange_.to_own_places(p, dseen, dqkv);
+      else prefix_.backward(p, dseen, dqkv);
     }
     // forward: queries and keys turned by their positions
     positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
@@ -237,12 +269,13 @@ class causal_attention {
     qkv_.backward(p, x, dqkv, dx, how);
   }
   /// d_o written; nothing looks at what attention makes of the prefix's places
-  void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> o, matrix_view<const compute, memory> dy,
+  void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<const compute, memory> dy,
                        matrix_view<compute, memory> d_o) const {
-    if (before(p) == 0) return output_.backward(p, o, dy, d_o);
+    if (before(p) == 0 && !exchange_.is_needed(p)) return output_.backward(p, own, dy, d_o);
     const auto scope = p.scope();
-    const auto down = p.temporary(p.batch.n(), o.shape(1));
-    output_.backward(p, behind_prefix(p, o), dy, down);
+    const auto down = p.temporary(p.batch.n(), heads_ * d_);
+    output_.backward(p, own, dy, down);
+    if (exchange_.is_needed(p)) return exchange_.to_whole_rows(p, down, d_o);
     fill_zero(p.stream, d_o.span());
     prefix_.copy_behind(p, down, d_o);
   }
@@ -252,9 +285,9 @@ class causal_attention {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), heads_ * d_);
     const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, settings(p, positions), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
+    ops::cached_attention(p, s, settings(p, positions, s), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
                           p.cache->values.rows(layer_ * rows, rows), o);
-    output(p, o, y, how);
+    output(p, own_outputs(p, o), y, how);
   }
 
   layer_share share_;
@@ -263,6 +296,7 @@ class causal_attention {
   std::uint32_t site_;
   linear<Recipe> qkv_;
   linear<Recipe> output_;
+  head_exchange<Recipe> exchange_;
   [[no_unique_address]] typename attention_adapter<Recipe>::type prefix_;
 };
 

@@ -9,12 +9,14 @@
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/layers/sight.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
 
-/// b rows of t places. What each place holds, what is to be predicted there, and what it may see.
+/// b rows of t places. What each place holds, what is to be predicted there, and what it may see. Where ranks share rows, t counts this
+/// rank's places, and what a place may see is there for whole rows.
 template <class Device>
 struct device_batch {
   using memory = typename Device::memory;
@@ -32,8 +34,12 @@ struct device_batch {
   vector_view<const token, memory> firsts_b{};     // the first place of each row
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
   bool is_packed = false;                          // some row holds more than one sample (padding is none)
+  std::size_t whole_t = 0;                         // places of a whole row, where this rank has only some of them
+  std::size_t first_place = 0;                     // the first of these
 
   [[nodiscard]] std::size_t n() const { return b * t; }
+  [[nodiscard]] bool is_part() const { return whole_t > t; }
+  [[nodiscard]] std::size_t row_places() const { return is_part() ? whole_t : t; }
 };
 
 namespace detail {
@@ -64,14 +70,15 @@ template <class HostBatch>
 }  // namespace detail
 
 /// Memory for one batch of up to `places` tokens; none where the device reads the host's. Where places see more than what precedes
-/// them, what follows from the tokens is laid out here.
+/// them, what follows from the tokens is laid out here. Where ranks share rows, this rank's places are cut out here.
 template <class Device>
 class batch_memory {
  public:
   using memory = typename Device::memory;
 
-  batch_memory(const typename Device::context& on, std::size_t places, const sight& sees = {})
-      : places_(places), laid_out_(sees.kind == sight::rule::causal ? nullptr : std::make_unique<laid_out_places>(sees, places)),
+  batch_memory(const typename Device::context& on, std::size_t places, const sight& sees = {}, const place_share& share = {})
+      : places_(places), own_(std::make_unique<own_places>(share, 4, places)),
+        laid_out_(sees.kind == sight::rule::causal ? nullptr : std::make_unique<laid_out_places>(sees, places)),
         buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 8 : 4) * places * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t places() const { return places_; }
@@ -80,7 +87,7 @@ class batch_memory {
   /// or empty where they are not given. Where places see more than what precedes them it may have ends and segments of b · t places,
   /// and b labels; with withins it has been laid out already. It must stay as it is until the pass is done and the stream is
   /// synchronised.
-  ///   throws  shape_error when the batch is larger than the memory or an array has another size, data_error when an end does not fit
+  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or ranks cannot share its rows, data_error when an end does not fit
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
@@ -99,26 +106,33 @@ class batch_memory {
         return {device_span<const token, memory>(to), {size}};
       }
     };
-    device_batch<Device> on_device{.b = host.b, .t = host.t, .first_row = host.first_row};
-    on_device.tokens_n = put(host.tokens, n);
-    on_device.targets_n = put(host.targets, n);
+    own_->begin();
+    const auto own = own_->share().of(host.t);
+    const auto put_own = [&](std::span<const token> values) {
+      require<shape_error>(values.empty() || values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
+      return put(own_->cut(values, host.t), host.b * own.count);
+    };
+    device_batch<Device> on_device{
+        .b = host.b, .t = own.count, .first_row = host.first_row, .whole_t = host.t, .first_place = own.begin};
+    on_device.tokens_n = put_own(host.tokens);
+    on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
     require_ends(ends, host);
     if (laid_out_ == nullptr) {
-      on_device.positions_n = put(host.positions, n);
+      on_device.positions_n = put_own(host.positions);
       return on_device;
     }
     if constexpr (requires { host.withins; }) {
-      on_device.positions_n = put(host.positions, n);
-      on_device.withins_n = put(host.withins, n);
+      on_device.positions_n = put_own(host.positions);
+      on_device.withins_n = put_own(host.withins);
       on_device.ends_n = put(ends, n);
     } else {
       const laid_out_places& places = laid_out_->lay_out(host.tokens, host.starts, host.t);
-      on_device.positions_n = put(places.positions, n);
-      on_device.withins_n = put(places.withins, n);
+      on_device.positions_n = put_own(places.positions);
+      on_device.withins_n = put_own(places.withins);
       on_device.ends_n = put(ends.empty() ? places.ends : ends, n);
       on_device.segments_n = put(segments.empty() ? places.segments : segments, n);
       on_device.labels_b = put(labels.empty() ? places.labels : labels, host.b);
@@ -143,6 +157,7 @@ class batch_memory {
   }
 
   std::size_t places_;
+  std::unique_ptr<own_places> own_;
   std::unique_ptr<laid_out_places> laid_out_;
   buffer<Device> buffer_;
 };

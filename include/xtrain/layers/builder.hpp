@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
@@ -94,17 +95,23 @@ class builder {
   using store = parameter_store<typename Recipe::device, typename Recipe::precision>;
   using adapter_config = typename Recipe::adapter::config;
 
-  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const layer_share& experts = {})
-      : parameters_(&parameters), adapter_(&adapter), share_(share), experts_(experts) {}
+  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const layer_share& experts = {},
+          const place_share& places = {})
+      : parameters_(&parameters), adapter_(&adapter), share_(share), experts_(experts), places_(places) {}
 
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
   [[nodiscard]] const layer_share& share() const { return share_; }
   /// Which part of every layer's experts this rank holds.
   [[nodiscard]] const layer_share& experts() const { return experts_; }
+  [[nodiscard]] const place_share& places() const { return places_; }
   /// throws config_error where ranks divide layers: `who` cannot
   void require_whole_layers(std::string_view who) const {
     require<config_error>(!share_.divides(), "tensor: ", who, " cannot be divided among ranks; given ", share_.ranks, " ranks");
+  }
+  /// throws config_error where ranks share rows: `who` needs whole ones
+  void require_whole_rows(std::string_view who) const {
+    require<config_error>(!places_.divides(), "context: ", who, " needs whole rows, which ranks share; given ", places_.ranks, " ranks");
   }
   /// A module with an output per token, of which this rank has its part.
   [[nodiscard]] module_part vocabulary_part(const std::string& name, std::size_t vocabulary) const {
@@ -158,6 +165,7 @@ class builder {
   store* parameters_;
   const adapter_config* adapter_;
   layer_share share_, experts_;
+  place_share places_;
 };
 
 }  // namespace xtrain

@@ -29,7 +29,7 @@ class residual {
     const auto scope = p.scope();
     const auto out = p.temporary(y.shape(0), y.shape(1));
     branch(out, ops::result::replaces);
-    ops::dropout(p, out, dropout_, at(p, y), y, ops::result::is_added);
+    p.dropout(out, dropout_, site_, y, ops::result::is_added);
   }
 
   /// branch_backward(dbranch), where dbranch is dy with the same elements dropped; dx = dy is left to the caller, who keeps
@@ -39,15 +39,12 @@ class residual {
     if (!drops(p)) return branch_backward(dy);
     const auto scope = p.scope();
     const auto dbranch = p.temporary(dy.shape(0), dy.shape(1));
-    ops::dropout(p, dy, dropout_, at(p, dy), dbranch);
+    p.dropout(dy, dropout_, site_, dbranch);
     branch_backward(dbranch);
   }
 
  private:
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
-  [[nodiscard]] random_site at(const pass<Recipe>& p, const matrix_view<compute, memory>& y) const {
-    return p.random_at(site_, p.batch.t * y.shape(1));
-  }
 
   double dropout_;
   std::uint32_t site_;

@@ -39,6 +39,7 @@ class mixture_of_experts {
       : inner_(o.inner), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width, {.initial = o.initial, .transposed_in_files = o.transposed_in_files}) {
     build.require_whole_layers("a mixture of experts");
+    build.require_whole_rows("a mixture of experts");
     const layer_share& share = build.experts();
     require<config_error>(o.experts % share.ranks == 0, "expert: ranks must hold equally many experts of a layer; ", o.experts,
                           " experts are not divisible by ", share.ranks);

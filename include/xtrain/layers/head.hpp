@@ -77,12 +77,12 @@ class token_embedding {
       ops::embedding(p, p.batch.positions_n, p.matrix(positions_), y, ops::result::is_added);
       position_adapter_.forward(p, p.batch.positions_n, y);
     }
-    if (drops(p)) ops::dropout(p, y, dropout_, p.random_at(site_, p.batch.t * y.shape(1)), y);
+    if (drops(p)) p.dropout(y, dropout_, site_, y);
   }
 
   /// dy [n, width] is used up
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy) const {
-    if (drops(p)) ops::dropout(p, dy, dropout_, p.random_at(site_, p.batch.t * dy.shape(1)), dy);
+    if (drops(p)) p.dropout(dy, dropout_, site_, dy);
     if (const auto d = p.matrix_gradient(tokens_); d.exists()) ops::embedding_backward(p, p.batch.tokens_n, dy, d, first_);
     token_adapter_.backward(p, p.batch.tokens_n, dy);
     if (!positions_.exists()) return;

@@ -7,6 +7,7 @@
 
 #include <xtrain/core/random.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/nf4.hpp>
@@ -139,6 +140,17 @@ class pass : public execution<typename Recipe::device> {
     at.site = site;
     at.first = batch.first_row * elements_per_row;
     return at;
+  }
+  /// y = dropout(x), or y += dropout(x), at a place in the model; x and y [n, channels]. Element i of a place of a row is the same
+  /// element wherever the place lands.
+  void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
+               ops::result how = ops::result::replaces) {
+    const std::size_t t = batch.t, c = x.shape(1), per_row = batch.row_places() * c;
+    random_site at = random_at(site, per_row);
+    if (!batch.is_part()) return ops::dropout(*this, x, probability, at, y, how);
+    at.first += batch.first_place * c;
+    for (std::size_t row = 0; row < batch.b; ++row, at.first += per_row)
+      ops::dropout(*this, x.rows(row * t, t), probability, at, y.rows(row * t, t), how);
   }
 
  private:

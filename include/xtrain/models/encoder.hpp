@@ -208,6 +208,9 @@ class encoder {
   template <class Other>
   using with_recipe = encoder<Other, Family>;
 
+  static_assert(!requires { typename Recipe::parallel::template runner<encoder>; },
+                "xtrain encoder: it cannot be a pipeline: 'parallel' must be single, data_parallel or zero<N>; see parallel/README.md");
+
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
   explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
@@ -220,15 +223,19 @@ class encoder {
   encoder(uninitialised_t, config sizes, const context& on, const options& settings)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, layer_share{}, places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
     static_assert(!spreads_experts<Recipe>, "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose "
                                             "data_parallel or zero<Stage>; see parallel/README.md");
+    if constexpr (divides_layers<Recipe>)
+      require<config_error>(!parallel_->layers().divides(), "tensor: ", Family::name, ": an encoder's layers cannot be divided among ranks; given ",
+                            parallel_->layers().ranks, " ranks");
+    build_->require_whole_rows("an encoder");
     options_.adapter.finish(*parameters_);
-    parameters_->reads_from(config_.layers + 1, 0);
+    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
     parameters_->allocate(parallel_->divided());
     build_.reset();
   }

@@ -21,6 +21,19 @@ void copy(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Devi
   copy_within(on.stream, y.span(), x.span());
 }
 
+/// y = x, or x added to y; rows of either may lie apart
+template <class Device, class T>
+void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> y, result how = result::replaces) {
+  require_shape("copy_rows: y", y.shape(), x.shape());
+  launch(on, kernel::copy_rows<typename Device::memory, T>{.rows = x.shape(0),
+                                                           .columns = x.shape(1),
+                                                           .x_stride = x.stride(),
+                                                           .y_stride = y.stride(),
+                                                           .accumulate = how == result::is_added,
+                                                           .x = x.extent(),
+                                                           .y = y.extent()});
+}
+
 /// y = x rounded to another number type
 template <class Device, class X, class Y, class M>
 void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {

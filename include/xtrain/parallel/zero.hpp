@@ -34,6 +34,7 @@
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
@@ -44,7 +45,9 @@ struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
   /// Ranks that divide every layer among them (policy `tensor`): neighbours, who talk most. The others see other rows.
   std::size_t tensor = 1;
-  /// Of the ranks that see other rows, how many divide one copy of what they keep (zero<Stage>). 0: all.
+  /// Ranks that share rows (policy `context`): each has some places of every row. The next neighbours.
+  std::size_t context = 1;
+  /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
   /// Neighbouring ranks that spread every layer's experts among them (policy `expert_parallel`). They see other rows.
   std::size_t expert = 1;
@@ -60,7 +63,7 @@ struct begun_work {
   bool adds = false;      // and then what it made is added to the gradients that are kept
 };
 
-template <class Device, zero_stage Stage, bool DividesLayers>
+template <class Device, zero_stage Stage, bool DividesLayers, bool SharesRows = false>
 class zero_state {
  public:
   using stream_type = typename Device::stream;
@@ -69,9 +72,9 @@ class zero_state {
   static constexpr bool slices_values = Stage >= zero_stage::parameters;
 
   /// throws config_error when the ranks are not a multiple of the axes' sizes
-  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), places_of(config)) {}
+  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), axes_of(config)) {}
 
-  /// Ranks that see other rows.
+  /// Ranks that have the same places of other rows.
   [[nodiscard]] group& data() { return data_; }
   /// All ranks of the run: those that must stop, save and begin together.
   [[nodiscard]] group& everyone() { return everyone_; }
@@ -81,6 +84,9 @@ class zero_state {
     else return self_;
   }
   [[nodiscard]] layer_share layers() const requires DividesLayers { return {tensor_.rank(), tensor_.size()}; }
+  /// Ranks that have other places of the same rows.
+  [[nodiscard]] group& context() requires SharesRows { return context_; }
+  [[nodiscard]] place_share places() const requires SharesRows { return {context_.rank(), context_.size()}; }
   [[nodiscard]] slicing divided() const {
     return {.parts = slices_optimizer ? shards_.size() : 1,
             .part = slices_optimizer ? shards_.rank() : 0,
@@ -178,7 +184,7 @@ class zero_state {
     // of ranks that divide the layer, the first puts the parts together
     std::vector<Number> part(entry.size());
     collect_pieces(stream, store, entry, array, std::span<Number>(part));
-    if (data_.rank() != 0) return;
+    if (gradients_.rank() != 0) return;
     std::vector<std::uint64_t> ranges;
     entry.spec.for_each_range([&](std::size_t, std::size_t first, std::size_t count) { ranges.insert(ranges.end(), {first, count}); });
     std::array<std::uint64_t, 2> sizes{ranges.size(), part.size()};
@@ -204,18 +210,15 @@ class zero_state {
   }
 
   /// What this rank has sent so far.
-  [[nodiscard]] traffic sent() const {
-    traffic all = data_.sent();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_, &tensor_, &everyone_}) all += one->sent();
-    return all;
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::weights, weights_.sent());
+    visit(traffic_role::layers, tensor_.sent());
+    visit(traffic_role::places, context_.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
+    for (const group* one : {&data_, &host_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
-  [[nodiscard]] traffic sent_layers() const { return tensor_.sent(); }
-  [[nodiscard]] traffic sent_gradients() const {
-    traffic all = gradients_.sent();
-    all += shards_.sent();
-    return all += replicas_.sent();
-  }
-  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
 
  private:
   /// A run on the dry device has the same ranks and sends nothing.
@@ -225,11 +228,12 @@ class zero_state {
     }
     return config.ranks ? config.ranks : one_rank();
   }
-  /// How many ranks each axis has: neighbours divide layers, then come those that divide one copy, then copies.
-  struct places {
-    std::size_t tensor = 1, shards = 1, replicas = 1;
+  /// How many ranks each axis has: neighbours divide layers, then come those that share rows. Whatever they see, ranks with the same weights
+  /// are counted together: those that divide one copy, then copies.
+  struct axes {
+    std::size_t tensor = 1, context = 1, shards = 1, replicas = 1;
   };
-  static places places_of(const rank_layout& config) {
+  static axes axes_of(const rank_layout& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
                           " ranks and tensor ", config.tensor);
@@ -237,10 +241,14 @@ class zero_state {
                           config.tensor, ". Make it parallel<..., tensor>");
     require<config_error>(config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
-    const std::size_t data = ranks / config.tensor, shards = config.shards == 0 ? data : config.shards;
-    require<config_error>(shards <= data && data % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", data,
+    const std::size_t alike = ranks / config.tensor, shards = config.shards == 0 ? alike : config.shards;
+    require<config_error>(config.context > 0 && alike % config.context == 0, "parallel: ranks must be a multiple of tensor times context; given ",
+                          ranks, " ranks, tensor ", config.tensor, " and context ", config.context);
+    require<config_error>(SharesRows || config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
+                          config.context, ". Make it parallel<..., context_parallel>");
+    require<config_error>(shards <= alike && alike % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", alike,
                           " such ranks and ", shards, " shards");
-    return {config.tensor, shards, data / shards};
+    return {config.tensor, config.context, shards, alike / shards};
   }
   /// Ranks first, first + step, …
   static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
@@ -248,21 +256,30 @@ class zero_state {
     for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
     return members;
   }
-  static std::vector<std::size_t> data_ranks(std::size_t rank, const places& at) {
+  static std::vector<std::size_t> ranks_alike(std::size_t rank, const axes& at) {
     return every(rank % at.tensor, at.tensor, at.shards * at.replicas);
   }
-  static std::vector<std::size_t> shard_ranks(std::size_t rank, const places& at) {
+  static std::vector<std::size_t> data_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.tensor * at.context;
+    return every(rank % together, together, at.shards * at.replicas / at.context);
+  }
+  static std::vector<std::size_t> context_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.tensor * at.context;
+    return every(rank / together * together + rank % at.tensor, at.tensor, at.context);
+  }
+  static std::vector<std::size_t> shard_ranks(std::size_t rank, const axes& at) {
     const std::size_t together = at.tensor * at.shards;
     return every(rank / together * together + rank % at.tensor, at.tensor, at.shards);
   }
-  static std::vector<std::size_t> replica_ranks(std::size_t rank, const places& at) {
+  static std::vector<std::size_t> replica_ranks(std::size_t rank, const axes& at) {
     const std::size_t together = at.tensor * at.shards;
     return every(rank % together, together, at.replicas);
   }
   // the main thread and the background each have channels of their own
-  zero_state(const std::shared_ptr<transport>& wires, const places& at)
+  zero_state(const std::shared_ptr<transport>& wires, const axes& at)
       : everyone_(wires, 0), data_(wires, data_ranks(wires->rank(), at), 1), host_(wires, shard_ranks(wires->rank(), at), 2),
-        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), gradients_(wires, data_ranks(wires->rank(), at), 4),
+        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), context_(wires, context_ranks(wires->rank(), at), 8),
+        gradients_(wires, ranks_alike(wires->rank(), at), 4),
         shards_(wires, shard_ranks(wires->rank(), at), 5), replicas_(wires, replica_ranks(wires->rank(), at), 6),
         weights_(wires, shard_ranks(wires->rank(), at), 7) {}
 
@@ -393,7 +410,7 @@ class zero_state {
   }
 
   self self_;
-  group everyone_, data_, host_, tensor_;          // used by the thread that trains
+  group everyone_, data_, host_, tensor_, context_;  // used by the thread that trains
   group gradients_, shards_, replicas_, weights_;  // used in the background
   std::map<std::size_t, group> copies_;            // likewise
   std::optional<stream_type> own_stream_;
@@ -437,21 +454,56 @@ struct tensor_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, true>;
 };
 
-/// Two strategies at once: parallel<zero<2>, tensor_parallel>.
-template <class Rows, class Layers>
+/// Neighbouring ranks share rows: each has some places of every row, and for attention all places of some heads.
+///                                                                         [Jacobs et al. 2023, "DeepSpeed Ulysses"]
+struct context_parallel {
+  static constexpr std::string_view name = "context";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, false, true>;
+};
+
+namespace detail {
+
+/// "zero-1 x tensor x context"
+template <class First, class... Others>
+struct names_joined {
+  static constexpr std::size_t size = (First::name.size() + ... + (Others::name.size() + 3));
+  static constexpr std::array<char, size> letters = [] {
+    std::array<char, size> all{};
+    std::size_t at = 0;
+    const auto put = [&](std::string_view text) {
+      for (const char letter : text) all[at++] = letter;
+    };
+    put(First::name);
+    ((put(" x "), put(Others::name)), ...);
+    return all;
+  }();
+};
+
+template <class Axis, class... All>
+inline constexpr bool once_or_never = (std::size_t{std::is_same_v<Axis, All>} + ... + 0) <= 1;
+
+}  // namespace detail
+
+/// Several strategies at once: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
+template <class Rows, class... Axes>
 struct parallel {
-  static_assert(requires { Rows::stage; } && std::is_same_v<Layers, tensor_parallel>,
-                "xtrain parallel<Rows, Layers>: Rows must be data_parallel or zero<Stage>, Layers must be tensor_parallel; see parallel/README.md");
-  static constexpr std::string_view name = Rows::name == "data"     ? "data x tensor"
-                                           : Rows::name == "zero-1" ? "zero-1 x tensor"
-                                           : Rows::name == "zero-2" ? "zero-2 x tensor"
-                                                                    : "zero-3 x tensor";
+  static_assert(requires { Rows::stage; } && sizeof...(Axes) > 0 &&
+                    ((std::is_same_v<Axes, tensor_parallel> || std::is_same_v<Axes, context_parallel>) && ...) &&
+                    detail::once_or_never<tensor_parallel, Axes...> && detail::once_or_never<context_parallel, Axes...>,
+                "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, context_parallel, or "
+                "both; see parallel/README.md");
+  static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, Rows::stage, true>;
+  using state = detail::zero_state<Device, Rows::stage, (std::is_same_v<Axes, tensor_parallel> || ...),
+                                   (std::is_same_v<Axes, context_parallel> || ...)>;
 };
 
-static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>>);
+static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>> &&
+              parallel_strategy<context_parallel> && parallel_strategy<parallel<zero<1>, tensor_parallel, context_parallel>>);
 
 }  // namespace xtrain

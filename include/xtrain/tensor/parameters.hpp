@@ -376,7 +376,7 @@ class parameter_store {
     }
   }
   /// Bytes of all values.
-  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const { return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
 
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
@@ -416,7 +416,7 @@ class parameter_store {
   };
   /// Which elements of a parameter the rank with that part of every block keeps: none, perhaps.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const {
-    if (!e.is_here) return {};
+    if (!e.is_here || e.spec.quantised) return {};  // numbers of four bits lie elsewhere, and every rank that has them has all
     const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
     const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
     return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};

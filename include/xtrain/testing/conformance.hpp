@@ -109,6 +109,7 @@ class conformance {
     embeddings<T>();
     experts<T>();
     elementwise<T>();
+    rows_apart<T>();
     attentions<T>();
     losses<T>();
     optimizers<T>();
@@ -567,6 +568,21 @@ class conformance {
       squares.x_n = mem.numbers<T>(n);
       squares.sum_1 = mem.fresh<double>(1);
       check_kernel<T>(squares, static_cast<double>(n), static_cast<double>(n));
+    }
+  }
+
+  template <class T>
+  void rows_apart() {
+    for (const auto& [rows, columns, gap] : {std::array<std::size_t, 3>{1, 3, 0}, {7, 33, 5}, {300, 70, 1}, {5, 20000, 0}}) {
+      memory mem;
+      for (const bool accumulate : {false, true}) {
+        const std::size_t x_stride = columns + gap, y_stride = columns + 2 * gap;
+        kernel::copy_rows<host_memory, T> copy{
+            .rows = rows, .columns = columns, .x_stride = x_stride, .y_stride = y_stride, .accumulate = accumulate};
+        copy.x = mem.numbers<T>((rows - 1) * x_stride + columns);
+        copy.y = mem.numbers<T>((rows - 1) * y_stride + columns);
+        check_kernel<T>(copy, 1.0, accumulate ? 1.0 : 0.0);
+      }
     }
   }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -30,6 +31,7 @@
 #include <xtrain/optim/offload.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/events.hpp>
@@ -226,6 +228,7 @@ class trainer {
             .seed = config_.seed,
             .ranks = model_->parallel().data().size(),
             .rank = model_->parallel().data().rank(),
+            .multiple = std::lcm(std::size_t{8}, places_of(model_->parallel()).ranks),
             .rows = unequal_rows()};
   }
 
@@ -271,10 +274,11 @@ class trainer {
     step_memory(Model& of, const config& c, const pass_sizes& sizes)
         : runner(of, c.batch, c.accumulate, c.context, sizes),
           passes(of, strategy_runs ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has stashes of its own
-          batch(of.on(), strategy_runs ? 0 : runner.places(), sight_of(of)),
-          losses(of.on(), runner.places() * sizeof(accumulate), memory_role::batch), norm(of.on(), sizeof(double), memory_role::batch),
-          host_losses(runner.places()) {}
+          batch(of.on(), strategy_runs ? 0 : runner.places(), sight_of(of), places_of(of.parallel())),
+          losses(of.on(), own_places_of(of) * sizeof(accumulate), memory_role::batch), norm(of.on(), sizeof(double), memory_role::batch),
+          host_losses(own_places_of(of)) {}
 
+    [[nodiscard]] std::size_t own_places_of(const Model& of) const { return runner.places() / places_of(of.parallel()).ranks; }
     [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
     [[nodiscard]] pass_sizes high_water() const {
       pass_sizes most = passes.high_water();
@@ -303,6 +307,9 @@ class trainer {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
+    const std::size_t sharing = places_of(model.parallel()).ranks;
+    require<config_error>(c.context % sharing == 0, "context: rows must be divisible by the ", sharing, " ranks that share them; given ",
+                          c.context, " tokens");
     require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
                           c.accumulate);
     require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
@@ -378,8 +385,10 @@ class trainer {
       batch.first_row = m * config_.batch;
     }
     model_->on().record() = {};  // what making the model took is not part of a step
+    const step_traffic before = traffic_of(model_->parallel());
     (void)step(std::span<const host_batch>(batches), 0.0);
     rehearsal found;
+    found.sent = traffic_of(model_->parallel()).since(before);
     found.record = model_->on().record();
     found.passes = memory_->high_water();
     found.parameters = model_->parameters().count();
@@ -392,6 +401,10 @@ class trainer {
     return found;
   }
 
+  /// Ranks that share rows have the losses of some places each.
+  void add_up_places(std::span<double> losses) {
+    if constexpr (shares_rows<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
+  }
   /// Sum of a micro-batch's losses, in a fixed order.
   [[nodiscard]] double sum_losses(std::size_t n) {
     const std::span<accumulate> host(memory_->host_losses.data(), n);
@@ -430,15 +443,15 @@ class trainer {
       model_->parallel().add_up(loss);
     } else {
       for (std::size_t m = 0; m < batches.size(); ++m) {
-        const std::size_t n = batches[m].b * batches[m].t;
         pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
         p.batch = memory_->batch.upload(model_->work(), batches[m]);
         prepare(p);
-        model_->forward(p, memory_->passes.boundaries(), losses(n));
+        model_->forward(p, memory_->passes.boundaries(), losses(p.batch.n()));
         model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
-        loss[0] += sum(n);
+        loss[0] += sum(p.batch.n());
       }
     }
+    add_up_places(loss);
     model_->parallel().data().all_reduce(loss, reduction::sum);
     sums.loss = targets > 0 ? loss[0] / targets : 0.0;
     const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto span) { return squares_of(span); });
@@ -526,15 +539,15 @@ class trainer {
           if constexpr (strategy_runs) {
             return memory_->runner.evaluate(memory_->passes.execution_on(), batch, losses, sum);
           } else {
-            const std::size_t n = batch.b * batch.t;
             pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
             p.batch = memory_->batch.upload(model_->work(), batch);
-            model_->forward(p, memory_->passes.boundaries(), losses(n));
-            return sum(n);
+            model_->forward(p, memory_->passes.boundaries(), losses(p.batch.n()));
+            return sum(p.batch.n());
           }
         },
         [&](std::span<double> sums) {
           if constexpr (strategy_runs) model_->parallel().add_up(sums.first(1));  // the targets every stage knows
+          add_up_places(sums.first(1));
           model_->parallel().data().all_reduce(sums, reduction::sum);
         });
   }

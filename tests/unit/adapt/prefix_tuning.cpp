@@ -33,7 +33,7 @@ struct recomputing_recipe : prefix_recipe {
 };
 
 template <class Recipe>
-void check_gradients(double dropout, std::size_t window) {
+void check_gradients(double dropout, std::size_t window, std::size_t projection = 0) {
   CAPTURE(dropout);
   CAPTURE(window);
   reference::context on;
@@ -56,13 +56,23 @@ void check_gradients(double dropout, std::size_t window) {
       },
       [&](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, positions, x, y, ops::result::replaces); },
       [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); },
-      prefix_config{.length = 3});
-  CHECK(report.checked == 2 * 5 * 7 + 3 * 2 * 2 * 6);  // x and the prefix; weights are frozen
+      prefix_config{.length = 3, .projection = projection});
+  // x and what makes the prefix; weights are frozen
+  const std::size_t kv = 2 * 6, r = projection;
+  CHECK(report.checked == 2 * 5 * 7 + (r == 0 ? 3 * 2 * kv : 3 * kv + r * kv + r + 2 * kv * r + 2 * kv));
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
 }
 
 decoder_config sizes() {
-  return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 40, .context = 24, .tied_head = false, .initial_deviation = 0.1};
+  return {.vocabulary = 29,
+          .width = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .feed_forward = 40,
+          .context = 24,
+          .tied_head = false,
+          .initial_deviation = 0.1};
 }
 decoder_config bloom_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
 
@@ -109,6 +119,17 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
   CHECK(logits_of(again) != trained);
   load_adapter(again, folder.path());
   CHECK(logits_of(again) == trained);
+  if (settings.projection == 0) return;
+  // what the network makes is the prefix of a model without one
+  auto without = settings;
+  without.projection = 0;
+  auto made = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = without});
+  load_adapter(made, folder.path());
+  CHECK(largest_difference(logits_of(made), trained) < 1e-4);  // the same sums in another order
+  const scratch_folder plain;
+  save_pretrained(made, plain.path());
+  CHECK_THROWS_WITH_AS(load_adapter(again, plain.path()), doctest::Contains("must hold 'prefix_encoder.embedding.weight'; it is missing"),
+                       config_error);
 }
 
 }  // namespace
@@ -118,12 +139,15 @@ TEST_CASE("the gradients of a prefix, and of what stands behind it, are differen
   check_gradients<gradient_recipe>(0.3, 0);
   check_gradients<gradient_recipe>(0.0, 4);
   check_gradients<recomputing_gradient_recipe>(0.3, 0);
+  check_gradients<gradient_recipe>(0.3, 0, 5);
 }
 
 TEST_CASE("a prefix is saved and read beside the same base, in PEFT's form and in ChatGLM's") {
   there_and_back<llama>(sizes(), {.length = 5});
   there_and_back<llama>(sizes(), {.length = 5, .counts_in_positions = false});
   there_and_back<bloom>(bloom_sizes(), {.length = 3});
+  there_and_back<llama>(sizes(), {.length = 5, .projection = 7});
+  there_and_back<llama>(sizes(), {.length = 5, .projection = 7, .counts_in_positions = false});
   there_and_back<gpt2>(bloom_sizes(), {.length = 3, .counts_in_positions = false});
   auto chatglm_sizes = sizes();
   chatglm_sizes.width = 32;
@@ -169,8 +193,8 @@ TEST_CASE("a prefix is refused where it cannot be, and says why") {
                        "gpt2: positions must be counted from 0, as each has a vector of its own; the adapter counts from 2", config_error);
   const dataset packed = numbers(row_layout::packed);
   model m(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed),
-                       doctest::Contains("a row must hold one sample"), config_error);
+  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed), doctest::Contains("a row must hold one sample"),
+                       config_error);
   trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is no sample
 
   const scratch_folder folder;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/prefix_tuning.hpp>
 #include <xtrain/data/sentence_batch.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
@@ -30,6 +31,9 @@ struct walled : defaults {
 };
 struct in_bf16 : defaults {
   using precision = bf16_mixed;
+};
+struct with_prefix : defaults {
+  using adapter = prefix_tuning;
 };
 struct with_lora : defaults {
   using adapter = lora;
@@ -244,6 +248,12 @@ TEST_CASE("rows that do not fit an encoder are refused") {
   refused(late, "place 4 has 4");
   late.ends[4] = 0;
   refused(late, "place 4 has 0");
+}
+
+TEST_CASE("a prefix in front of rows is refused where places see what follows them") {
+  bert_pretraining<with_prefix> model(sizes(), {}, {.adapter = {.length = 2}});
+  CHECK_THROWS_WITH_AS(trainer(model, {.steps = 1, .batch = 2, .context = 7}), doctest::Contains("these see what follows them as well"),
+                       config_error);
 }
 
 TEST_CASE("sizes of an encoder that contradict themselves are refused with the numbers") {

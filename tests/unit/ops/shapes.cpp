@@ -85,6 +85,8 @@ TEST_CASE("activations, embeddings and rotations name what does not fit") {
           [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, 4, b.matrix(2, 4)); });
   refuses("rotary: x must have 2 rows with room for 2 heads of 4",
           [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, 4, b.matrix(2, 7)); });
+  refuses("copy_rows: y: must have shape [2, 3]; given [2, 4]",
+          [](bench& b) { ops::copy_rows(b.where, b.matrix(2, 3), b.matrix(2, 4)); });
   refuses("add: y", [](bench& b) { ops::add(b.where, b.matrix(2, 3), b.matrix(3, 2)); });
 }
 

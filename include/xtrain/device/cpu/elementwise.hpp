@@ -23,6 +23,25 @@ void add_elements(const cpu_stream& stream, const kernel::add<host_memory, T>& k
   });
 }
 
+template <class Arch, class T>
+void copy_all_rows(const cpu_stream& stream, const kernel::copy_rows<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  const std::size_t rows_at_once = std::max<std::size_t>(1, elements_per_part / std::max<std::size_t>(1, k.columns));
+  stream.parallel_ranges(k.rows, rows_at_once, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t row = begin; row < end; ++row) {
+      const T* x = k.x.raw() + row * k.x_stride;
+      T* y = k.y.raw() + row * k.y_stride;
+      if (!k.accumulate) {
+        std::copy_n(x, k.columns, y);
+        continue;
+      }
+      simd::for_each_vector<A, Arch>(0, k.columns, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(y + i, simd::load<Arch>(y + i, count) + simd::load<Arch>(x + i, count), count);
+      });
+    }
+  });
+}
+
 template <class Arch, class From, class To>
 void cast_elements(const cpu_stream& stream, const kernel::cast<host_memory, From, To>& k) {
   using A = accumulate_t<From>;
@@ -86,6 +105,10 @@ void square_elements(const cpu_stream& stream, const kernel::sum_of_squares<host
 template <class T>
 void run_native(cpu_stream& stream, const kernel::add<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::add_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::copy_rows<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::copy_all_rows<simd::native>(stream, k);
 }
 template <class From, class To>
 void run_native(cpu_stream& stream, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {

@@ -26,6 +26,28 @@ struct add {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };
 
+/// Rows of y = rows of x, or the same added to y. Rows may lie apart, in either: what lies between them stays as it is.
+///   x          read
+///   y          updated; rounded once where it is added to. Not the memory of x
+///   x_stride, y_stride   from row to row
+template <class Memory, class T>
+struct copy_rows {
+  static constexpr std::string_view name = "copy_rows";
+  template <class M>
+  using on = copy_rows<M, T>;
+
+  std::size_t rows = 0, columns = 0, x_stride = 0, y_stride = 0;
+  bool accumulate = false;
+  read<T, Memory> x{};
+  updated<T, Memory> y{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.rows, s.columns, s.x_stride, s.y_stride, s.accumulate, s.x, s.y);
+  }
+  [[nodiscard]] constexpr double operations() const { return accumulate ? static_cast<double>(rows * columns) : 0.0; }
+};
+
 /// y = x in another number type, rounded to nearest
 template <class Memory, class From, class To>
 struct cast {

@@ -11,6 +11,17 @@ void run_kernel(reference_stream&, const kernel::add<host_memory, T>& k, scratch
   detail::store_added<1>(k.y_n, static_cast<acc>(k.factor) * detail::values<acc>(k.x_n, k.n));
 }
 
+template <class T>
+void run_kernel(reference_stream&, const kernel::copy_rows<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  for (std::size_t row = 0; row < k.rows; ++row)
+    for (std::size_t column = 0; column < k.columns; ++column) {
+      const T x = k.x.data()[row * k.x_stride + column];
+      T& y = k.y.data()[row * k.y_stride + column];
+      y = k.accumulate ? static_cast<T>(static_cast<acc>(y) + static_cast<acc>(x)) : x;
+    }
+}
+
 template <class From, class To>
 void run_kernel(reference_stream&, const kernel::cast<host_memory, From, To>& k, scratch_span<host_memory>) {
   detail::store<1>(k.y_n, detail::values<accumulate_t<From>>(k.x_n, k.n));

@@ -44,8 +44,8 @@ struct pipeline_memory {
   return most;
 }
 
-/// Messages are begun where they stand on the list and waited for where they are needed. The list is one whose sends may wait for
-/// their receives, so it does not matter how early or late they do: no rank waits for ever.
+/// A step of one rank. Messages are begun where they stand on the list and waited for where they are needed. The list is one whose
+/// sends may wait for their receives, so it does not matter how early or late they do: no rank waits for ever.
 template <class Model, class Schedule>
 class pipeline_runner {
  public:
@@ -56,6 +56,13 @@ class pipeline_runner {
   using losses_view = vector_view<typename Model::accumulate, memory>;
   using matrix = matrix_view<compute, memory>;
   using stream = typename device::stream;
+
+  static_assert(
+      requires(const Model& m, pass<recipe>& p, stash<device>& boundaries, matrix d) {
+        m.backward_blocks(p, boundaries, block_range{}, d, true);
+      },
+      "xtrain pipeline: the model must go forth and back block by block (forward_blocks, backward_blocks), as decoders do; see "
+      "models/README.md");
 
   /// One step has micro-batches of rows_of(batch, accumulate) rows of up to `context` places. `sizes` is the memory of one micro-batch;
   /// on a dry device it does not matter.
@@ -195,12 +202,15 @@ class pipeline_runner {
   template <class State>
   static pipeline_schedule proved(const State& strategy, std::vector<std::size_t> rows) {
     // one rank goes forth and back with each micro-batch, however its layers are called
+    const std::size_t ranks = strategy.places(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
-        strategy.places() == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(strategy.places(), strategy.chunks(), std::move(rows));
-    require<config_error>(schedule.ranks() == strategy.places() && schedule.chunks == strategy.chunks(), schedule.name, ": must have a list for each of ",
-                          strategy.places(), " ranks with ", strategy.chunks(), " chunks; it has ", schedule.ranks(), " with ", schedule.chunks);
+        ranks == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(ranks, chunks, std::move(rows));
+    require<config_error>(schedule.ranks() == ranks && schedule.chunks == chunks && schedule.micro_batches() == count, schedule.name,
+                          ": must be made for ", ranks, " ranks, ", chunks, " chunks and ", count, " micro-batches; it is for ",
+                          schedule.ranks(), ", ", schedule.chunks, " and ", schedule.micro_batches());
     schedule = with_rendezvous(std::move(schedule));
-    require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name, ": no rank must wait for ever when sends wait for their receives");
+    require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name,
+                          ": no rank must wait for ever when sends wait for their receives");
     for (const auto& list : schedule.actions)
       for (const pipeline_action& action : list)
         require<config_error>(action.kind != action_kind::backward_input && action.kind != action_kind::backward_weight, schedule.name,

@@ -19,6 +19,7 @@
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -65,14 +66,14 @@ class pipeline_state {
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     if (block == 0 && holds_table()) return;  // the head's part is missing
-    beside_.gradients_ready(stream, store, block, last_of_step);
+    if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
   }
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
     if (holds_table()) {
       const auto gradient = store.gradient(table_);
       if (!gradient.empty()) ends_->all_reduce(stream, gradient, reduction::sum);
-      beside_.gradients_ready(stream, store, 0, true);
+      if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, 0, true);
     }
     beside_.finish_gradients(stream, store);
   }
@@ -154,9 +155,14 @@ class pipeline_state {
     return rows_given_;
   }
 
-  /// What this rank has sent from stage to stage, beside that what the strategy beside the pipeline has.
-  [[nodiscard]] const traffic& sent_between_stages() const { return between_.sent(); }
-  [[nodiscard]] const beside_state& beside() const { return beside_; }
+  /// What this rank has sent so far, from stage to stage and beside its pipeline.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    beside_.visit_traffic(visit);
+    visit(traffic_role::stages, between_.sent());
+    if (ends_) visit(traffic_role::table, ends_->sent());
+    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
+  }
 
  private:
   /// A table that is tied to the head is on the first rank and on the last.
@@ -174,8 +180,9 @@ class pipeline_state {
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     const std::size_t beside = config.data * config.tensor;
-    require<config_error>(beside > 0 && ranks % beside == 0, "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given ",
-                          ranks, " ranks, data ", config.data, " and tensor ", config.tensor);
+    require<config_error>(beside > 0 && ranks % beside == 0,
+                          "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given ", ranks, " ranks, data ",
+                          config.data, " and tensor ", config.tensor);
     require<config_error>(config.chunks > 0, "pipeline: a rank must have a stage; given chunks 0");
     if constexpr (is_dry<Device>) {
       if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);

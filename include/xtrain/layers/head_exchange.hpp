@@ -1,0 +1,116 @@
+// Attention on rows that ranks share: before it, every rank gives the others its places of their heads; behind it, they come back.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/place_share.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// Rows [own places, all heads] to rows [all places, own heads], and back.      [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
+///
+/// Of n ranks, each sends (n − 1)/n of what it has, at every one of the four exchanges of a layer: queries, keys and values, then outputs,
+/// and the gradients of both. Where there are fewer key/value heads than ranks, each goes to n/k of them, and its gradient is the sum of
+/// what comes back, in the order of ranks.
+template <class Recipe>
+class head_exchange {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using matrix = matrix_view<compute, memory>;
+  using in_matrix = matrix_view<const compute, memory>;
+
+  /// throws config_error when the heads cannot be divided
+  head_exchange(const place_share& share, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
+      : share_(share), all_heads_(heads), all_kv_heads_(kv_heads), d_(head_dim) {
+    require<config_error>(heads % share.ranks == 0, "context: heads must be divisible by the ", share.ranks, " ranks that share a row; given ",
+                          heads);
+    require<config_error>(kv_heads % share.ranks == 0 || share.ranks % kv_heads == 0, "context: the ", share.ranks,
+                          " ranks that share a row must be a multiple of the key/value heads, or these of the ranks; given ", kv_heads);
+  }
+
+  /// This rank has some places only. (A pass over whole rows does not need the other ranks.)
+  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return share_.divides() && p.batch.is_part(); }
+
+  // what this rank attends with
+  [[nodiscard]] std::size_t heads() const { return all_heads_ / share_.ranks; }
+  [[nodiscard]] std::size_t kv_heads() const { return all_kv_heads_ < share_.ranks ? 1 : all_kv_heads_ / share_.ranks; }
+  [[nodiscard]] std::size_t first_head() const { return share_.rank * heads(); }
+
+  /// Queries, keys and values, or as wide as outputs.
+  ///   own [b·t, all heads] read; whole [b·row places, own heads] written
+  void to_whole_rows(pass<Recipe>& p, in_matrix own, matrix whole) const {
+    const auto scope = p.scope();
+    const std::size_t places = own.shape(0), width = whole.shape(1);
+    const auto sent = p.temporary(share_.ranks * places, width);
+    for_each_part(width, [&](const columns& part) {
+      ops::copy_rows(p, own.columns(part.first, part.count), sent.rows(part.rank * places, places).columns(part.in_rank, part.count));
+    });
+    const auto received = p.batch.b == 1 ? whole : p.temporary(share_.ranks * places, width);  // ranks' places one behind the other
+    exchange(p, sent, received);
+    if (p.batch.b == 1) return;
+    for (std::size_t rank = 0; rank < share_.ranks; ++rank)
+      ops::copy_rows(p, by_rows(p, received.rows(rank * places, places)), places_of_rank(p, whole, rank));
+  }
+
+  /// The way back.
+  ///   whole [b·row places, own heads] read; own [b·t, all heads] written
+  void to_own_places(pass<Recipe>& p, in_matrix whole, matrix own) const {
+    const auto scope = p.scope();
+    const std::size_t places = own.shape(0), width = whole.shape(1);
+    const auto received = p.temporary(share_.ranks * places, width);
+    if (p.batch.b == 1) {
+      exchange(p, whole, received);
+    } else {
+      const auto sent = p.temporary(share_.ranks * places, width);
+      for (std::size_t rank = 0; rank < share_.ranks; ++rank)
+        ops::copy_rows(p, places_of_rank(p, whole, rank), by_rows(p, sent.rows(rank * places, places)));
+      exchange(p, sent, received);
+    }
+    for_each_part(width, [&](const columns& part) {
+      ops::copy_rows(p, received.rows(part.rank * places, places).columns(part.in_rank, part.count), own.columns(part.first, part.count),
+                     part.is_copy ? ops::result::is_added : ops::result::replaces);
+    });
+  }
+
+ private:
+  /// Queries, keys or values of a rank's heads: columns of rows with all heads, and of the rank's own.
+  struct columns {
+    std::size_t rank = 0, first = 0, in_rank = 0, count = 0;
+    bool is_copy = false;  // a rank before this one has them too
+  };
+  /// Of each rank in turn: queries, keys and values, or queries alone where its rows are no wider.
+  template <class Work>
+  void for_each_part(std::size_t width, Work&& work) const {
+    const std::size_t q = heads() * d_, kv = kv_heads() * d_, copies = all_kv_heads_ < share_.ranks ? share_.ranks / all_kv_heads_ : 1;
+    for (std::size_t rank = 0; rank < share_.ranks; ++rank) {
+      work(columns{rank, rank * q, 0, q});
+      if (width == q) continue;
+      const std::size_t key = all_heads_ * d_ + rank / copies * kv, value = key + all_kv_heads_ * d_;
+      work(columns{rank, key, q, kv, rank % copies != 0});
+      work(columns{rank, value, q + kv, kv, rank % copies != 0});
+    }
+  }
+
+  /// A row of places to a row of the matrix.
+  template <class Matrix>
+  [[nodiscard]] static Matrix by_rows(const pass<Recipe>& p, const Matrix& x) {
+    return x.template reshaped<2>({p.batch.b, x.size() / p.batch.b});
+  }
+  template <class Matrix>
+  [[nodiscard]] Matrix places_of_rank(const pass<Recipe>& p, const Matrix& whole, std::size_t rank) const {
+    const std::size_t count = p.batch.t * whole.shape(1);
+    return by_rows(p, whole).columns(rank * count, count);
+  }
+  void exchange(pass<Recipe>& p, in_matrix from, matrix to) const {
+    if constexpr (shares_rows<Recipe>) p.parallel.context().all_to_all(p.stream, from.span(), to.span());
+  }
+
+  place_share share_;
+  std::size_t all_heads_, all_kv_heads_, d_;
+};
+
+}  // namespace xtrain

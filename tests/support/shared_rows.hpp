@@ -1,0 +1,65 @@
+// Small runs on ranks that share rows, and what one device makes of the same.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <xtrain/parallel/zero.hpp>
+#include "ranks.hpp"
+
+namespace {
+
+decoder_config four_heads(bool tied) {
+  decoder_config shape = sizes(tied);
+  shape.heads = 4;
+  return shape;
+}
+
+/// The same sentences, several in a row.
+dataset packed_sentences() {
+  dataset all("packed sentences", row_layout::packed);
+  for (std::size_t s = 0; s < 64; ++s) {
+    std::vector<token> tokens;
+    for (std::size_t i = 0; i < 3 + (s * 5) % 9; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
+    all.add(tokens, [](std::size_t i) { return i > 1; });
+  }
+  all.finish();
+  return all;
+}
+
+struct cut {
+  std::size_t ranks = 1, context = 1, tensor = 1;
+};
+
+template <class Model>
+outcome train_shared(const cut& how, const dataset& data, const decoder_config& shape, const run_config& settings, typename Model::options options = {}) {
+  std::vector<outcome> all(how.ranks);
+  run_ranks(how.ranks, [&](const std::shared_ptr<transport>& wires) {
+    typename Model::options own = options;
+    own.parallel = {.ranks = wires, .tensor = how.tensor, .context = how.context};
+    all[wires->rank()] = train<Model>(data, shape, settings, own);
+  });
+  for (const outcome& one : all) {
+    CHECK(one.losses == all[0].losses);
+    CHECK(one.held_out == all[0].held_out);
+    if (how.tensor == 1) CHECK(one.weights == all[0].weights);
+  }
+  return all[0];
+}
+
+/// Eight steps of four rows come to the same, whoever has which places.
+template <template <class> class Recipe, template <class> class Family, class Shared = context_parallel>
+void equals_one(const decoder_config& shape, const cut& how, const dataset& data = sentences(),
+                const typename Family<Recipe<single>>::options& options = {}) {
+  const run_config settings{.steps = 8, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+  run_config shared = settings;
+  shared.accumulate = settings.accumulate * how.context * how.tensor / how.ranks;
+  const outcome one = train<Family<Recipe<single>>>(data, shape, settings, options);
+  typename Family<Recipe<Shared>>::options shared_options;
+  shared_options.adapter = options.adapter;
+  const outcome divided = train_shared<Family<Recipe<Shared>>>(how, data, shape, shared, shared_options);
+  CHECK(difference(one.losses, divided.losses) < 2e-5);
+  CHECK(std::abs(one.held_out - divided.held_out) < 2e-5);
+  if (how.tensor == 1) CHECK(difference(one.weights, divided.weights) < 2e-5);
+}
+
+}  // namespace

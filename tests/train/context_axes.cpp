@@ -1,0 +1,143 @@
+// Ranks that share rows: beside other axes, on another device, what they send and keep, what they refuse and save.
+#include <doctest/doctest.h>
+
+#include <xtrain/eval/logits.hpp>
+#include <xtrain/models/bert.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/testing/isolated.hpp>
+#include "scratch.hpp"
+#include "shared_rows.hpp"
+
+namespace {
+
+using run = run_config;
+
+template <class Parallel>
+struct walled_recipe : recipe<Parallel> {
+  using device = testing::isolated<cpu>;
+};
+
+}  // namespace
+
+TEST_CASE("beside ranks that see other rows, and ranks that divide layers") {
+  equals_one<recipe, llama>(four_heads(false), {4, 2});
+  equals_one<recipe, gpt2, parallel<zero<1>, context_parallel>>(four_heads(true), {4, 2});
+  equals_one<recipe, llama, parallel<zero<3>, context_parallel>>(four_heads(false), {4, 2});
+  equals_one<recipe, llama, parallel<zero<2>, tensor_parallel, context_parallel>>(four_heads(false), {4, 2, 2});
+  CHECK(parallel<zero<2>, tensor_parallel, context_parallel>::name == "zero-2 x tensor x context");
+}
+
+TEST_CASE("on a device whose memory is elsewhere and whose stream is late, bit for bit") {
+  const run settings{.steps = 3, .batch = 2, .learning_rate = 1e-3};
+  const outcome here = train_shared<llama<recipe<context_parallel>>>({2, 2}, packed_sentences(), four_heads(false), settings);
+  const outcome there = train_shared<llama<walled_recipe<context_parallel>>>({2, 2}, packed_sentences(), four_heads(false), settings);
+  CHECK(here.losses == there.losses);
+  CHECK(here.weights == there.weights);
+}
+
+TEST_CASE("rows that separate samples make are padded for any number of ranks") {
+  decoder_config shape = four_heads(false);
+  shape.heads = shape.kv_heads = 3;
+  shape.attention_dropout = 0;  // whose random numbers follow from the length of rows
+  shape.residual_dropout = 0;
+  equals_one<recipe, llama>(shape, {3, 3});
+}
+
+TEST_CASE("what cannot be shared is refused with the numbers") {
+  const auto refused = [](auto&& make, std::size_t ranks, std::size_t context) -> std::string {
+    std::string said;
+    try {
+      run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) { make(rank_layout{.ranks = wires, .context = context}); });
+    } catch (const std::exception& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  decoder_config shape = four_heads(false);
+  const auto model = [&](const rank_layout& ranks) { const llama<recipe<context_parallel>> made(shape, {}, {.parallel = ranks}); };
+  CHECK(refused(model, 3, 3) == "context: heads must be divisible by the 3 ranks that share a row; given 4");
+  CHECK(refused(model, 4, 3) == "parallel: ranks must be a multiple of tensor times context; given 4 ranks, tensor 1 and context 3");
+  shape.heads = shape.kv_heads = 6;
+  shape.kv_heads = 3;
+  CHECK(refused(model, 2, 2) == "context: the 2 ranks that share a row must be a multiple of the key/value heads, or these of the ranks; given 3");
+  shape = four_heads(false);
+  const auto trained = [&](std::size_t context) {
+    return [&, context](const rank_layout& ranks) {
+      llama<recipe<context_parallel>> made(shape, {}, {.parallel = ranks});
+      trainer trainer(made, run{.steps = 1, .batch = 2, .context = context});
+      host_batch rows{.b = 2, .t = 21};
+      for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(42, 1);
+      rows.target_count = rows.token_count = 42;
+      (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
+    };
+  };
+  CHECK(refused(trained(23), 2, 2) == "context: rows must be divisible by the 2 ranks that share them; given 23 tokens");
+  CHECK(refused(trained(24), 2, 2) == "context: places of a row must be divisible by the 2 ranks that share it; given 21");
+  const auto unshared = [&](const rank_layout& ranks) { const llama<recipe<data_parallel>> made(shape, {}, {.parallel = ranks}); };
+  CHECK(refused(unshared, 2, 2) ==
+        "parallel: context must be 1, because ranks of the strategy do not share rows; given 2. Make it parallel<..., context_parallel>");
+  const encoder_config sentence_shape{.vocabulary = 97, .width = 24, .layers = 1, .heads = 2, .feed_forward = 40, .context = 24};
+  const auto encoder = [&](const rank_layout& ranks) {
+    const bert_pretraining<recipe<context_parallel>> made(sentence_shape, {}, {.parallel = ranks});
+  };
+  CHECK(refused(encoder, 2, 2) ==
+        "context: an encoder needs whole rows, which ranks share; given 2 ranks");
+  shape.experts = 4;
+  const auto experts = [&](const rank_layout& ranks) { const mixtral<recipe<context_parallel>> made(shape, {}, {.parallel = ranks}); };
+  CHECK(refused(experts, 2, 2) ==
+        "context: a mixture of experts needs whole rows, which ranks share; given 2 ranks");
+}
+
+TEST_CASE("memory and messages of a step") {
+  constexpr std::size_t n = 4;
+  decoder_config shape = four_heads(false);
+  shape.width = 64;
+  shape.feed_forward = 128;
+  shape.kv_heads = 2;
+  const run settings{.steps = 1, .batch = 2, .context = 24};
+  host_batch rows{.b = 2, .t = 24};
+  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
+  rows.target_count = rows.token_count = 48;
+  const llama<recipe<single>> whole(shape);
+  const rehearsal alone = trainer<llama<recipe<single>>>::rehearse(shape, {}, settings, whole.on().properties());
+  run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
+    llama<recipe<context_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .context = n}});
+    trainer trainer(model, settings);
+    // what is kept for the way back: outputs of attention twice, and each key/value head on two ranks
+    CHECK(static_cast<double>(trainer.plan().passes.stash()) < 1.2 * static_cast<double>(alone.passes.stash()) / n);
+    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::places).bytes;
+    (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
+    // of every layer, forth and back, to each other rank: of each own place a head's query, key and value, and its output; and the loss
+    const double exchanged = 2.0 * static_cast<double>(shape.layers) * (48.0 / n) * (3 + 1) * (64.0 / 4) * sizeof(float) * (n - 1);
+    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::places).bytes - before) == exchanged + 8.0 * (n - 1));
+  });
+}
+
+TEST_CASE("logits of whole rows on every rank, and checkpoints that one rank goes on from") {
+  const scratch_folder scratch;
+  const dataset data = packed_sentences();
+  const decoder_config shape = four_heads(true);
+  const auto steps = [&](std::size_t count, std::size_t accumulate) {
+    return run{.steps = count, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .shape = schedule::constant};
+  };
+  const outcome uninterrupted = train<gpt2<recipe<single>>>(data, shape, steps(6, 2), {});
+  const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
+  std::vector<array<float, 3>> found(4);
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    gpt2<recipe<parallel<zero<1>, context_parallel>>> model(shape, {}, {.parallel = {.ranks = wires, .context = 2}});
+    trainer trainer(model, steps(3, 1));
+    checkpoint_folder checkpoints(trainer, scratch / "run", {.every = 3});
+    trainer.attach(checkpoints);
+    trainer.fit(data);
+    found[wires->rank()] = logits(model, tokens);
+  });
+  gpt2<recipe<single>> model(shape);
+  trainer trainer(model, steps(6, 2));
+  checkpoint_folder checkpoints(trainer, scratch / "run");
+  CHECK(checkpoints.resume());
+  const auto expected = logits(model, tokens);
+  for (const auto& one : found) CHECK(one == expected);
+  trainer.fit(data);
+  CHECK(difference(uninterrupted.weights, all_weights(model)) < 2e-5);
+}

@@ -1,0 +1,53 @@
+// Ranks that share rows, each with some places of every one, equal one device.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/bloom.hpp>
+#include <xtrain/models/chatglm1.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include "shared_rows.hpp"
+
+namespace {
+
+template <class Parallel>
+struct selective_recipe : recipe<Parallel> {
+  using recompute = recompute_selective<attention_outputs>;
+};
+
+}  // namespace
+
+TEST_CASE("llama and gpt2, with dropout, on two and four ranks") {
+  for (const std::size_t ranks : {2U, 4U}) {
+    equals_one<recipe, llama>(four_heads(false), {ranks, ranks});
+    equals_one<recipe, gpt2>(four_heads(true), {ranks, ranks});
+  }
+}
+
+TEST_CASE("several samples in a row, longer than any rank's places") {
+  equals_one<recipe, llama>(four_heads(false), {4, 4}, packed_sentences());
+  equals_one<recipe, gpt2>(four_heads(true), {2, 2}, packed_sentences());
+}
+
+TEST_CASE("fewer key/value heads than ranks, as many as half the heads, linear biases") {
+  decoder_config shape = four_heads(false);
+  shape.kv_heads = 2;
+  equals_one<recipe, llama>(shape, {2, 2});
+  equals_one<recipe, llama>(shape, {4, 4});
+  shape = four_heads(true);
+  shape.feed_forward = 4 * shape.width;
+  equals_one<recipe, bloom>(shape, {2, 2});
+}
+
+TEST_CASE("with LoRA and its dropout, with recomputation of everything and of attention") {
+  const llama<lora_recipe<single>>::options dropping{.adapter = {.dropout = 0.3}};
+  equals_one<lora_recipe, llama>(four_heads(false), {2, 2});
+  equals_one<lora_recipe, llama>(four_heads(false), {4, 4}, packed_sentences(), dropping);
+  equals_one<recomputing_recipe, llama>(four_heads(false), {2, 2});
+  equals_one<selective_recipe, gpt2>(four_heads(true), {2, 2});
+}
+
+TEST_CASE("places that see a context on both sides") {
+  decoder_config shape = four_heads(true);
+  shape.bos = 62;
+  shape.gap = 51;
+  equals_one<recipe, chatglm1>(shape, {2, 2}, packed_sentences());
+}
