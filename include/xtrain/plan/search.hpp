@@ -91,6 +91,7 @@ class plan_search {
     require<config_error>(settings.devices > 0 && settings.rows > 0, "search: devices and rows must be at least 1; given ", settings.devices, " and ",
                           settings.rows);
     if (settings_.context == 0) settings_.context = sizes.context;
+    std::sort(settings_.batches.begin(), settings_.batches.end());
     needs_ = needs_of<Model>(sizes, settings_.context, of_device);
   }
 
@@ -103,10 +104,10 @@ class plan_search {
         if (!is_tried<Strategy>(tensor, pipeline)) continue;
         const std::size_t data = settings_.devices / tensor / pipeline;
         if (settings_.rows % data != 0 || !weights_fit<Strategy>(data, tensor, pipeline)) continue;
-        for (const std::size_t batch : settings_.batches)
-          for (const std::size_t chunks : settings_.chunks)
+        for (const std::size_t chunks : settings_.chunks)
+          for (const std::size_t batch : settings_.batches)
             if (batch > 0 && chunks > 0 && settings_.rows / data % batch == 0 && (chunks == 1 || pipeline > 1))
-              try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks);
+              if (!try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks)) break;
       }
     }
   }
@@ -140,8 +141,9 @@ class plan_search {
     return held * (adapts ? weights : weights + gradients + states) <= static_cast<double>(on_->memory);
   }
 
+  /// False: it does not fit, and larger micro-batches do not either.
   template <class Strategy>
-  void try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
+  [[nodiscard]] bool try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
     using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
     const std::size_t micro_batches = settings_.rows / mesh.data / batch;
     // a rank never has more on the way than this many: more of them take more time, not more memory
@@ -165,7 +167,7 @@ class plan_search {
         ranks.push_back(plan<trainer<model>>(*sizes_, options, {.steps = 1, .batch = batch, .accumulate = rehearsed, .context = settings_.context},
                                              *properties_));
         found.bytes = std::max(found.bytes, ranks.back().total());
-        if (found.bytes > on_->memory) return;
+        if (found.bytes > on_->memory) return false;
       }
       const std::string_view number = number_traits<typename precision::compute>::name;
       found.time = predict(ranks, found.layout, *on_, number, rehearsed);
@@ -174,8 +176,9 @@ class plan_search {
       found.share_of_peak = found.time.share_of_peak(tokens * needs_.operations, settings_.devices, on_->peak(number));
       found_.push_back(found);
     } catch (const config_error&) {
-      return;  // heads, layers or micro-batches do not divide this way
+      // heads, layers or micro-batches do not divide this way
     }
+    return true;
   }
 
   const typename Model::config* sizes_;
