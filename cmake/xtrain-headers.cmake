@@ -177,7 +177,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
+    xtrain/plan/machine.hpp
+    xtrain/plan/machines.hpp
+    xtrain/plan/measure_machine.hpp
     xtrain/plan/plan.hpp
+    xtrain/plan/predict.hpp
+    xtrain/plan/run_layout.hpp
+    xtrain/plan/search.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp

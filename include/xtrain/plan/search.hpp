@@ -67,16 +67,18 @@ struct recipe_of_one : Recipe {
   using recompute = recompute_none;
 };
 
-/// Operations of a place of a row, forth and back; and all parameters.
+/// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
 struct model_needs {
   double operations = 0;
-  std::size_t parameters = 0;
+  double weights = 0, gradients = 0, optimizer = 0;
 };
 template <class Model>
 [[nodiscard]] model_needs needs_of(const typename Model::config& sizes, std::size_t context, const typename Model::device::properties& properties) {
   using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
   const rehearsal step = plan<trainer<one>>(sizes, {}, {.steps = 1, .batch = 1, .context = context}, properties);
-  return {step.record.operations() / static_cast<double>(step.places), step.parameters};
+  const auto bytes = [&](memory_role role) { return static_cast<double>(step.of(role)); };
+  return {step.record.operations() / static_cast<double>(step.places), bytes(memory_role::weights), bytes(memory_role::gradients),
+          bytes(memory_role::optimizer)};
 }
 
 template <class Model>
@@ -133,12 +135,9 @@ class plan_search {
   template <class Strategy>
   [[nodiscard]] bool weights_fit(std::size_t data, std::size_t tensor, std::size_t pipeline) const {
     constexpr std::size_t stage = zero_stage_of<Strategy>;
-    const auto held = static_cast<double>(needs_.parameters) / static_cast<double>(tensor * pipeline), rows = static_cast<double>(data);
-    const double weights = sizeof(typename precision::parameter) / (stage >= 3 ? rows : 1.0);
-    const double gradients = sizeof(typename precision::gradient) / (stage >= 2 ? rows : 1.0);
-    const double states = 2.0 * sizeof(typename precision::state) / (stage >= 1 ? rows : 1.0);
-    const bool adapts = Model::recipe::adapter::freezes_weights;
-    return held * (adapts ? weights : weights + gradients + states) <= static_cast<double>(on_->memory);
+    const auto rows = static_cast<double>(data), held = static_cast<double>(tensor * pipeline);
+    const double bytes = needs_.weights / (stage >= 3 ? rows : 1) + needs_.gradients / (stage >= 2 ? rows : 1) + needs_.optimizer / (stage >= 1 ? rows : 1);
+    return bytes / held <= static_cast<double>(on_->memory);
   }
 
   /// False: it does not fit, and larger micro-batches do not either.
