@@ -257,6 +257,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/torch_file.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/zip.hpp
+    xtrain/plan/machine_file.hpp
     xtrain/train/checkpoint.hpp
 )
 
