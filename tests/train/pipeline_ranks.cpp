@@ -114,7 +114,9 @@ struct cost {
       allocations += on.memory().allocations - before;
       held[wires->rank()] = on.memory();
       plan[wires->rank()] = trainer.plan();
-      sent[wires->rank()] = model.parallel().sent_between_stages();
+      model.parallel().visit_traffic([&](traffic_role role, const traffic& one) {
+        if (role == traffic_role::stages) sent[wires->rank()] += one;
+      });
     });
   }
   [[nodiscard]] double most(memory_role role) const {
@@ -222,7 +224,8 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   const decoder_config shape = layers(4, false);
   refused(2, layers(1, false), run, {}, "pipeline: every stage must have a layer; given 1 layers for 2 stages");
   refused(3, shape, run, {.data = 2},
-          "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given 3 ranks, data 2 and tensor 1");
+          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given 3 ranks, data 2, "
+          "tensor 1 and context 1");
   refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have a stage; given chunks 0");
   refused(2, shape, run, {.layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
   refused(2, shape, run, {.layers = {2, 1}}, "pipeline: layers of all stages must be the model's 4; given 3");

@@ -13,6 +13,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
 #include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
@@ -73,8 +74,8 @@ class pipeline_runner {
         flight_of_(schedule_.chunks * schedule_.micro_batches()), arrival_of_(flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
     for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
-    const bool receives = model.parallel().places() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
-    const std::size_t bytes = places_ * model.sizes().width * sizeof(compute);
+    const bool receives = model.parallel().depth() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
+    const std::size_t bytes = places_ / places_of(model.parallel()).ranks * model.sizes().width * sizeof(compute);
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
   }
 
@@ -110,12 +111,12 @@ class pipeline_runner {
       const Batch& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
-          await_input(on.stream, action, batch.b * batch.t);
+          await_input(on.stream, action, own_places(batch));
           break;
         case action_kind::forward: {
           flight& f = begin_flight(on, action, batch, pass_mode::training);
           prepare(*f.going);
-          const std::size_t n = batch.b * batch.t;
+          const std::size_t n = own_places(batch);
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n),
                                        last ? losses(n) : losses_view{});
@@ -154,19 +155,18 @@ class pipeline_runner {
   /// One batch forth through all stages, without a way back.
   template <class Batch, class Losses, class Sum>
   double evaluate(const execution<device>& on, const Batch& batch, Losses&& losses, Sum&& sum) {
-    const std::size_t n = batch.b * batch.t, last_place = strategy().places() - 1;
+    const std::size_t n = own_places(batch), ranks = strategy().depth(), own = strategy().position();
     double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
-      const std::size_t place = strategy().place();
-      const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = place == 0 ? last_place : place - 1};
+      const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
       if (!first) await_input(on.stream, action, n);
       flight& f = begin_flight(on, action, batch, pass_mode::evaluation);
       f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n), last ? losses(n) : losses_view{});
       if (last) {
         loss += sum(n);
       } else {
-        f.message.send(on.stream, strategy().between(), place == last_place ? 0 : place + 1, f.y.span());
+        f.message.send(on.stream, strategy().between(), (own + 1) % ranks, f.y.span());
         f.message.wait(on.stream);
       }
       end_flight(f);
@@ -179,7 +179,7 @@ class pipeline_runner {
   /// A micro-batch between its forward and its backward.
   struct flight {
     flight(Model& of, const pass_sizes& sizes, std::size_t places)
-        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees()) {
+        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees(), places_of(of.parallel())) {
       boundaries.reserve(sizes.boundary_entries);
       kept.reserve(sizes.kept_entries);
     }
@@ -202,7 +202,7 @@ class pipeline_runner {
   template <class State>
   static pipeline_schedule proved(const State& strategy, std::vector<std::size_t> rows) {
     // one rank goes forth and back with each micro-batch, however its layers are called
-    const std::size_t ranks = strategy.places(), chunks = strategy.chunks(), count = rows.size();
+    const std::size_t ranks = strategy.depth(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
         ranks == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(ranks, chunks, std::move(rows));
     require<config_error>(schedule.ranks() == ranks && schedule.chunks == chunks && schedule.micro_batches() == count, schedule.name,
@@ -220,12 +220,17 @@ class pipeline_runner {
   }
 
   [[nodiscard]] auto& strategy() { return model_->parallel(); }
-  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().place()]; }
+  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().position()]; }
   [[nodiscard]] const block_range& blocks_of(const pipeline_action& action) { return strategy().blocks_of(action.chunk); }
   [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule_.micro_batches() + action.micro_batch; }
   [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
   [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
 
+  /// Of a batch, where ranks share its rows.
+  template <class Batch>
+  [[nodiscard]] std::size_t own_places(const Batch& batch) {
+    return batch.b * places_of(strategy()).of(batch.t).count;
+  }
   template <class Batch>
   void require_batches(std::span<const Batch> batches) const {
     require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
