@@ -98,6 +98,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/builder.hpp
     xtrain/layers/classification_head.hpp
     xtrain/layers/dropout.hpp
+    xtrain/layers/expert_exchange.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
@@ -155,6 +156,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/sgd.hpp
     xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
+    xtrain/parallel/expert.hpp
     xtrain/parallel/pipeline.hpp
     xtrain/parallel/pipeline/runner.hpp
     xtrain/parallel/pipeline/schedules.hpp
@@ -177,11 +179,19 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/walk.hpp
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
+    xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
+    xtrain/plan/machine.hpp
+    xtrain/plan/machines.hpp
+    xtrain/plan/measure_machine.hpp
     xtrain/plan/plan.hpp
+    xtrain/plan/predict.hpp
+    xtrain/plan/run_layout.hpp
+    xtrain/plan/search.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
+    xtrain/tensor/growing.hpp
     xtrain/tensor/nf4.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/tensor.hpp
@@ -252,6 +262,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/torch_file.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/zip.hpp
+    xtrain/plan/machine_file.hpp
     xtrain/train/checkpoint.hpp
 )
 

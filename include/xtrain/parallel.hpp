@@ -3,5 +3,6 @@
 
 #include <xtrain/comm/mesh.hpp>
 #include <xtrain/comm/threads.hpp>
+#include <xtrain/parallel/expert.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/zero.hpp>

@@ -24,8 +24,8 @@ import torch
 import transformers
 
 HERE = pathlib.Path(__file__).resolve().parent
-ADAPTERS = {"gpt2": ["lora", "dora", "embeddings"], "llama": ["lora", "pattern", "embeddings", "all_linear"], "qwen2": ["rich", "biases"],
-            "bloom": ["dora"]}
+ADAPTERS = {"gpt2": ["lora", "dora", "embeddings"], "llama": ["lora", "pattern", "embeddings", "all_linear", "prefix"], "qwen2": ["rich", "biases"],
+            "bloom": ["dora", "prefix"]}
 
 # Both sides compute in fp32 and sum in another order: a sum of k products is off by eps * sqrt(k) of itself, k is below 50,
 # and some 25 such sums follow one another: 25 * 6e-8 * 7 = 1.05e-5 of the largest logit.

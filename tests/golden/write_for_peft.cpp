@@ -26,6 +26,10 @@ struct lora_recipe : xtrain::defaults {
   using adapter = xtrain::lora;
 };
 
+struct prefix_recipe : xtrain::defaults {
+  using adapter = xtrain::prefix_tuning;
+};
+
 constexpr std::size_t vocabulary = 61;
 
 xtrain::dataset numbers(std::size_t seed) {
@@ -97,6 +101,16 @@ void write_family(const std::string& out, const xtrain::decoder_config& sizes, c
   }
 }
 
+/// A prefix in front of a model that write_family has written.
+template <template <class> class Family>
+void write_prefix(const std::string& out) {
+  const std::string base = out + "/" + Family<plain_recipe>::family::name, folder = base + "_prefix";
+  auto model = Family<prefix_recipe>::from_pretrained(base, {}, {.adapter = {.length = 5}});
+  train(model, 20, 2);
+  save_pretrained(model, folder, {.base_model = base});
+  write_ours(model, folder);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,6 +179,8 @@ int main(int argc, char** argv) {
         argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .context = 40, .bos = 1, .eos = {2}},
         {{"dora",
           {.rank = 3, .alpha = 12, .targets = {"query_key_value", "dense"}, .dora = true, .bias = xtrain::trained_biases::adapted}}});
+    write_prefix<xtrain::llama>(argv[1]);
+    write_prefix<xtrain::bloom>(argv[1]);
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "write_for_peft: %s\n", problem.what());
     return 1;

@@ -106,11 +106,11 @@ TEST_CASE("memory and messages of a step") {
     trainer trainer(model, settings);
     // what is kept for the way back: outputs of attention twice, and each key/value head on two ranks
     CHECK(static_cast<double>(trainer.plan().passes.stash()) < 1.2 * static_cast<double>(alone.passes.stash()) / n);
-    const std::size_t before = model.parallel().sent_places().bytes;
+    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::places).bytes;
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     // of every layer, forth and back, to each other rank: of each own place a head's query, key and value, and its output; and the loss
     const double exchanged = 2.0 * static_cast<double>(shape.layers) * (48.0 / n) * (3 + 1) * (64.0 / 4) * sizeof(float) * (n - 1);
-    CHECK(static_cast<double>(model.parallel().sent_places().bytes - before) == exchanged + 8.0 * (n - 1));
+    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::places).bytes - before) == exchanged + 8.0 * (n - 1));
   });
 }
 

@@ -128,8 +128,8 @@ struct cost {
       const std::lock_guard lock(mutex);
       kept = on.memory();
       plan = trainer.plan();
-      gradients = model.parallel().sent_gradients();
-      weights = model.parallel().sent_weights();
+      gradients = traffic_of(model.parallel()).of(traffic_role::gradients);
+      weights = traffic_of(model.parallel()).of(traffic_role::weights);
     });
   }
   [[nodiscard]] double of(memory_role role) const { return static_cast<double>(kept.of(role)); }

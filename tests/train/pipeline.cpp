@@ -1,6 +1,7 @@
 // Pipelines of every schedule equal one device at the same tokens per step.
 #include <doctest/doctest.h>
 
+#include <xtrain/adapt/qlora.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/mixtral.hpp>
@@ -12,6 +13,10 @@ namespace {
 template <class Parallel>
 struct everything_recipe : lora_recipe<Parallel> {
   using recompute = recompute_full;
+};
+template <class Parallel>
+struct four_bit_recipe : recipe<Parallel> {
+  using adapter = qlora;
 };
 template <class Parallel>
 struct walled_recipe : recipe<Parallel> {
@@ -123,11 +128,13 @@ TEST_CASE("stages of any number of layers, micro-batches of any number of rows")
   is_near(one, beside);
 }
 
-TEST_CASE("in bf16; a norm behind the embedding; experts that are not balanced; a device whose memory is elsewhere and whose stream is late") {
+TEST_CASE("in bf16; in four bits; a norm behind the embedding; experts that are not balanced; a device whose memory is elsewhere and whose stream is late") {
   const dataset data = sentences();
   using in_bf16 = llama<bf16_recipe<pipeline<chosen>>>;
   is_the_same(run_here<llama<bf16_recipe<single>>>(data, layers(4, false), settings(4), {}),
               run_pipeline<in_bf16>(4, data, layers(4, false), settings(4)));
+  is_the_same(run_here<llama<four_bit_recipe<single>>>(data, layers(4, false), settings(2), {}),
+              run_pipeline<llama<four_bit_recipe<pipeline<chosen>>>>(2, data, layers(4, false), settings(2)));
   decoder_config wide = layers(4, true);
   wide.feed_forward = 4 * wide.width;
   is_near(run_here<bloom<recipe<single>>>(data, wide, settings(2), {}),

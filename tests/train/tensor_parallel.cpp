@@ -128,7 +128,7 @@ TEST_CASE("memory and messages of a step") {
     trainer trainer(model, settings);
     const double own = static_cast<double>(model.parameters().count());
     CHECK(own < 1.05 * all / n);  // norms are everywhere
-    const std::size_t before = model.parallel().sent_layers().bytes;
+    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::layers).bytes;
     host_batch rows{.b = 2, .t = 24};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
     rows.target_count = rows.token_count = 48;
@@ -137,7 +137,7 @@ TEST_CASE("memory and messages of a step") {
     // head three numbers per row from everyone to everyone; and the norm
     const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.layers) + 2;
     const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
-    CHECK(static_cast<double>(model.parallel().sent_layers().bytes - before) == expected);
+    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::layers).bytes - before) == expected);
   });
 }
 

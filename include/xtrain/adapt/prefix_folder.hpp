@@ -86,8 +86,8 @@ class prefix_tensors {
     return *found;
   }
   void require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const {
-    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ", expected,
-                          " numbers; it makes ", given, ". Does the prefix belong to this model?");
+    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ",
+                          expected, " numbers; it makes ", given, ". Does the prefix belong to this model?");
   }
 
   /// y = x · Wᵀ + b, in double
@@ -301,8 +301,7 @@ void load_adapter(Model& model, const std::string& folder) {
     const auto& entry = *model.parameters().find(prefix_tuning::parameter_of(layer));
     std::vector<number> host(entry.size());
     for (std::size_t i = 0; i < own.length; ++i)
-      for (std::size_t j = 0; j < columns.size(); ++j)
-        host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
+      for (std::size_t j = 0; j < columns.size(); ++j) host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
     model.parameters().write(model.work(), entry, 0, host);
     model.work().synchronize();
   }

@@ -24,9 +24,9 @@ namespace xtrain {
 
 /// What `prefix_tuning` is told.
 struct prefix_config {
-  std::size_t length = 20;            ///< places in front of every row
-  std::size_t projection = 0;         ///< inner width of a network that makes the prefix from a smaller one; 0: none
-  bool counts_in_positions = true;    ///< the first token stands behind the prefix, as PEFT has it; false: at 0, as ChatGLM has it
+  std::size_t length = 20;          ///< places in front of every row
+  std::size_t projection = 0;       ///< inner width of a network that makes the prefix from a smaller one; 0: none
+  bool counts_in_positions = true;  ///< the first token stands behind the prefix, as PEFT has it; false: at 0, as ChatGLM has it
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 
@@ -177,6 +177,9 @@ struct prefix_tuning {
     /// tanh(W1 · e + b1), [length, projection]
     template <class Pass>
     [[nodiscard]] matrix inner_part(Pass& p) const {
+      require<config_error>(!p.parameters.value(embedding_).empty(),
+                            "prefix_tuning: all layers must be on this rank where a projection makes "
+                            "the prefix; they share a part of it. Train the prefix without one");
       const matrix u = p.temporary(length_, projection_);
       ops::linear(p, p.matrix(embedding_), p.matrix(inner_weight_), p.vector(inner_bias_), u);
       ops::tanh(p, u, u);
@@ -208,7 +211,7 @@ struct prefix_tuning {
     }
 
     std::size_t length_, d_, columns_, projection_;
-    parameter prefix_{};  // as a table: a row per place and key or value head
+    parameter prefix_{};                                                         // as a table: a row per place and key or value head
     parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // of a projection, instead
     tensor<token, 1, device> head_n_;  // which of the prefix's heads each head of its qkv is; queries are none and zero
   };

@@ -24,6 +24,11 @@
 
 namespace xtrain {
 
+/// Some rows of an array that go to a rank, or come from it.
+struct message_part {
+  std::size_t rank = 0, first = 0, count = 0;
+};
+
 /// What a group has sent.
 struct traffic {
   std::size_t messages = 0;
@@ -221,6 +226,31 @@ class group {
     wait_all(all);
   }
 
+  /// Each part of `from` goes to its rank, each part of `to` comes from its rank, a message each; between two ranks in the order of the
+  /// lists. Rows are `length` elements long.
+  ///   throws  shape_error when a part is not in its array, or this rank does not receive what it sends to itself
+  template <class T>
+  void exchange(std::span<const T> from, std::span<const message_part> sends, std::span<T> to, std::span<const message_part> receives,
+                std::size_t length = 1) {
+    for (const message_part& part : sends) require_in(part, from.size(), length);
+    for (const message_part& part : receives) require_in(part, to.size(), length);
+    std::vector<pending_message> all;
+    for (const message_part& part : receives)
+      if (part.rank != rank_ && part.count != 0) all.push_back(begin_receive(part.rank, to.subspan(part.first * length, part.count * length)));
+    for (const message_part& part : sends)
+      if (part.rank != rank_ && part.count != 0) all.push_back(begin_send(part.rank, from.subspan(part.first * length, part.count * length)));
+    auto mine = receives.begin();
+    for (const message_part& part : sends) {
+      if (part.rank != rank_ || !carries()) continue;
+      mine = std::find_if(mine, receives.end(), [&](const message_part& other) { return other.rank == rank_; });
+      require<shape_error>(mine != receives.end() && mine->count == part.count, "group: rank ", rank_, " must receive what it sends to itself; ",
+                           part.count, " rows");
+      std::copy_n(from.data() + part.first * length, part.count * length, to.data() + mine->first * length);
+      ++mine;
+    }
+    wait_all(all);
+  }
+
   /// Every rank has one range of the values, of equal length but for the last ones, and gets the others'.
   template <class T>
   void share_ranges(std::span<T> values) {
@@ -289,6 +319,21 @@ class group {
     on_host(stream, values, true, [&](std::span<T> host) { broadcast(host, root); });
   }
   template <class Stream, class T, class Memory>
+  void exchange(Stream& stream, device_span<const T, Memory> from, std::span<const message_part> sends, device_span<T, Memory> to,
+                std::span<const message_part> receives, std::size_t length) {
+    if constexpr (directly<Memory>) {
+      stream.synchronize();
+      exchange(host_span(from), sends, host_span(to), receives, length);
+    } else {
+      std::vector<T> sent(from.size()), received(to.size());
+      copy_to_host(stream, std::span<T>(sent), from);
+      stream.synchronize();
+      exchange(std::span<const T>(sent), sends, std::span<T>(received), receives, length);
+      copy_to_device(stream, to, std::span<const T>(received));
+      stream.synchronize();
+    }
+  }
+  template <class Stream, class T, class Memory>
   void send(Stream& stream, std::size_t to, device_span<const T, Memory> values) {
     on_host(stream, device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(values.raw())), values.size()), false,
             [&](std::span<T> host) { send(to, std::span<const T>(host)); });
@@ -328,6 +373,12 @@ class group {
                          " elements and the whole ", whole);
   }
 
+  void require_in(const message_part& part, std::size_t elements, std::size_t length) const {
+    const std::size_t rows = elements / std::max<std::size_t>(length, 1);
+    require<shape_error>(part.rank < size() && part.first <= rows && part.count <= rows - part.first, "group: a part must be one of ", size(),
+                         " ranks' and in an array of ", rows, " rows; given rank ", part.rank, ", row ", part.first, " and ", part.count, " rows");
+  }
+
   static void wait(const pending_message& begun) {
     if (begun) begun->wait();
   }
@@ -346,6 +397,14 @@ class group {
     return begun;
   }
 
+  // Where nothing arrives, what would be sent is counted without going through the ranks one message at a time: there may be thousands.
+  void count(std::size_t messages, std::size_t bytes_of_each) { sent_ += {messages, messages * bytes_of_each}; }
+  template <class T>
+  void count_pieces(std::span<const T> whole, std::size_t part, std::size_t piece) {
+    for (std::size_t to = 0; to < size(); ++to)
+      if (const std::size_t n = range(whole, to, part).size(); to != rank_ && n > 0) sent_ += {(n + piece - 1) / piece, n * sizeof(T)};
+  }
+
   template <class T>
   [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -356,6 +415,7 @@ class group {
 
   template <class T>
   void gather_parts(std::span<const T> part, std::vector<T>& all) {
+    if (!carries()) return count(size() - 1, part.size_bytes());
     auto begun = to_all_others([&](std::size_t from) { return begin_receive(from, range_of_all(all, from, part.size())); });
     const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, part); });
     wait_all(begun);
@@ -392,6 +452,7 @@ class group {
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     const std::size_t piece = std::max<std::size_t>(on_the_way / size(), 1024);
+    if (!carries()) return count_pieces(whole, part, piece);
     for (std::size_t begin = 0; begin < part; begin += piece) {
       const auto piece_of = [&](std::size_t rank) {
         const std::span<const T> theirs = range(whole, rank, part);
@@ -417,6 +478,7 @@ class group {
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
     if (size() == 1) return;
     const std::span<T> own = range(values, rank_, part);
+    if (!carries()) return own.empty() ? void() : count(size() - 1 - (except < size() && except != rank_ ? 1 : 0), own.size_bytes());
     const auto receives = to_all_others([&](std::size_t from) {
       const std::span<T> theirs = range(values, from, part);
       return theirs.empty() || rank_ == except ? nullptr : begin_receive(from, theirs);

@@ -66,9 +66,10 @@ class loader {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
                           "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
                           settings.context);
-    require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == settings.batch * settings.accumulate),
-                          "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", settings.batch * settings.accumulate,
-                          " together; given ", settings.rows.size(), " with ", rows_before(settings.rows.size()));
+    const std::size_t all = settings.batch * settings.accumulate;
+    require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == all),
+                          "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", all, " together; given ",
+                          settings.rows.size(), " with ", rows_before(settings.rows.size()));
     require<config_error>(settings.multiple > 0, "loader: rows must be padded to a multiple of 1 at least; given ", settings.multiple);
     require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
     lay_out_rows();

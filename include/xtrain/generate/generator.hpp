@@ -72,8 +72,11 @@ class decoding_memory {
     copy_to_device(stream, chosen_.span(), rows.chosen);
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch_.upload(stream, rows);
-    const cache_view<device, compute> cache{
-        .capacity = capacity_, .lengths_b = lengths_.view(), .keys = keys_.view(), .values = values_.view(), .is_empty = rows.cache_is_empty};
+    const cache_view<device, compute> cache{.capacity = capacity_,
+                                            .lengths_b = lengths_.view(),
+                                            .keys = keys_.view(),
+                                            .values = values_.view(),
+                                            .is_empty = rows.cache_is_empty};
     p.cache = &cache;
     model.logits(p, passes.boundaries(), chosen_.view(), logits_.view());
     copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());

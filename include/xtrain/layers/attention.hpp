@@ -196,10 +196,12 @@ class causal_attention {
   }
   /// throws config_error where a prefix in front of the row is not in front of every place alike
   static void require_prefix_fits(const pass<Recipe>& p) {
-    require<config_error>(!p.batch.is_packed, "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
-                                              "is packed; do not pack the data set");
-    require<config_error>(!p.batch.ends_n.exists(), "attention: places must see what precedes them alone where an adapter puts a prefix in "
-                                                    "front of them; this model's see further");
+    require<config_error>(!p.batch.is_packed,
+                          "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
+                          "is packed; do not pack the data set");
+    require<config_error>(!p.batch.ends_n.exists(),
+                          "attention: places must see what precedes them alone where an adapter puts a prefix in "
+                          "front of them; this model's see further");
   }
 
   /// qkv written, queries and keys turned; behind a prefix where there is one, of whole rows where ranks share them

@@ -39,6 +39,11 @@ template <class Recipe>
 inline constexpr bool divides_layers =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); };
 
+/// The recipe's strategy may spread experts over neighbouring ranks: its state says how.
+template <class Recipe>
+inline constexpr bool spreads_experts =
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_share(); };
+
 /// One module of a matrix that several modules share: "model.layers.0.self_attn.q_proj" makes the first 64 outputs.
 struct module_part {
   std::string name{};
@@ -90,12 +95,15 @@ class builder {
   using store = parameter_store<typename Recipe::device, typename Recipe::precision>;
   using adapter_config = typename Recipe::adapter::config;
 
-  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const place_share& places = {})
-      : parameters_(&parameters), adapter_(&adapter), share_(share), places_(places) {}
+  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const layer_share& experts = {},
+          const place_share& places = {})
+      : parameters_(&parameters), adapter_(&adapter), share_(share), experts_(experts), places_(places) {}
 
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
   [[nodiscard]] const layer_share& share() const { return share_; }
+  /// Which part of every layer's experts this rank holds.
+  [[nodiscard]] const layer_share& experts() const { return experts_; }
   [[nodiscard]] const place_share& places() const { return places_; }
   /// throws config_error where ranks divide layers: `who` cannot
   void require_whole_layers(std::string_view who) const {
@@ -156,7 +164,7 @@ class builder {
 
   store* parameters_;
   const adapter_config* adapter_;
-  layer_share share_;
+  layer_share share_, experts_;
   place_share places_;
 };
 

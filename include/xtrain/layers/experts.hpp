@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/layers/expert_exchange.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -20,7 +22,8 @@ namespace xtrain {
 
 /// y = Σ over the chosen experts of weight · W2 · f(W1 · x). No row is dropped: an expert takes as many as choose it. Copies of rows
 /// lie sorted by expert, so each expert is a product over a range of them, and what is kept does not depend on who chose what.
-/// How many rows an expert gets decides how its products are launched: the host waits for these counts once per forward.
+/// How many rows an expert gets decides how its products are launched: the host waits for these counts once per forward. Where the recipe's
+/// strategy spreads experts over ranks, copies of rows go to the rank that holds their expert, and what it makes of them comes back.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
 template <class Recipe, class Activation>
 class mixture_of_experts {
@@ -31,14 +34,22 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// throws config_error where ranks divide layers
+  /// throws config_error where ranks divide layers, or cannot hold equally many experts
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : inner_(o.inner), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width, {.initial = o.initial, .transposed_in_files = o.transposed_in_files}) {
     build.require_whole_layers("a mixture of experts");
     build.require_whole_rows("a mixture of experts");
+    const layer_share& share = build.experts();
+    require<config_error>(o.experts % share.ranks == 0, "expert: ranks must hold equally many experts of a layer; ", o.experts,
+                          " experts are not divisible by ", share.ranks);
+    own_ = {share.rank * (o.experts / share.ranks), o.experts / share.ranks};
     experts_.reserve(o.experts);
-    for (std::size_t e = 0; e < o.experts; ++e) experts_.emplace_back(build, o, e);
+    for (std::size_t e = 0; e < o.experts; ++e) {
+      if (share.divides()) build.parameters().begin_holder(e / own_.count);
+      experts_.emplace_back(build, o, e);
+    }
+    build.parameters().begin_holder(std::nullopt);
     for (const expert& one : experts_) {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
@@ -49,6 +60,8 @@ class mixture_of_experts {
 
   /// x [n, width] read, y [n, width] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
+    if constexpr (spreads_experts<Recipe>)
+      if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
     const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
     const auto routes = keep_routes(p, n);
     const auto u = p.keep(slots, Activation::columns * inner_);
@@ -59,13 +72,7 @@ class mixture_of_experts {
     const row_counts counts = route(p, x, routes);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, x, x_s);
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.up.forward(p, x_s.rows(first, rows), u.rows(first, rows));
-    });
-    Activation::forward(p, u, a);
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.down.forward(p, a.rows(first, rows), out.rows(first, rows));
-    });
+    experts_forward(p, n, counts, {.x = x_s, .u = u, .a = a, .out = out});
     ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, y, how);
     for (std::size_t e = 0; e < experts_.size(); ++e) p.kept.push_number(counts[e]);
   }
@@ -73,48 +80,32 @@ class mixture_of_experts {
   /// dx [n, width] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
+    if constexpr (spreads_experts<Recipe>)
+      if (p.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
     row_counts counts{};
     for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.kept.pop_number();
-    matrix_view<compute, memory> a{};
+    matrix a{};
     if (keeps_activation()) a = p.pop(slots, inner_);
     const auto out = p.pop(slots, c);
     const auto u = p.pop(slots, Activation::columns * inner_);
     const auto routes = pop_routes(p, n);
-    if (recomputes && down_needs_input_) {
-      a = p.temporary(slots, inner_);
-      Activation::forward(p, u, a);
-    }
-    // forward: y = Σ weight · out; the gradient takes the place of out
-    const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(slots), {n, choices_}};
-    ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, dy, out, dweight_nk);
-    // forward: out = a · W2ᵀ
+    if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
+    const sums dweight_nk = combine_backward(p, routes, dy, out);
     const auto da = p.temporary(slots, inner_);
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.down.backward(p, down_needs_input_ ? a.rows(first, rows) : a, out.rows(first, rows), da.rows(first, rows));
+    experts_backward(p, n, counts, {.u = u, .a = a, .da = da, .out = out}, [&] {
+      const auto x_s = p.temporary(slots, c);
+      ops::embedding(p, routes.row_s, x, x_s);
+      return x_s;
     });
-    // forward: a = f(u); the gradient takes the place of u
-    Activation::backward(p, u, da, u);
-    // forward: u = x_s · W1ᵀ; the gradient of x_s takes the place of that of out
-    const auto dx_s = out;
-    matrix_view<compute, memory> x_s{};
-    if (up_needs_input_) ops::embedding(p, routes.row_s, x, x_s = p.temporary(slots, c));
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
-      one.up.backward(p, up_needs_input_ ? x_s.rows(first, rows) : x_s, u.rows(first, rows), dx_s.rows(first, rows));
-    });
-    // forward: x_s = rows of x
-    ops::expert_combine(p, routes.slot_nk, {}, dx_s, dx, how);
-    // forward: weights = routing(x · Wᵀ)
-    const auto dlogits = p.temporary(n, experts_.size());
-    ops::expert_routing_backward(p, routes, dweight_nk, p.load.dprobability_e, dlogits);
-    router_.backward(p, x, dlogits, dx, ops::result::is_added);
+    routes_backward(p, routes, x, dweight_nk, out, dx, how);
   }
 
  private:
   using sums = matrix_view<accumulate_t<compute>, memory>;
+  using matrix = matrix_view<compute, memory>;
   using routes_type = ops::expert_routes<device, accumulate_t<compute>>;
-  using row_counts = std::array<std::size_t, most_experts>;
 
   struct expert {
     linear<Recipe> up, down;
@@ -180,21 +171,148 @@ class mixture_of_experts {
     return counts;
   }
 
-  /// work(expert, first slot, rows) for every expert that has rows. A dry device has divided them evenly; as any expert may get all
-  /// rows, it also sees how much memory that takes, without counting it as work.
+  /// Rows of the experts that this rank holds, one matrix for each of these after the other, and what is made of them.
+  struct expert_rows {
+    matrix x{};              // [rows, width]
+    matrix u{};              // [rows, columns · inner]
+    matrix a{}, da{};        // [rows, inner]
+    matrix out{};            // [rows, width]
+  };
+
+  /// x read; u, a, out written
+  void experts_forward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at) const {
+    // u = x · W1ᵀ
+    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+      one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
+    });
+    // a = f(u)
+    if (at.u.shape(0) > 0) Activation::forward(p, at.u, at.a);
+    // out = a · W2ᵀ
+    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+      one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
+    });
+  }
+
+  /// out   before: its gradient; after: that of x
+  /// u     read, used up
+  /// a     read; written before where it is recomputed
+  /// da    written
+  /// input()  gives x, when it is needed
+  template <class Input>
+  void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input) const {
+    const bool any = at.u.shape(0) > 0;
+    if (any && recomputes && down_needs_input_) Activation::forward(p, at.u, at.a);
+    // forward: out = a · W2ᵀ
+    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+      one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
+    });
+    // forward: a = f(u); the gradient takes the place of u
+    if (any) Activation::backward(p, at.u, at.da, at.u);
+    // forward: u = x · W1ᵀ; the gradient of x takes the place of that of out
+    matrix x{};
+    if (up_needs_input_) x = input();
+    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+      one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
+    });
+  }
+
+  // forward: y = Σ weight · out; the gradient takes the place of out
+  [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
+    const shape_of_rank<2> shape = routes.weight_nk.shape();
+    const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
+    ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, dy, out, dweight_nk);
+    return dweight_nk;
+  }
+  void routes_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> x, sums dweight_nk, matrix dx_s,
+                       matrix dx, ops::result how) const {
+    // forward: x_s = rows of x
+    ops::expert_combine(p, routes.slot_nk, {}, dx_s, dx, how);
+    // forward: weights = routing(x · Wᵀ)
+    const auto dlogits = p.temporary(x.shape(0), experts_.size());
+    ops::expert_routing_backward(p, routes, dweight_nk, p.load.dprobability_e, dlogits);
+    router_.backward(p, x, dlogits, dx, ops::result::is_added);
+  }
+
+  /// forward() where this rank holds some of the experts.
+  void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
+    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    const auto routes = keep_routes(p, n);
+    const auto out = p.keep(slots, c);
+    const auto scope = p.scope();
+    auto& ranks = p.parallel.experts();
+    const expert_exchange trip(ranks, experts_.size(), route(p, x, routes));
+    const expert_rows here = rows_here(p, trip.rows(), c);
+    const auto x_s = p.temporary(slots, c);
+    ops::embedding(p, routes.row_s, x, x_s);
+    trip.forth(p.stream, ranks, read(x_s), here.x);
+    experts_forward(p, n, trip.counts(), here);
+    trip.back(p.stream, ranks, read(here.out), out);
+    ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, y, how);
+    trip.push(p.kept);
+  }
+  void backward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix dx,
+                           ops::result how) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    auto& ranks = p.parallel.experts();
+    const auto trip = expert_exchange::popped(ranks, experts_.size(), p.kept);
+    const auto out = p.pop(slots, c);
+    const auto routes = pop_routes(p, n);
+    const expert_rows here = rows_here(p, trip.rows(), c);
+    const sums dweight_nk = combine_backward(p, routes, dy, out);
+    // forward: out came back
+    trip.forth(p.stream, ranks, read(out), here.out);
+    experts_backward(p, n, trip.counts(), here, [&] { return here.x; });
+    // forward: x_s went there
+    trip.back(p.stream, ranks, read(here.out), out);
+    routes_backward(p, routes, x, dweight_nk, out, dx, how);
+  }
+  [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
+
+  /// Memory for rows that have come here. How many will is not known before: the plan sees as many as there would be if experts were
+  /// equally busy, and what is here grows where they are not. It is the same memory in the backward: that of the layer, or where a layer's
+  /// backward begins with its forward, and where there is none, that of all layers.
+  [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, std::size_t rows, std::size_t c) const {
+    const std::size_t place = Recipe::recompute::drops_blocks || !p.trains() ? 0 : layer_;
+    const auto& on = p.parameters.device();
+    const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = keeps_activation() ? inner_ : 0;
+    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, place), rows, {x_kept, Activation::columns * inner_, a_kept});
+    const auto [out, da, x_now, a_now] = side_by_side<4>(p.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
+    return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
+  }
+  template <std::size_t N, class Memory>
+  [[nodiscard]] static std::array<matrix, N> side_by_side(Memory& all, std::size_t rows, const std::array<std::size_t, N>& columns) {
+    constexpr std::size_t alignment = 64 / sizeof(compute);  // a cache line
+    std::array<std::size_t, N + 1> begin{};
+    for (std::size_t i = 0; i < N; ++i) begin[i + 1] = begin[i] + (rows * columns[i] + alignment - 1) / alignment * alignment;
+    const auto span = all.template at_least<compute>(begin[N]);
+    std::array<matrix, N> each{};
+    for (std::size_t i = 0; i < N; ++i) each[i] = {span.subspan(begin[i], rows * columns[i]), {rows, columns[i]}};
+    return each;
+  }
+
+  /// work(expert, first row, rows) for each expert of this rank that has rows, at most n at a time: as many as one rank may send it, so
+  /// that work takes no more memory where more ranks do. A dry device has divided rows evenly; as any expert may get n, it also sees how
+  /// much memory that takes, without counting it as work.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, Work&& work) const {
     std::size_t first = 0;
-    for (std::size_t e = 0; e < experts_.size(); first += counts[e++])
-      if (counts[e] > 0) work(experts_[e], first, counts[e]);
+    for (std::size_t i = 0; i < own_.count; ++i)
+      for (std::size_t left = counts[i]; left > 0;) {
+        const std::size_t rows = std::min(left, n);
+        work(experts_[own_.begin + i], first, rows);
+        first += rows;
+        left -= rows;
+      }
     if constexpr (is_dry<device>) {
       const dry_record before = p.stream.counts();
-      for (const expert& one : experts_) work(one, 0, n);
+      for (std::size_t i = 0; i < own_.count; ++i) work(experts_[own_.begin + i], 0, n);
       p.stream.counts() = before;
     }
   }
 
   std::size_t inner_, choices_, layer_;
+  row_range own_{};  // experts that this rank holds
   linear<Recipe> router_;
   std::vector<expert> experts_;
   bool up_needs_input_ = false, down_needs_input_ = false;

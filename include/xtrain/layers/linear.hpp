@@ -32,7 +32,8 @@ class linear {
   };
 
   linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& settings)
-      : divided_(settings.divided), weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight)) {
+      : divided_(settings.divided),
+        weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight)) {
     if (settings.bias) bias_ = build.vector(parts, "bias", 0.0);
     adapter_.declare(build, parts, inputs);
     trains_ = build.parameters().trains(weight_);

@@ -306,7 +306,7 @@ class decoder {
   /// The whole way forth. `boundaries` keeps what flows from block to block; pass::kept what each block keeps for itself.
   /// loss_n gets each row's loss. While training, everything the backward needs is kept.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
-    parameters_->require_all_here("forward");
+    parameters_->require_blocks_here("forward");
     begin_load(p);
     forward_blocks(p, boundaries, all_blocks(), push_boundary(p, boundaries), loss_n);
     if (!p.trains()) forget(p, boundaries);
@@ -380,7 +380,7 @@ class decoder {
   ///   logits_rv [rows, vocabulary] written
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
-    parameters_->require_all_here("logits");
+    parameters_->require_blocks_here("logits");
     const auto x = hidden(p, boundaries, all_blocks(), push_boundary(p, boundaries));
     around_block(p, config_.layers + 1, forth(p), [&] {
       const auto scope = p.scope();
@@ -424,7 +424,7 @@ class decoder {
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_), places_of(*parallel_))),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_), experts_of(*parallel_), places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
                                                position_options{.context = config_.context,
                                                                 .heads = config_.heads,
@@ -463,6 +463,14 @@ class decoder {
     if constexpr (divides_layers<Recipe>) return parallel.layers();
     else return {};
   }
+  /// The part of every layer's experts that this rank holds.
+  static layer_share experts_of(const parallel_state& parallel) {
+    static_assert(has_experts || !spreads_experts<Recipe>,
+                  "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose data_parallel, zero<Stage> or "
+                  "tensor_parallel; see parallel/README.md");
+    if constexpr (spreads_experts<Recipe>) return parallel.expert_share();
+    else return {};
+  }
   static options with_targets(options settings) {
     settings.adapter.choose_targets(Family::adapter_targets());
     return settings;
@@ -496,9 +504,11 @@ class decoder {
     return {*build_, names.final_norm, config_.width, config_.norm_epsilon};
   }
 
-  /// Where ranks hold different blocks: all are declared, so that every rank knows every name; memory is for this rank's own, and for
+  /// Where ranks hold different experts or blocks: all are declared, so that every rank knows every name; memory is for this rank's own, and for
   /// the table where the head is tied to it.
   void keep_own_blocks() {
+    if constexpr (spreads_experts<Recipe>)
+      if (const layer_share experts = parallel_->expert_share(); experts.divides()) parameters_->hold(experts.rank);
     if constexpr (requires { parallel_->divide_blocks(config_.layers, xtrain::parameter{}); }) {
       parallel_->divide_blocks(config_.layers, config_.tied_head ? embedding_.table() : xtrain::parameter{});
       const bool whole = parallel_->holds_all();

@@ -208,9 +208,8 @@ class encoder {
   template <class Other>
   using with_recipe = encoder<Other, Family>;
 
-  static_assert(!divides_layers<Recipe> && !requires { typename Recipe::parallel::template runner<encoder>; },
-                "xtrain encoder: its layers cannot be divided among ranks, nor can it be a pipeline: 'parallel' must be single, data_parallel or "
-                "zero<N>; see parallel/README.md");
+  static_assert(!requires { typename Recipe::parallel::template runner<encoder>; },
+                "xtrain encoder: it cannot be a pipeline: 'parallel' must be single, data_parallel or zero<N>; see parallel/README.md");
 
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
@@ -229,6 +228,8 @@ class encoder {
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
+    static_assert(!spreads_experts<Recipe>, "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose "
+                                            "data_parallel or zero<Stage>; see parallel/README.md");
     if constexpr (divides_layers<Recipe>)
       require<config_error>(!parallel_->layers().divides(), "tensor: ", Family::name, ": an encoder's layers cannot be divided among ranks; given ",
                             parallel_->layers().ranks, " ranks");

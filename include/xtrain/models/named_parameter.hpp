@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// throws  config_error when there is none of that name, with the nearest one; shape_error when it has another rank
+/// throws  config_error when there is none of that name, with the nearest one, or it is on another rank; shape_error when it has another rank
 template <std::size_t N, class Store>
 [[nodiscard]] tensor_view<typename Store::parameter_type, N, typename Store::memory> named_parameter(const Store& parameters,
                                                                                                      std::string_view name) {
@@ -25,6 +25,7 @@ template <std::size_t N, class Store>
     fail<config_error>("parameter '", name, "': must be a parameter of the model",
                        near.empty() ? "" : concat("; did you mean '", near, "'?"));
   }
+  require<config_error>(found->is_here, "parameter '", name, "': must be on this rank; block ", found->block, " is on another");
   require<shape_error>(found->spec.shape.size() == N, "parameter '", name, "': has ", found->spec.shape.size(), " dims; asked for ", N);
   shape_of_rank<N> shape{};
   for (std::size_t i = 0; i < N; ++i) shape[i] = found->spec.shape[i];

@@ -22,8 +22,9 @@ struct pipeline {
                 "xtrain pipeline<Schedule>: must be a schedule: a name, and make(ranks, chunks, rows) that gives a pipeline_schedule; see "
                 "parallel/README.md");
   static_assert(Beside::stage <= detail::zero_stage::optimizer_state,
-                "xtrain pipeline<Schedule, Beside>: beside a pipeline there must be data_parallel or zero<1>, or one of them with tensor_parallel; zero<2> and zero<3> give a block's "
-                "gradients away after every micro-batch, while others of them are on their way; see parallel/README.md");
+                "xtrain pipeline<Schedule, Beside>: beside a pipeline there must be data_parallel or zero<1>, or one of them with "
+                "tensor_parallel; zero<2> and zero<3> give a block's gradients away after every micro-batch, while others of them are on their "
+                "way; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
   using config = pipeline_ranks;
   template <class Device>

@@ -34,6 +34,7 @@
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
@@ -48,6 +49,8 @@ struct rank_layout {
   std::size_t context = 1;
   /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
+  /// Neighbouring ranks that spread every layer's experts among them (policy `expert_parallel`). They see other rows.
+  std::size_t expert = 1;
 };
 
 namespace detail {
@@ -166,6 +169,14 @@ class zero_state {
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole) {
+    if (entry.spec.holder && tensor_.size() > 1) {
+      const std::size_t holder = *entry.spec.holder;
+      if (tensor_.rank() == holder) collect_pieces(stream, store, entry, array, whole);
+      if (holder == 0 || data_.rank() != 0) return;
+      if (tensor_.rank() == holder) tensor_.send(0, std::span<const Number>(whole));
+      else if (tensor_.rank() == 0) tensor_.receive(holder, whole);
+      return;
+    }
     if (!entry.spec.cut.exists() || tensor_.size() == 1) {
       if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
       return;
@@ -199,19 +210,15 @@ class zero_state {
   }
 
   /// What this rank has sent so far.
-  [[nodiscard]] traffic sent() const {
-    traffic all = data_.sent();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &weights_, &host_, &tensor_, &context_, &everyone_}) all += one->sent();
-    return all;
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::weights, weights_.sent());
+    visit(traffic_role::layers, tensor_.sent());
+    visit(traffic_role::places, context_.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
+    for (const group* one : {&data_, &host_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
-  [[nodiscard]] traffic sent_layers() const { return tensor_.sent(); }
-  [[nodiscard]] traffic sent_places() const { return context_.sent(); }
-  [[nodiscard]] traffic sent_gradients() const {
-    traffic all = gradients_.sent();
-    all += shards_.sent();
-    return all += replicas_.sent();
-  }
-  [[nodiscard]] traffic sent_weights() const { return weights_.sent(); }
 
  private:
   /// A run on the dry device has the same ranks and sends nothing.
@@ -232,6 +239,8 @@ class zero_state {
                           " ranks and tensor ", config.tensor);
     require<config_error>(DividesLayers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
                           config.tensor, ". Make it parallel<..., tensor>");
+    require<config_error>(config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
+                          ". Make it expert_parallel, or parallel<..., expert_parallel>");
     const std::size_t alike = ranks / config.tensor, shards = config.shards == 0 ? alike : config.shards;
     require<config_error>(config.context > 0 && alike % config.context == 0, "parallel: ranks must be a multiple of tensor times context; given ",
                           ranks, " ranks, tensor ", config.tensor, " and context ", config.context);

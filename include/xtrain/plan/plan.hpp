@@ -38,6 +38,13 @@ template <rehearsable_trainer Trainer>
     if (kernel.operations > 0.001 * plan.record.operations())
       text += concat("    ", padded(std::string(kernel.name), 34), padded(concat(kernel.runs, " x"), 9), count_text(kernel.operations),
                      "FLOP\n");
+  if (const traffic all = plan.sent.total(); all.messages > 0) {
+    text += concat("  sent         ", bytes_text(all.bytes), " in ", all.messages, " messages\n");
+    for (std::size_t r = 0; r < traffic_roles; ++r)
+      if (const traffic& one = plan.sent.sent[r]; one.messages > 0)
+        text += concat("    ", padded(std::string(name_of(static_cast<traffic_role>(r))), 34), padded(concat(one.messages, " x"), 9),
+                       bytes_text(one.bytes), "\n");
+  }
   return text;
 }
 

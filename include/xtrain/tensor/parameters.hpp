@@ -6,7 +6,7 @@
 //
 // Ranks that train the same weights can divide the array among them: each keeps an equal part of every block (see `slicing`).
 // Blocks that are being computed then lie whole in windows: memory that blocks share, one after the other. Ranks that hold different
-// blocks know all parameters by name and shape, and have memory for their own (see `keep`).
+// blocks, or different experts, know all parameters by name and shape, and have memory for their own (see `keep`, `hold`).
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,6 +96,8 @@ struct parameter_spec {
   /// they make must be added up.
   std::size_t copies = 0;
   bool gradients_are_parts = false;
+  /// Where neighbouring ranks hold different experts: the one that has it; none: all of them.
+  std::optional<std::size_t> holder{};
 
   /// The shape that files know.
   [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
@@ -200,6 +203,8 @@ class parameter_store {
   /// reduced.
   void begin_block(std::size_t index) { block_ = index; }
   [[nodiscard]] std::size_t blocks() const { return block_ + 1; }
+  /// Parameters declared from now on are held by one of neighbouring ranks, or by all.
+  void begin_holder(std::optional<std::size_t> rank) { holder_ = rank; }
 
   /// Parameters that will lie side by side in this order.
   ///   throws  config_error when a name is taken or the parameters do not have the same rank, columns and trainability
@@ -216,7 +221,10 @@ class parameter_store {
                             "' must be quantised only if it is frozen and '", first.name, "' is too");
     }
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
-    for (parameter_spec& spec : adjacent) entries_.push_back({std::move(spec), block_, 0, handle.first()});
+    for (parameter_spec& spec : adjacent) {
+      spec.holder = holder_;
+      entries_.push_back({std::move(spec), block_, 0, handle.first()});
+    }
     return handle;
   }
   parameter declare(parameter_spec spec) {
@@ -238,9 +246,19 @@ class parameter_store {
   template <class Chosen>
   void keep(Chosen&& chosen) {
     for (entry& e : entries_) e.is_here = chosen(e);
-    all_here_ = std::all_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.is_here; });
+    all_here_ = blocks_here_ = std::all_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.is_here; });
   }
-  /// False: parameters of some blocks are on other ranks.
+  /// Of parameters that have a holder, this rank has memory for those that `rank`, its own number, holds. Neighbours have everything else
+  /// too, and each makes a part of its gradients. Before allocate().
+  void hold(std::size_t rank) {
+    for (entry& e : entries_) {
+      e.is_here = !e.spec.holder || *e.spec.holder == rank;
+      e.spec.copies = e.spec.holder ? 1 : 0;
+      e.spec.gradients_are_parts = !e.spec.holder;
+      all_here_ = all_here_ && e.is_here;
+    }
+  }
+  /// False: some parameters are on other ranks.
   [[nodiscard]] bool all_here() const { return all_here_; }
 
   /// Lays all declared parameters out and allocates their values. Nothing can be declared afterwards.
@@ -307,10 +325,14 @@ class parameter_store {
     require_all_here(who);
     require_undivided(who);
   }
-  /// throws config_error when other ranks have some of the blocks
+  /// throws config_error when other ranks have some of the parameters
   void require_all_here(std::string_view who) const {
-    require<config_error>(all_here_, who, ": all of the model must be on this rank; its strategy gives ranks different layers. Save the "
-                          "model, and do it where one rank loads it");
+    require<config_error>(all_here_, who, ": all of the model must be on this rank; its strategy gives ranks different ",
+                          blocks_here_ ? "experts" : "layers", ". Save the model, and do it where one rank loads it");
+  }
+  /// throws config_error when other ranks have some of the blocks
+  void require_blocks_here(std::string_view who) const {
+    if (!blocks_here_) require_all_here(who);
   }
   /// throws config_error when ranks share blocks
   void require_undivided(std::string_view who) const {
@@ -521,9 +543,9 @@ class parameter_store {
     const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
       begins.assign(blocks() + 1, offset);
       for (std::size_t b = 0; b < blocks(); ++b) {
-        if (trainable) block_element_.push_back(offset + elsewhere);
         for (; next < order.size() && entries_[order[next]].block == b && entries_[order[next]].spec.trainable == trainable; ++next) {
           std::size_t& end = entries_[order[next]].is_here ? offset : elsewhere;
+          if (&end == &offset && (in_front_.empty() || in_front_.back().elsewhere != elsewhere)) in_front_.push_back({offset, elsewhere});
           for (std::uint32_t i = order[next]; i < entries_.size() && entries_[i].group == order[next]; ++i) {
             if (entries_[i].spec.quantised) {
               if (!entries_[i].is_here) continue;
@@ -542,7 +564,7 @@ class parameter_store {
         begins[b + 1] = offset;
       }
     };
-    block_element_.clear();
+    in_front_.clear();
     place_blocks(true, block_begin_);
     trained_ = offset;
     place_blocks(false, frozen_begin_);
@@ -559,6 +581,14 @@ class parameter_store {
         last->end = run.end;
       else runs_.push_back(run);
     };
+    // cut where parameters that are elsewhere lie in between
+    const auto add_pieces = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
+      for (std::size_t i = 0; i < in_front_.size(); ++i) {
+        const std::size_t from = std::max(begin, in_front_[i].offset);
+        const std::size_t to = std::min(end, i + 1 < in_front_.size() ? in_front_[i + 1].offset : end);
+        if (from < to) add({from, to, decays, kept + (from - begin), from + in_front_[i].elsewhere});
+      }
+    };
     for (std::size_t b = 0; b < blocks(); ++b) {
       const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / divided_.parts;
       std::size_t vectors = begin;  // where matrices end: padding belongs to what is before it
@@ -572,8 +602,8 @@ class parameter_store {
       const std::size_t own = begin + divided_.part * part, own_end = own + part;
       const auto kept = [&](std::size_t at) { return begin / divided_.parts + (at - own); };
       const std::size_t middle = std::clamp(vectors, own, own_end);
-      add({own, middle, true, kept(own), block_element_[b] + (own - begin)});
-      add({middle, own_end, false, kept(middle), block_element_[b] + (middle - begin)});
+      add_pieces(own, middle, true, kept(own));
+      add_pieces(middle, own_end, false, kept(middle));
     }
   }
 
@@ -615,10 +645,14 @@ class parameter_store {
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
   slicing divided_{};
   std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; one more than there are blocks
-  std::vector<std::size_t> block_element_;                   // where blocks of trained ones begin where all are on one rank
+  struct displacement {
+    std::size_t offset = 0, elsewhere = 0;
+  };
+  std::vector<displacement> in_front_;  // from an offset on, how much lies in front that other ranks have
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
-  bool all_here_ = true;
+  std::optional<std::size_t> holder_{};
+  bool all_here_ = true, blocks_here_ = true;
   std::size_t trained_ = 0;
   std::size_t total_ = 0;
   buffer<Device> values_, value_windows_;

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,7 +27,8 @@ struct slow_wires {
   std::uint64_t seed = 0;
 };
 
-/// A message counts as sent when the time it takes has passed. What a rank sends goes out one after the other.
+/// A message counts as sent when the time it takes has passed. What a rank sends goes out one after the other, and messages of a channel
+/// arrive in that order, whatever their delays.
 class slow_transport final : public transport {
  public:
   slow_transport(std::shared_ptr<transport> of, const slow_wires& how) : of_(std::move(of)), how_(how) {}
@@ -36,7 +39,8 @@ class slow_transport final : public transport {
   [[nodiscard]] bool carries() const override { return of_->carries(); }
   /// The bytes are handed over when they would have arrived: the receiver cannot have them before.
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
-    return std::make_unique<late>(*of_, to, channel, bytes, arrival(bytes.size()));
+    const auto [when, turn] = arrival(to, channel, bytes.size());
+    return std::make_unique<late>(*of_, to, channel, bytes, when, turn);
   }
   [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
     return of_->receive(from, channel, bytes);
@@ -45,14 +49,29 @@ class slow_transport final : public transport {
  private:
   using clock = std::chrono::steady_clock;
 
+  /// Messages of a channel take turns.
+  struct channel_order {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint64_t given = 0, begun = 0;
+  };
+  struct turn_in_order {
+    std::shared_ptr<channel_order> order;
+    std::uint64_t number = 0;
+  };
+  struct due {
+    clock::time_point when;
+    turn_in_order turn;
+  };
+
   /// Sends in a thread of its own: latency must not keep the sender from computing.
   class late final : public message {
    public:
-    late(transport& over, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes, clock::time_point when)
-        : begun_([&over, to, channel, bytes, when, this] {
+    late(transport& over, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes, clock::time_point when, turn_in_order turn)
+        : begun_([&over, to, channel, bytes, when, turn, this] {
             std::this_thread::sleep_until(when);
             try {
-              if (const pending_message sent = over.send(to, channel, bytes)) sent->wait();
+              if (const pending_message sent = in_order(turn, [&] { return over.send(to, channel, bytes); })) sent->wait();
             } catch (...) {
               problem_ = std::current_exception();
             }
@@ -68,22 +87,34 @@ class slow_transport final : public transport {
     }
 
    private:
+    template <class Begin>
+    static pending_message in_order(const turn_in_order& turn, Begin&& begin) {
+      std::unique_lock lock(turn.order->mutex);
+      turn.order->changed.wait(lock, [&] { return turn.order->begun == turn.number; });
+      ++turn.order->begun;
+      turn.order->changed.notify_all();
+      return begin();  // the next one waits for the lock
+    }
+
     std::exception_ptr problem_;
     std::thread begun_;
   };
 
-  [[nodiscard]] clock::time_point arrival(std::size_t bytes) {
+  [[nodiscard]] due arrival(std::size_t to, std::uint32_t channel, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto random = uniform_open(random_word({.seed = how_.seed, .step = static_cast<std::uint32_t>(rank()), .site = 0, .first = 0}, sent_++));
     std::chrono::duration<double> takes(how_.bytes_per_second > 0 ? static_cast<double>(bytes) / how_.bytes_per_second : 0.0);
     const auto as_ticks = [](std::chrono::duration<double> d) { return std::chrono::duration_cast<clock::duration>(d); };
     free_at_ = std::max(free_at_, clock::now()) + as_ticks(takes);
-    return free_at_ + as_ticks(how_.latency + how_.jitter * static_cast<double>(random));
+    std::shared_ptr<channel_order>& order = orders_[{to, channel}];
+    if (!order) order = std::make_shared<channel_order>();
+    return {free_at_ + as_ticks(how_.latency + how_.jitter * static_cast<double>(random)), {order, order->given++}};
   }
 
   std::shared_ptr<transport> of_;
   slow_wires how_;
   std::mutex mutex_;
+  std::map<std::pair<std::size_t, std::uint32_t>, std::shared_ptr<channel_order>> orders_;
   clock::time_point free_at_{};
   std::uint64_t sent_ = 0;
 };

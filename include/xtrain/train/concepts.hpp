@@ -8,6 +8,7 @@
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/models/pass_memory.hpp>
+#include <xtrain/parallel/traffic.hpp>
 
 namespace xtrain {
 
@@ -18,6 +19,7 @@ struct rehearsal {
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
   dry_record record{};     ///< of one step
+  step_traffic sent{};     ///< by this rank in one step
 
   [[nodiscard]] std::size_t total() const {
     std::size_t all = 0;

@@ -31,6 +31,7 @@
 #include <xtrain/optim/offload.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/events.hpp>
@@ -384,8 +385,10 @@ class trainer {
       batch.first_row = m * config_.batch;
     }
     model_->on().record() = {};  // what making the model took is not part of a step
+    const step_traffic before = traffic_of(model_->parallel());
     (void)step(std::span<const host_batch>(batches), 0.0);
     rehearsal found;
+    found.sent = traffic_of(model_->parallel()).since(before);
     found.record = model_->on().record();
     found.passes = memory_->high_water();
     found.parameters = model_->parameters().count();

@@ -64,7 +64,15 @@ void check_gradients(double dropout, std::size_t window, std::size_t projection 
 }
 
 decoder_config sizes() {
-  return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 40, .context = 24, .tied_head = false, .initial_deviation = 0.1};
+  return {.vocabulary = 29,
+          .width = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .feed_forward = 40,
+          .context = 24,
+          .tied_head = false,
+          .initial_deviation = 0.1};
 }
 decoder_config bloom_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
 
@@ -120,7 +128,8 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
   CHECK(largest_difference(logits_of(made), trained) < 1e-4);  // the same sums in another order
   const scratch_folder plain;
   save_pretrained(made, plain.path());
-  CHECK_THROWS_WITH_AS(load_adapter(again, plain.path()), doctest::Contains("must hold 'prefix_encoder.embedding.weight'; it is missing"), config_error);
+  CHECK_THROWS_WITH_AS(load_adapter(again, plain.path()), doctest::Contains("must hold 'prefix_encoder.embedding.weight'; it is missing"),
+                       config_error);
 }
 
 }  // namespace
@@ -184,8 +193,8 @@ TEST_CASE("a prefix is refused where it cannot be, and says why") {
                        "gpt2: positions must be counted from 0, as each has a vector of its own; the adapter counts from 2", config_error);
   const dataset packed = numbers(row_layout::packed);
   model m(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed),
-                       doctest::Contains("a row must hold one sample"), config_error);
+  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed), doctest::Contains("a row must hold one sample"),
+                       config_error);
   trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is no sample
 
   const scratch_folder folder;

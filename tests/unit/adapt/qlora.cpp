@@ -38,7 +38,15 @@ struct recomputing_recipe : qlora_recipe {
 };
 
 decoder_config sizes() {
-  return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 44, .context = 24, .tied_head = false, .initial_deviation = 0.1};
+  return {.vocabulary = 29,
+          .width = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .feed_forward = 44,
+          .context = 24,
+          .tied_head = false,
+          .initial_deviation = 0.1};
 }
 decoder_config mixtral_sizes() {
   auto c = sizes();
@@ -111,12 +119,12 @@ void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t m
 }  // namespace
 
 TEST_CASE("gradients flow through quantised weights, and are difference quotients") {
-  const auto report = testing::check_gradient<gradient_recipe>(
-      {.inputs = 21, .outputs = 9},
-      [](auto& build) {
-        return linear<gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 21, {.bias = true});
-      },
-      {.rank = 2, .targets = {"a", "c"}});
+  const auto report =
+      testing::check_gradient<gradient_recipe>({.inputs = 21, .outputs = 9},
+                                               [](auto& build) {
+                                                 return linear<gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 21, {.bias = true});
+                                               },
+                                               {.rank = 2, .targets = {"a", "c"}});
   CHECK(report.checked == 2 * 3 * 21 + 2 * 2 * 21 + (4 + 3) * 2);
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
 }
@@ -202,6 +210,7 @@ TEST_CASE("what cannot be quantised is refused") {
                        config_error);
   llama<qlora_recipe> model(sizes(), {}, {.adapter = settings});
   CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.q_proj.weight"),
-                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantised where its values are asked for", config_error);
+                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantised where its values are asked for",
+                       config_error);
   CHECK_NOTHROW((void)model.parameter<2>("model.embed_tokens.weight"));
 }

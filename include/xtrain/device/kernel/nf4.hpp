@@ -15,7 +15,7 @@ namespace xtrain {
 /// of it. Of the scales their mean is taken off, and of what is left every 256 have a scale of their own and are one of 256 shares.
 namespace nf4 {
 
-inline constexpr std::size_t block = 64;     // elements with one scale
+inline constexpr std::size_t block = 64;             // elements with one scale
 inline constexpr std::size_t scales_together = 256;  // scales with one scale
 
 [[nodiscard]] constexpr std::size_t code_bytes(std::size_t n) { return (n + 1) / 2; }

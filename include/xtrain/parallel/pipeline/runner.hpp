@@ -13,6 +13,7 @@
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
 #include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
@@ -44,8 +45,8 @@ struct pipeline_memory {
   return most;
 }
 
-/// Messages are begun where they stand on the list and waited for where they are needed. The list is one whose sends may wait for
-/// their receives, so it does not matter how early or late they do: no rank waits for ever.
+/// A step of one rank. Messages are begun where they stand on the list and waited for where they are needed. The list is one whose
+/// sends may wait for their receives, so it does not matter how early or late they do: no rank waits for ever.
 template <class Model, class Schedule>
 class pipeline_runner {
  public:
@@ -57,6 +58,13 @@ class pipeline_runner {
   using matrix = matrix_view<compute, memory>;
   using stream = typename device::stream;
 
+  static_assert(
+      requires(const Model& m, pass<recipe>& p, stash<device>& boundaries, matrix d) {
+        m.backward_blocks(p, boundaries, block_range{}, d, true);
+      },
+      "xtrain pipeline: the model must go forth and back block by block (forward_blocks, backward_blocks), as decoders do; see "
+      "models/README.md");
+
   /// One step has micro-batches of rows_of(batch, accumulate) rows of up to `context` places. `sizes` is the memory of one micro-batch;
   /// on a dry device it does not matter.
   ///   throws  config_error when the schedule cannot be made of these numbers, memory_error
@@ -66,8 +74,8 @@ class pipeline_runner {
         flight_of_(schedule_.chunks * schedule_.micro_batches()), arrival_of_(flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
     for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
-    const bool receives = model.parallel().places() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
-    const std::size_t bytes = places_ * model.sizes().width * sizeof(compute);
+    const bool receives = model.parallel().depth() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
+    const std::size_t bytes = places_ / places_of(model.parallel()).ranks * model.sizes().width * sizeof(compute);
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
   }
 
@@ -103,12 +111,12 @@ class pipeline_runner {
       const Batch& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
-          await_input(on.stream, action, batch.b * batch.t);
+          await_input(on.stream, action, own_places(batch));
           break;
         case action_kind::forward: {
           flight& f = begin_flight(on, action, batch, pass_mode::training);
           prepare(*f.going);
-          const std::size_t n = batch.b * batch.t;
+          const std::size_t n = own_places(batch);
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n),
                                        last ? losses(n) : losses_view{});
@@ -147,19 +155,18 @@ class pipeline_runner {
   /// One batch forth through all stages, without a way back.
   template <class Batch, class Losses, class Sum>
   double evaluate(const execution<device>& on, const Batch& batch, Losses&& losses, Sum&& sum) {
-    const std::size_t n = batch.b * batch.t, last_place = strategy().places() - 1;
+    const std::size_t n = own_places(batch), ranks = strategy().depth(), own = strategy().position();
     double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
-      const std::size_t place = strategy().place();
-      const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = place == 0 ? last_place : place - 1};
+      const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
       if (!first) await_input(on.stream, action, n);
       flight& f = begin_flight(on, action, batch, pass_mode::evaluation);
       f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n), last ? losses(n) : losses_view{});
       if (last) {
         loss += sum(n);
       } else {
-        f.message.send(on.stream, strategy().between(), place == last_place ? 0 : place + 1, f.y.span());
+        f.message.send(on.stream, strategy().between(), (own + 1) % ranks, f.y.span());
         f.message.wait(on.stream);
       }
       end_flight(f);
@@ -172,7 +179,7 @@ class pipeline_runner {
   /// A micro-batch between its forward and its backward.
   struct flight {
     flight(Model& of, const pass_sizes& sizes, std::size_t places)
-        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees()) {
+        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees(), places_of(of.parallel())) {
       boundaries.reserve(sizes.boundary_entries);
       kept.reserve(sizes.kept_entries);
     }
@@ -195,12 +202,15 @@ class pipeline_runner {
   template <class State>
   static pipeline_schedule proved(const State& strategy, std::vector<std::size_t> rows) {
     // one rank goes forth and back with each micro-batch, however its layers are called
+    const std::size_t ranks = strategy.depth(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
-        strategy.places() == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(strategy.places(), strategy.chunks(), std::move(rows));
-    require<config_error>(schedule.ranks() == strategy.places() && schedule.chunks == strategy.chunks(), schedule.name, ": must have a list for each of ",
-                          strategy.places(), " ranks with ", strategy.chunks(), " chunks; it has ", schedule.ranks(), " with ", schedule.chunks);
+        ranks == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(ranks, chunks, std::move(rows));
+    require<config_error>(schedule.ranks() == ranks && schedule.chunks == chunks && schedule.micro_batches() == count, schedule.name,
+                          ": must be made for ", ranks, " ranks, ", chunks, " chunks and ", count, " micro-batches; it is for ",
+                          schedule.ranks(), ", ", schedule.chunks, " and ", schedule.micro_batches());
     schedule = with_rendezvous(std::move(schedule));
-    require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name, ": no rank must wait for ever when sends wait for their receives");
+    require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name,
+                          ": no rank must wait for ever when sends wait for their receives");
     for (const auto& list : schedule.actions)
       for (const pipeline_action& action : list)
         require<config_error>(action.kind != action_kind::backward_input && action.kind != action_kind::backward_weight, schedule.name,
@@ -210,12 +220,17 @@ class pipeline_runner {
   }
 
   [[nodiscard]] auto& strategy() { return model_->parallel(); }
-  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().place()]; }
+  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().position()]; }
   [[nodiscard]] const block_range& blocks_of(const pipeline_action& action) { return strategy().blocks_of(action.chunk); }
   [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule_.micro_batches() + action.micro_batch; }
   [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
   [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
 
+  /// Of a batch, where ranks share its rows.
+  template <class Batch>
+  [[nodiscard]] std::size_t own_places(const Batch& batch) {
+    return batch.b * places_of(strategy()).of(batch.t).count;
+  }
   template <class Batch>
   void require_batches(std::span<const Batch> batches) const {
     require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),

@@ -43,7 +43,7 @@ struct gpipe {
 
 /// In turn: as few micro-batches are kept as there are ranks.                        [Narayanan et al. 2021, section 2.2.1]
 struct one_forward_one_backward {
-  static constexpr std::string_view name = "1f1b";
+  static constexpr std::string_view name = "one_forward_one_backward";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
     detail::require_one_chunk(name, chunks);
     return one_forward_one_backward_schedule(ranks, std::move(rows));
@@ -61,7 +61,7 @@ struct interleaved {
 /// Every micro-batch through a chunk before any goes through the next: gradients of one chunk are reduced during the backwards of
 /// the others.                                                                                        [Li et al. 2023]
 struct all_in_all_out {
-  static constexpr std::string_view name = "all-in-all-out";
+  static constexpr std::string_view name = "all_in_all_out";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
     return all_in_all_out_schedule(ranks, chunks, std::move(rows));
   }

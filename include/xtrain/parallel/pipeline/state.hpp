@@ -18,17 +18,20 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
 
-/// The ranks of a run whose layers are divided among them. Rank i is at place i / (data · tensor) of its pipeline: a pipeline's neighbours
-/// are far apart, because they talk least.
+/// The ranks of a run whose layers are divided among them. Rank i is at place i / (data · tensor · context) of its pipeline: a pipeline's
+/// neighbours are far apart, because they talk least.
 struct pipeline_ranks {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
   std::size_t data = 1;                ///< pipelines beside one another, which train the same weights on other rows
   std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
+  std::size_t context = 1;             ///< ranks that share rows
   std::size_t chunks = 1;              ///< stages on each rank
   std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
   std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
@@ -52,6 +55,8 @@ class pipeline_state {
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
   [[nodiscard]] group& everyone() { return everyone_; }
   [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
+  [[nodiscard]] auto& context() requires requires(beside_state& beside) { beside.context(); } { return beside_.context(); }
+  [[nodiscard]] place_share places() const requires requires(const beside_state& beside) { beside.places(); } { return beside_.places(); }
   [[nodiscard]] slicing divided() const { return beside_.divided(); }
 
   template <class Store>
@@ -65,14 +70,14 @@ class pipeline_state {
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     if (block == 0 && holds_table()) return;  // the head's part is missing
-    beside_.gradients_ready(stream, store, block, last_of_step);
+    if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
   }
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
     if (holds_table()) {
       const auto gradient = store.gradient(table_);
       if (!gradient.empty()) ends_->all_reduce(stream, gradient, reduction::sum);
-      beside_.gradients_ready(stream, store, 0, true);
+      if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, 0, true);
     }
     beside_.finish_gradients(stream, store);
   }
@@ -81,7 +86,7 @@ class pipeline_state {
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
     const auto copy = store.block_gradients(0).whole;
-    const bool skips = holds_table() && place() != 0 && !copy.empty();
+    const bool skips = holds_table() && position() != 0 && !copy.empty();
     const auto once = [&](auto span) {
       if (skips && span.raw() >= copy.raw() && span.raw() < copy.raw() + copy.size()) {
         const std::size_t counted = std::min(span.size(), static_cast<std::size_t>(copy.raw() + copy.size() - span.raw()));
@@ -102,10 +107,10 @@ class pipeline_state {
   template <class Store, class Entry, class Span, class T>
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
     const std::size_t holder = place_of(entry.block);
-    if (place() == holder) beside_.collect(stream, store, entry, array, whole);
+    if (position() == holder) beside_.collect(stream, store, entry, array, whole);
     if (holder == 0 || beside_.everyone().rank() != 0) return;
-    if (place() == holder) numbers_.send(0, std::span<const T>(whole));
-    else if (place() == 0) numbers_.receive(holder, whole);
+    if (position() == holder) numbers_.send(0, std::span<const T>(whole));
+    else if (position() == 0) numbers_.receive(holder, whole);
   }
 
   // ---- what a model asks ----
@@ -114,29 +119,29 @@ class pipeline_state {
   ///   tied_table   what the head reads, where it is the embedding's
   ///   throws       config_error when stages and layers do not fit
   void divide_blocks(std::size_t layers, parameter tied_table) {
-    stages_ = stage_blocks(layers, places() * chunks_given_, layers_given_);
-    if (places() == 1) stages_ = {{0, layers + 2}};  // its stages are one
-    if (places() > 1) table_ = tied_table;
+    stages_ = stage_blocks(layers, depth() * chunks_given_, layers_given_);
+    if (depth() == 1) stages_ = {{0, layers + 2}};  // its stages are one
+    if (depth() > 1) table_ = tied_table;
   }
-  [[nodiscard]] bool holds_all() const { return places() == 1; }
+  [[nodiscard]] bool holds_all() const { return depth() == 1; }
   template <class Entry>
   [[nodiscard]] bool holds(const Entry& entry) const {
-    return place_of(entry.block) == place() || (holds_table() && entry.group == table_.first());
+    return place_of(entry.block) == position() || (holds_table() && entry.group == table_.first());
   }
 
   // ---- what the runner asks ----
 
-  [[nodiscard]] std::size_t places() const { return between_.size(); }
-  [[nodiscard]] std::size_t place() const { return between_.rank(); }
-  [[nodiscard]] std::size_t chunks() const { return stages_.size() / places(); }
-  [[nodiscard]] const block_range& blocks_of(std::size_t chunk) const { return stages_[chunk * places() + place()]; }
+  [[nodiscard]] std::size_t depth() const { return between_.size(); }
+  [[nodiscard]] std::size_t position() const { return between_.rank(); }
+  [[nodiscard]] std::size_t chunks() const { return stages_.size() / depth(); }
+  [[nodiscard]] const block_range& blocks_of(std::size_t chunk) const { return stages_[chunk * depth() + position()]; }
   [[nodiscard]] bool is_first(std::size_t chunk) const { return blocks_of(chunk).first == 0; }
-  [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && place() + 1 == places(); }
-  /// Carries what flows from stage to stage; its ranks are places.
+  [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && position() + 1 == depth(); }
+  /// Carries what flows from stage to stage.
   [[nodiscard]] group& between() { return between_; }
   /// Sums over the stages: only the last knows losses.
   void add_up(std::span<double> sums) {
-    if (places() > 1) numbers_.all_reduce(sums, reduction::sum);
+    if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
   }
   /// Rows of each micro-batch of a step.
   ///   throws  config_error when those that were given are not as many
@@ -154,51 +159,60 @@ class pipeline_state {
     return rows_given_;
   }
 
-  /// What this rank has sent from stage to stage, beside that what the strategy beside the pipeline has.
-  [[nodiscard]] const traffic& sent_between_stages() const { return between_.sent(); }
-  [[nodiscard]] const beside_state& beside() const { return beside_; }
+  /// What this rank has sent so far, from stage to stage and beside its pipeline.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    beside_.visit_traffic(visit);
+    visit(traffic_role::stages, between_.sent());
+    if (ends_) visit(traffic_role::table, ends_->sent());
+    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
+  }
 
  private:
   /// A table that is tied to the head is on the first rank and on the last.
-  [[nodiscard]] bool holds_table() const { return table_.exists() && (place() == 0 || place() + 1 == places()); }
+  [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
       : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), beside_(beside_of(config, wires)), everyone_(wires, 0),
         between_(wires, pipeline_members(config, wires), 1), numbers_(wires, pipeline_members(config, wires), 2) {
-    if (place() != 0 && place() + 1 != places()) return;
+    if (position() != 0 && position() + 1 != depth()) return;
     const std::vector<std::size_t> members = pipeline_members(config, wires);
-    if (places() > 1) ends_.emplace(wires, std::vector<std::size_t>{members.front(), members.back()}, 3);
+    if (depth() > 1) ends_.emplace(wires, std::vector<std::size_t>{members.front(), members.back()}, 3);
   }
 
   /// A run on the dry device has the same ranks and sends nothing.
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    const std::size_t beside = config.data * config.tensor;
-    require<config_error>(beside > 0 && ranks % beside == 0, "pipeline: ranks must divide among the pipelines beside one another (data x tensor); given ",
-                          ranks, " ranks, data ", config.data, " and tensor ", config.tensor);
+    const std::size_t beside = ranks_beside(config);
+    require<config_error>(beside > 0 && ranks % beside == 0,
+                          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given ", ranks,
+                          " ranks, data ", config.data, ", tensor ", config.tensor, " and context ", config.context);
     require<config_error>(config.chunks > 0, "pipeline: a rank must have a stage; given chunks 0");
     if constexpr (is_dry<Device>) {
       if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);
     }
     return config.ranks ? config.ranks : one_rank();
   }
+  /// Ranks that have the same blocks.
+  static std::size_t ranks_beside(const pipeline_ranks& config) { return config.data * config.tensor * config.context; }
   static std::vector<std::size_t> pipeline_members(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
     std::vector<std::size_t> members;
-    const std::size_t beside = config.data * config.tensor;
+    const std::size_t beside = ranks_beside(config);
     for (std::size_t rank = wires->rank() % beside; rank < wires->size(); rank += beside) members.push_back(rank);
     return members;
   }
   static typename Beside::config beside_of(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
     std::vector<std::size_t> members;
-    const std::size_t beside = config.data * config.tensor;
+    const std::size_t beside = ranks_beside(config);
     for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
-    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor};
+    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor,
+            .context = config.context};
   }
 
   [[nodiscard]] std::size_t place_of(std::size_t block) const {
     for (std::size_t s = 0; s < stages_.size(); ++s)
-      if (stages_[s].has(block)) return s % places();
-    return places();
+      if (stages_[s].has(block)) return s % depth();
+    return depth();
   }
 
   std::size_t chunks_given_;

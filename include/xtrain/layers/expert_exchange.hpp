@@ -1,0 +1,104 @@
+// Rows on their way to ranks that have their experts, and back.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <xtrain/comm/group.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// How many rows experts get.
+using row_counts = std::array<std::size_t, most_experts>;
+
+/// Where ranks hold equal parts of e experts. What leaves is sorted by expert, so what an expert gets is one range; what arrives is sorted
+/// by expert, then by the rank it comes from, so that an expert's rows are one matrix again. No row is dropped.
+class expert_exchange {
+ public:
+  /// Every rank tells every other how many rows come to each of its experts.
+  ///   leaving   of all experts, this rank's rows
+  ///   throws    comm_error when another rank's numbers make no sense
+  template <class Ranks>
+  expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.rank(), ranks.size(), experts) {
+    leaving_ = leaving;
+    std::array<std::uint64_t, most_experts> to_others{}, from_others{};
+    std::copy_n(leaving.begin(), experts, to_others.begin());
+    ranks.all_to_all(std::span<const std::uint64_t>(to_others.data(), experts), std::span<std::uint64_t>(from_others.data(), experts));
+    if (!ranks.wires()->carries()) from_others = to_others;  // then others send what this rank does
+    for (std::size_t i = 0; i < experts; ++i) {
+      require<comm_error>(from_others[i] < most_rows, "expert: rank ", i / own_, " must send fewer than ", most_rows, " rows; it says ",
+                          from_others[i]);
+      arriving_[i] = static_cast<std::size_t>(from_others[i]);
+    }
+    list_parts();
+  }
+
+  /// What the forward left in the stash.
+  template <class Ranks, class Device>
+  [[nodiscard]] static expert_exchange popped(Ranks& ranks, std::size_t experts, stash<Device>& from) {
+    expert_exchange back(ranks.rank(), ranks.size(), experts);
+    for (std::size_t i = experts; i-- > 0;) {
+      back.arriving_[i] = from.pop_number();
+      back.leaving_[i] = from.pop_number();
+    }
+    back.list_parts();
+    return back;
+  }
+  template <class Device>
+  void push(stash<Device>& to) const {
+    for (std::size_t i = 0; i < experts_; ++i) {
+      to.push_number(leaving_[i]);
+      to.push_number(arriving_[i]);
+    }
+  }
+
+  /// Rows of all experts that this rank holds.
+  [[nodiscard]] std::size_t rows() const { return rows_; }
+  /// Rows of each of them.
+  [[nodiscard]] const row_counts& counts() const { return counts_; }
+
+  /// slots [rows that leave, width] read, there [rows(), width] written
+  template <class Stream, class Ranks, class T, class Memory>
+  void forth(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {
+    ranks.exchange(stream, slots.span(), leaves(), there.span(), arrives(), slots.shape(1));
+  }
+  /// The same way back.
+  template <class Stream, class Ranks, class T, class Memory>
+  void back(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) const {
+    ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
+  }
+
+ private:
+  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 31;  // rows are counted in tokens' numbers
+
+  expert_exchange(std::size_t rank, std::size_t ranks, std::size_t experts) : rank_(rank), ranks_(ranks), experts_(experts), own_(experts / ranks) {}
+
+  [[nodiscard]] std::span<const message_part> leaves() const { return {leaves_.data(), experts_}; }
+  [[nodiscard]] std::span<const message_part> arrives() const { return {arrives_.data(), experts_}; }
+
+  void list_parts() {
+    std::size_t first = 0;
+    for (std::size_t e = 0; e < experts_; first += leaving_[e++]) leaves_[e] = {e / own_, first, leaving_[e]};
+    for (std::size_t i = 0; i < own_; ++i)
+      for (std::size_t r = 0; r < ranks_; ++r) {
+        const std::size_t count = arriving_[r * own_ + i];
+        arrives_[i * ranks_ + r] = {r, rows_, count};
+        counts_[i] += count;
+        rows_ += count;
+      }
+  }
+
+  std::size_t rank_, ranks_, experts_, own_, rows_ = 0;
+  row_counts leaving_{}, arriving_{};  // by expert; by the rank they come from, then by this rank's experts
+  row_counts counts_{};
+  std::array<message_part, most_experts> leaves_{}, arrives_{};
+};
+
+}  // namespace xtrain

@@ -1,0 +1,104 @@
+// Ranks that spread experts among them: within the ranks that see other rows, neighbours each hold some of every layer's experts. Rows go
+// to the rank of their expert and come back.
+//                     [Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch transformers"; dropless: Gale et al. 2022]
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/self.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/zero.hpp>
+#include <xtrain/tensor/growing.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// What neighbours do that have parts of the same layers, do those that hold other experts: gradients of what all of them have are added up
+/// among them first, then every gradient among the ranks that hold the same, block by block; and the norm counts everything once. But layers
+/// are whole, and all ranks see other rows.
+template <class Device, zero_stage Stage>
+class expert_state : public zero_state<Device, Stage, true> {
+  using neighbours_state = zero_state<Device, Stage, true>;
+
+ public:
+  using typename neighbours_state::stream_type;
+
+  /// throws config_error when the ranks are not a multiple of `expert`
+  explicit expert_state(const rank_layout& config)
+      : neighbours_state(neighbours_of(config)), rows_(neighbours_state::everyone().wires(), row_channel) {}
+
+  [[nodiscard]] group& data() { return rows_; }
+  [[nodiscard]] self& tensor() { return self_; }
+  void layers() const = delete;
+  /// Ranks that hold the other experts.
+  [[nodiscard]] group& experts() { return neighbours_state::tensor(); }
+  [[nodiscard]] layer_share expert_share() const { return neighbours_state::layers(); }
+
+  /// Memory for rows that have come to this rank's experts: how many only routing knows. Each place has its own, and there is one more
+  /// for what is temporary.
+  template <class Context>
+  [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t place) {
+    while (kept_rows_.size() <= place) kept_rows_.emplace_back(device, memory_role::stash);
+    return kept_rows_[place];
+  }
+  template <class Context>
+  [[nodiscard]] growing_memory<Device>& temporary_rows(const Context& device) {
+    if (temporary_rows_.empty()) temporary_rows_.emplace_back(device, memory_role::workspace);
+    return temporary_rows_.front();
+  }
+
+ private:
+  static constexpr std::uint32_t row_channel = 16;  // those below are the neighbours'
+
+  static rank_layout neighbours_of(const rank_layout& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    require<config_error>(config.expert > 0 && ranks % config.expert == 0, "parallel: ranks must be a multiple of expert; given ", ranks,
+                          " ranks and expert ", config.expert);
+    require<config_error>(config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ", config.tensor);
+    return {.ranks = config.ranks, .tensor = config.expert, .shards = config.shards};
+  }
+
+  self self_;
+  group rows_;
+  std::deque<growing_memory<Device>> kept_rows_, temporary_rows_;
+};
+
+}  // namespace detail
+
+/// Neighbouring ranks each hold some of every layer's experts, and all of the rest.
+struct expert_parallel {
+  static constexpr std::string_view name = "expert";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  static constexpr bool spreads_experts = true;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::expert_state<Device, stage>;
+};
+
+/// Ranks that hold the same experts divide what they keep: parallel<zero<1>, expert_parallel>.
+template <class Rows>
+struct parallel<Rows, expert_parallel> {
+  static_assert(requires { Rows::stage; },
+                "xtrain parallel<Rows, expert_parallel>: Rows must be data_parallel or zero<Stage>; see parallel/README.md");
+  static constexpr std::string_view name = Rows::name == "data"     ? "data x expert"
+                                           : Rows::name == "zero-1" ? "zero-1 x expert"
+                                           : Rows::name == "zero-2" ? "zero-2 x expert"
+                                                                    : "zero-3 x expert";
+  static constexpr detail::zero_stage stage = Rows::stage;
+  static constexpr bool spreads_experts = true;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::expert_state<Device, stage>;
+};
+
+static_assert(parallel_strategy<expert_parallel> && parallel_strategy<parallel<zero<1>, expert_parallel>>);
+
+}  // namespace xtrain

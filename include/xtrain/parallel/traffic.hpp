@@ -1,0 +1,70 @@
+// What a rank sends in a step, and why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <xtrain/comm/group.hpp>
+
+namespace xtrain {
+
+/// gradients, weights: to ranks that train the same weights on other rows. layers: to ranks that divide the same layers. places: to ranks
+/// that share rows. experts: rows to the ranks of their experts. stages: to other stages of a pipeline. table: a tied head's gradients, between the
+/// first stage and the last. numbers: the few that the host decides by, counts of targets, losses and norms.
+enum class traffic_role : std::uint8_t { gradients, weights, layers, places, experts, stages, table, numbers };
+
+inline constexpr std::size_t traffic_roles = 8;
+
+[[nodiscard]] constexpr std::string_view name_of(traffic_role role) {
+  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "weights", "layers", "places", "experts", "stages", "table", "numbers"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+/// Messages and bytes by role.
+struct step_traffic {
+  std::array<traffic, traffic_roles> sent{};
+
+  [[nodiscard]] const traffic& of(traffic_role role) const { return sent[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] traffic& of(traffic_role role) { return sent[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] traffic total() const {
+    traffic all;
+    for (const traffic& one : sent) all += one;
+    return all;
+  }
+  /// What has been sent since `before`.
+  [[nodiscard]] step_traffic since(const step_traffic& before) const {
+    step_traffic more = *this;
+    for (std::size_t r = 0; r < traffic_roles; ++r) {
+      more.sent[r].messages -= before.sent[r].messages;
+      more.sent[r].bytes -= before.sent[r].bytes;
+    }
+    return more;
+  }
+};
+
+namespace clause {
+
+struct any_traffic {
+  void operator()(traffic_role, const traffic&) const {}
+};
+
+/// visit_traffic(visit): calls visit(role, traffic) with what this rank has sent so far, any number of times for a role.
+template <class State>
+concept strategy_counts_traffic = requires(const State& state) {
+  state.visit_traffic(any_traffic{});
+};
+
+}  // namespace clause
+
+/// What a strategy has sent so far. One that does not count sends nothing.
+template <class State>
+[[nodiscard]] step_traffic traffic_of(const State& strategy) {
+  step_traffic all;
+  if constexpr (clause::strategy_counts_traffic<State>)
+    strategy.visit_traffic([&](traffic_role role, const traffic& more) { all.of(role) += more; });
+  return all;
+}
+
+}  // namespace xtrain

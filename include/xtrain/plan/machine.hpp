@@ -1,0 +1,73 @@
+// What a device and the wires around it can do: the numbers that a prediction needs.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+/// What one device sends, in one direction.
+struct link_speed {
+  double bandwidth = 0;  ///< bytes per second
+  double latency = 0;    ///< seconds until the first byte is there
+
+  friend bool operator==(const link_speed&, const link_speed&) = default;
+};
+
+/// One device of a machine with nodes that are alike. Peaks are what data sheets say, dense; shares say what programs reach of them.
+struct machine {
+  std::string name{};
+  double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< operations per second in products of matrices; 0: it has none
+  double memory_bandwidth = 0;                    ///< bytes per second
+  std::size_t memory = 0;                         ///< bytes
+  std::size_t devices_per_node = 1;
+  link_speed inside{};   ///< to devices of the same node
+  link_speed between{};  ///< to devices of other nodes
+
+  double matmul_share = 0.7;     ///< of operations per second; large products of a good library
+  double bandwidth_share = 0.8;  ///< of the memory's bandwidth
+  double link_share = 0.8;       ///< of a link's bandwidth
+  double launch = 0;             ///< seconds of every kernel in which nothing is computed
+
+  /// Operations per second of products in a number type, by the type's name.
+  ///   throws  config_error when the machine has none
+  [[nodiscard]] double peak(std::string_view number) const {
+    const double found = number == "fp64" ? fp64 : number == "fp32" ? fp32 : number == "bf16" ? bf16 : number == "fp16" ? fp16 : 0.0;
+    require<config_error>(found > 0, "machine ", name, ": must compute in ", number, "; it does not");
+    return found;
+  }
+
+  friend bool operator==(const machine&, const machine&) = default;
+};
+
+/// throws config_error when a number of the description makes no sense
+inline void require_machine(const machine& m) {
+  const auto check = [&](double value, std::string_view what, bool must_be) {
+    require<config_error>(std::isfinite(value) && (must_be ? value > 0 : value >= 0), "machine ", m.name, ": ", what, " must be a number ",
+                          must_be ? "above 0" : "that is not negative", "; given ", value);
+  };
+  check(m.fp64, "fp64", false);
+  check(m.fp32, "fp32", true);
+  check(m.bf16, "bf16", false);
+  check(m.fp16, "fp16", false);
+  check(m.memory_bandwidth, "memory_bandwidth", true);
+  require<config_error>(m.devices_per_node > 0, "machine ", m.name, ": devices_per_node must be at least 1; given 0");
+  check(m.inside.latency, "latency inside", false);
+  check(m.between.latency, "latency between", false);
+  check(m.inside.bandwidth, "bandwidth inside", m.devices_per_node > 1);
+  check(m.between.bandwidth, "bandwidth between", false);
+  check(m.launch, "launch", false);
+  const auto check_share = [&](double value, std::string_view what) {
+    require<config_error>(value > 0 && value <= 1, "machine ", m.name, ": ", what, " must be above 0 and at most 1; given ", value);
+  };
+  check_share(m.matmul_share, "matmul_share");
+  check_share(m.bandwidth_share, "bandwidth_share");
+  check_share(m.link_share, "link_share");
+}
+
+}  // namespace xtrain

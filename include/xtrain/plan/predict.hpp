@@ -1,0 +1,191 @@
+// How long a step will take on a machine: from what its ranks do and send, and how they wait for one another.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/parallel/schedule/simulate.hpp>
+#include <xtrain/parallel/traffic.hpp>
+#include <xtrain/plan/machine.hpp>
+#include <xtrain/plan/run_layout.hpp>
+#include <xtrain/train/concepts.hpp>
+
+namespace xtrain {
+
+/// Seconds. The parts add up to the whole.
+struct predicted_step {
+  double seconds = 0;
+  double passes = 0;    ///< forwards and backwards of the rank that has most of them
+  double layers = 0;    ///< that rank waits for sums over the ranks that divide its layers
+  double bubble = 0;    ///< it waits for other stages
+  double exchange = 0;  ///< gradients and weights that nothing hides
+  double update = 0;    ///< the optimizer
+
+  /// Of a step of the whole run.
+  ///   operations   that the model needs, of all ranks, without what recomputation repeats
+  [[nodiscard]] double share_of_peak(double operations, std::size_t devices, double peak) const {
+    return operations / (seconds * static_cast<double>(devices) * peak);
+  }
+};
+
+namespace detail {
+
+/// Products of matrices: what special units of an accelerator do.
+[[nodiscard]] inline bool is_product(std::string_view kernel) {
+  constexpr std::array<std::string_view, 5> products{"matmul", "linear_cross_entropy", "attention", "attention_backward", "cached_attention"};
+  return std::find(products.begin(), products.end(), kernel) != products.end();
+}
+/// Once in a step, whatever its micro-batches.
+[[nodiscard]] inline bool is_update(std::string_view kernel) { return kernel == "adamw" || kernel == "sgd" || kernel == "sum_of_squares"; }
+
+/// A kernel computes while it reads and writes: whichever takes longer.                      [Williams et al. 2009, "Roofline"]
+[[nodiscard]] inline double seconds_of(const kernel_count& kernel, const machine& on, std::string_view number) {
+  const double rate = is_product(kernel.name) ? on.peak(number) : on.fp32;
+  return static_cast<double>(kernel.runs) * on.launch + std::max(kernel.operations / (rate * on.matmul_share),
+                                                                 kernel.bytes / (on.memory_bandwidth * on.bandwidth_share));
+}
+
+/// Ranks first, first + stride, ... of which some are on one node.
+struct rank_line {
+  std::size_t count = 1, stride = 1;
+
+  [[nodiscard]] std::size_t on_a_node(const machine& on) const {
+    return stride >= on.devices_per_node ? 1 : std::min(count, on.devices_per_node / stride);
+  }
+};
+
+[[nodiscard]] inline double seconds_of(double bytes, const link_speed& link, const machine& on) {
+  if (bytes <= 0) return 0;
+  require<config_error>(link.bandwidth > 0, "machine ", on.name, ": must have a link for what ranks send; its bandwidth is 0");
+  return bytes / (link.bandwidth * on.link_share);
+}
+
+/// Everybody sends to everybody else at once, near and far at the same time; what must follow one another waits for one latency each.
+[[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on) {
+  if (sent.messages == 0 || ranks.count < 2) return 0;
+  const auto others = static_cast<double>(ranks.count - 1);
+  const std::size_t together = ranks.on_a_node(on);
+  const double near = static_cast<double>(together - 1) / others, bytes = static_cast<double>(sent.bytes);
+  const double latency = together == ranks.count ? on.inside.latency : on.between.latency;
+  return std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) +
+         static_cast<double>(sent.messages) / others * latency;
+}
+
+/// What one rank does in a step.
+struct rank_seconds {
+  double passes = 0, layers = 0;            // of all micro-batches
+  double gradients = 0, weights = 0;        // of a step
+  double table = 0, update = 0;             // likewise
+  double message = 0, message_latency = 0;  // of one message to the next stage
+
+  rank_seconds(const rehearsal& one, std::size_t rehearsed, const run_layout& layout, const machine& on, std::string_view number) {
+    const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
+    const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(rehearsed);
+    for (const kernel_count& kernel : one.record.kernels) {
+      const double seconds = seconds_of(kernel, on, number);
+      if (is_update(kernel.name)) update += seconds;
+      else passes += times * seconds;
+    }
+    const rank_line beside{data, tensor};
+    layers = times * seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on);
+    gradients = (layout.zero_stage >= 2 ? times : 1) * seconds_of(one.sent.of(traffic_role::gradients), beside, on);
+    weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
+    const bool one_node = data * tensor * pipeline <= on.devices_per_node;
+    const link_speed& link = one_node ? on.inside : on.between;
+    table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
+    if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {
+      message = seconds_of(static_cast<double>(stages.bytes) / static_cast<double>(stages.messages), link, on);
+      message_latency = link.latency;
+    }
+  }
+};
+
+}  // namespace detail
+
+/// A step's time, from rehearsals of ranks of one pipeline in the order of stages: of one that stands for all, of the first and the last, of
+/// the first, one between and the last, or of each.
+///   rehearsed   micro-batches of a rehearsed step; 0: as many as the layout says. What follows from their number is multiplied
+///   number      the type that products are computed in, by name: number_traits<T>::name
+///   departs     from the ring of [Patarasuk & Yuan 2009]: groups send to all others at once, so a rank of a node with others of its group
+///               sends less over the network than a ring's, and more than where nodes add up first
+///   throws      config_error when the schedule cannot be made, or the machine has no such numbers or links
+[[nodiscard]] inline predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
+                                            std::size_t rehearsed = 0) {
+  require_machine(on);
+  const std::size_t places = layout.mesh.pipeline, m = layout.micro_batches;
+  require<config_error>(!ranks.empty() && ranks.size() <= places && m > 0,
+                        "predict: rehearsals must be of one rank at least, and at most of the ", places, " of a pipeline; given ", ranks.size());
+  std::vector<detail::rank_seconds> spent;
+  for (const rehearsal& one : ranks) spent.emplace_back(one, rehearsed == 0 ? m : rehearsed, layout, on, number);
+  const auto of_place = [&](std::size_t place) -> const detail::rank_seconds& {
+    if (place + 1 == places) return spent.back();
+    return spent[std::min(place, spent.size() < 3 ? 0 : spent.size() - 2)];
+  };
+
+  // stages of a pipeline, with what the ranks beside them take; gradients are exchanged during the last backward and, where that does not
+  // suffice, behind it
+  const double share = 1.0 / static_cast<double>(m * layout.chunks);
+  pipeline_costs costs;
+  for (std::size_t stage = 0; stage < places * layout.chunks; ++stage) {
+    const detail::rank_seconds& rank = of_place(stage % places);
+    const double work = (rank.passes + rank.layers) * share, backward = work * (1 - layout.forward_share);
+    const double reduce = layout.zero_stage >= 2 ? 0.0 : std::max(0.0, rank.gradients / static_cast<double>(layout.chunks) - backward);
+    costs.stages.push_back({.forward = {work * layout.forward_share}, .backward_input = {backward / 2}, .backward_weight = {backward / 2}, .reduce = reduce});
+    costs.message.per_row = std::max(costs.message.per_row, rank.message);
+    costs.message.fixed = std::max(costs.message.fixed, rank.message_latency);
+  }
+  const pipeline_timeline line = simulate_schedule(layout.schedule(places, layout.chunks, std::vector<std::size_t>(m, 1)), costs);
+
+  predicted_step step;
+  double worked = 0;  // when the last backward ends
+  for (const auto& rank : line.ranks)
+    for (const timed_action& timed : rank)
+      if (is_work(timed.action.kind)) worked = std::max(worked, timed.end);
+  for (const detail::rank_seconds& rank : spent) {
+    if (rank.passes + rank.layers > step.passes + step.layers) {
+      step.passes = rank.passes;
+      step.layers = rank.layers;
+    }
+    step.update = std::max(step.update, rank.update);
+  }
+  step.bubble = std::max(0.0, worked - step.passes - step.layers);
+  step.exchange = line.step_time() - worked;
+  for (const detail::rank_seconds& rank : spent) {
+    double more = rank.table;
+    if (layout.zero_stage == 1) more += rank.weights;  // when the optimizer has stepped
+    if (layout.zero_stage == 2) more += rank.weights + std::max(0.0, rank.gradients - rank.passes * (1 - layout.forward_share));
+    if (layout.zero_stage == 3) more += std::max(0.0, rank.gradients + rank.weights - rank.passes);
+    step.exchange = std::max(step.exchange, line.step_time() - worked + more);
+  }
+  step.seconds = step.passes + step.layers + step.bubble + step.exchange + step.update;
+  return step;
+}
+
+/// One rank stands for all.
+[[nodiscard]] inline predicted_step predict(const rehearsal& rank, const run_layout& layout, const machine& on, std::string_view number) {
+  return predict(std::span<const rehearsal>(&rank, 1), layout, on, number);
+}
+
+/// A prediction to print.
+[[nodiscard]] inline std::string prediction_text(const predicted_step& step) {
+  std::string text = concat("step           ", fixed(step.seconds * 1e3, 1), " ms\n");
+  const auto line = [&](std::string name, double seconds) {
+    name.resize(13, ' ');
+    if (seconds > 0) text += concat("  ", name, fixed(seconds * 1e3, 1), " ms  ", fixed(100 * seconds / step.seconds, 1), " %\n");
+  };
+  line("passes", step.passes);
+  line("layers", step.layers);
+  line("bubble", step.bubble);
+  line("exchange", step.exchange);
+  line("update", step.update);
+  return text;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,73 @@
+// How a run is divided among ranks: what a prediction must know of it beside what one rank does.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/comm/mesh.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/parallel/schedule/schedule.hpp>
+
+namespace xtrain {
+
+/// Ranks that divide layers are neighbours, then come those that see other rows, then stages of a pipeline: as strategies place them.
+struct run_layout {
+  mesh_sizes mesh{};
+  std::size_t chunks = 1;         ///< stages on each rank
+  std::size_t micro_batches = 1;  ///< of a step
+  std::size_t zero_stage = 0;
+  double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter where everything is recomputed
+  pipeline_schedule (*schedule)(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) = one_forward_one_backward::make;
+};
+
+namespace detail {
+
+template <class Strategy>
+struct schedule_of {
+  static constexpr auto make = one_forward_one_backward::make;
+};
+template <class Schedule, class Beside>
+struct schedule_of<pipeline<Schedule, Beside>> {
+  static constexpr auto make = Schedule::make;
+};
+template <class Strategy>
+inline constexpr std::size_t zero_stage_of = 0;
+template <class Strategy>
+requires requires { Strategy::stage; }
+inline constexpr std::size_t zero_stage_of<Strategy> = static_cast<std::size_t>(Strategy::stage);
+template <class Schedule, class Beside>
+inline constexpr std::size_t zero_stage_of<pipeline<Schedule, Beside>> = zero_stage_of<Beside>;
+
+}  // namespace detail
+
+/// The layout of a run of this recipe.
+///   throws  config_error when its ranks do not divide among the axes
+template <class Recipe>
+[[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
+  using strategy = typename Recipe::parallel;
+  run_layout layout{.micro_batches = micro_batches,
+                    .zero_stage = detail::zero_stage_of<strategy>,
+                    .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,
+                    .schedule = detail::schedule_of<strategy>::make};
+  if constexpr (requires { config.ranks; }) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    layout.mesh.tensor = config.tensor;
+    if constexpr (requires { config.chunks; }) {
+      layout.mesh.data = config.data;
+      layout.chunks = config.chunks;
+      require<config_error>(config.data * config.tensor > 0 && ranks % (config.data * config.tensor) == 0,
+                            "layout: ranks must be a multiple of data x tensor; given ", ranks, ", ", config.data, " and ", config.tensor);
+      layout.mesh.pipeline = ranks / (config.data * config.tensor);
+      if (layout.mesh.pipeline == 1) layout.chunks = 1;
+    } else {
+      require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "layout: ranks must be a multiple of tensor; given ", ranks, " and ",
+                            config.tensor);
+      layout.mesh.data = ranks / config.tensor;
+    }
+  }
+  return layout;
+}
+
+}  // namespace xtrain

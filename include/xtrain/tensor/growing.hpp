@@ -1,0 +1,36 @@
+// Memory whose size no plan can know: it grows to what turns out to be needed, and stays.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+template <class Device>
+class growing_memory {
+ public:
+  using memory = typename Device::memory;
+
+  growing_memory(const typename Device::context& device, memory_role role) : memory_(device, 0, role), role_(role) {}
+
+  /// n elements, where they were the last time unless that was too little: then what was there is lost, and an eighth more than is
+  /// asked for is taken, because the next time will ask for a little more or less. Nobody may be at work in the memory.
+  ///   throws  memory_error when the device cannot give as much
+  template <class T>
+  [[nodiscard]] device_span<T, memory> at_least(std::size_t n) {
+    const std::size_t bytes = n * sizeof(T);
+    if (memory_.bytes() < bytes) {
+      const auto device = memory_.device();
+      memory_ = buffer<Device>(device, 0, role_);  // first the old one goes
+      memory_ = buffer<Device>(device, bytes + bytes / 8, role_);
+    }
+    return memory_.template as<T>().subspan(0, n);
+  }
+
+ private:
+  buffer<Device> memory_;
+  memory_role role_;
+};
+
+}  // namespace xtrain

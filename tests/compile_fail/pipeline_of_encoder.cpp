@@ -1,0 +1,15 @@
+// says: xtrain pipeline: the model must go forth and back block by block
+#include <xtrain/models/bert.hpp>
+#include <xtrain/models/llama.hpp>
+#include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/train/trainer.hpp>
+
+struct recipe : xtrain::defaults {
+  using parallel = xtrain::pipeline<>;
+};
+#ifdef MISTAKE
+using model = xtrain::bert_masked_words<recipe>;
+#else
+using model = xtrain::llama<recipe>;
+#endif
+void train(model& m) { xtrain::trainer trainer(m); }

@@ -1,0 +1,40 @@
+// Some of a run's ranks, as if they were all there are.
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <xtrain/comm/part.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/testing/transport_conformance.hpp>
+
+using namespace xtrain;
+
+TEST_CASE("parts of a run pass the conformance suite beside one another, and across") {
+  std::vector<std::string> problems;
+  std::mutex mutex;
+  run_ranks(6, [&](const std::shared_ptr<transport>& wires) {
+    const std::size_t rank = wires->rank();
+    for (const auto& part : {std::make_shared<transport_part>(wires, std::vector<std::size_t>{rank / 3 * 3, rank / 3 * 3 + 1, rank / 3 * 3 + 2}, 0),
+                             std::make_shared<transport_part>(wires, std::vector<std::size_t>{rank % 3, rank % 3 + 3}, 100)}) {
+      CHECK(part->carries());
+      for (const std::string& problem : testing::transport_conformance(part)) {
+        const std::lock_guard lock(mutex);
+        problems.push_back(problem);
+      }
+    }
+  });
+  CHECK(problems == std::vector<std::string>{});
+}
+
+TEST_CASE("a part's ranks are counted in the order of its members") {
+  run_ranks(3, [](const std::shared_ptr<transport>& wires) {
+    const transport_part backwards(wires, {2, 1, 0}, 0);
+    CHECK(backwards.rank() == 2 - wires->rank());
+    CHECK(backwards.size() == 3);
+    CHECK_THROWS_WITH_AS(transport_part(wires, {}, 0), doctest::Contains("makes it and must be a member"), config_error);
+    CHECK_THROWS_WITH_AS(transport_part(wires, {wires->rank(), 3}, 0), "transport_part: members must be below the 3 ranks there are; given 3",
+                         config_error);
+  });
+}

@@ -1,0 +1,112 @@
+// What a plan says that a rank sends is what it sends, to the byte and to the message.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <vector>
+
+#include <xtrain/parallel.hpp>
+
+#include "planned_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+template <class Parallel>
+struct recipe : defaults {
+  using parallel = Parallel;
+};
+
+/// Tied heads: a pipeline's ends exchange the table's gradients.
+decoder_config four_layers() {
+  decoder_config shape = planned_run::sizes();
+  shape.layers = 4;
+  return shape;
+}
+
+/// Plans a step of every rank, does two on threads, and compares each with its plan. Gives the plans.
+template <class Parallel>
+std::vector<rehearsal> check_traffic(std::size_t ranks, typename Parallel::config layout = {}, std::size_t accumulate = 2) {
+  using model_type = llama<recipe<Parallel>>;
+  const auto how = planned_run::settings(accumulate);
+  std::vector<rehearsal> plans(ranks);
+  std::vector<step_traffic> first(ranks), second(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    const std::size_t rank = wires->rank();
+    typename model_type::options options;
+    options.parallel = layout;
+    options.parallel.ranks = std::make_shared<dry_transport>(rank, ranks);
+    plans[rank] = plan<trainer<model_type>>(four_layers(), options, how, cpu::properties{1});
+
+    options.parallel.ranks = wires;
+    model_type model(four_layers(), {}, options);
+    trainer trainer(model, how);
+    const std::vector<host_batch> batches(accumulate, planned_run::full_rows(how.batch, model.sizes().context));
+    const auto sent_by_a_step = [&] {
+      const step_traffic before = traffic_of(model.parallel());
+      (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+      return traffic_of(model.parallel()).since(before);
+    };
+    first[rank] = sent_by_a_step();
+    second[rank] = sent_by_a_step();
+  });
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t r = 0; r < traffic_roles; ++r) {
+      CAPTURE(Parallel::name);
+      CAPTURE(rank);
+      CAPTURE(name_of(static_cast<traffic_role>(r)));
+      CHECK(plans[rank].sent.sent[r].bytes == first[rank].sent[r].bytes);
+      CHECK(plans[rank].sent.sent[r].messages == first[rank].sent[r].messages);
+      CHECK(second[rank].sent[r].bytes == first[rank].sent[r].bytes);
+      CHECK(second[rank].sent[r].messages == first[rank].sent[r].messages);
+    }
+  return plans;
+}
+
+}  // namespace
+
+TEST_CASE("one rank sends nothing, and its plan does not speak of it") {
+  const rehearsal alone = plan<trainer<llama<recipe<single>>>>(planned_run::sizes(), {}, planned_run::settings(), cpu::properties{1});
+  CHECK(alone.sent.total().messages == 0);
+  CHECK(plan_text(alone).find("messages") == std::string::npos);
+}
+
+TEST_CASE("ranks that see other rows: gradients once, and what ZeRO adds") {
+  const std::size_t all = 4 * check_traffic<data_parallel>(1)[0].trained;  // bytes in fp32
+  // three quarters of 6 blocks' bytes; a rank's part of a block is rounded up to at most 32 numbers more
+  const auto is_three_quarters = [](std::size_t sent, std::size_t of) { return sent >= of * 3 / 4 && sent <= (of + 6 * 4 * 32 * 4) * 3 / 4; };
+  const auto rows = check_traffic<data_parallel>(4);
+  CHECK(is_three_quarters(rows[0].sent.of(traffic_role::gradients).bytes, 2 * all));
+  CHECK(rows[0].sent.of(traffic_role::weights).bytes == 0);
+  const auto one = check_traffic<zero<1>>(4), two = check_traffic<zero<2>>(4), three = check_traffic<zero<3>>(4);
+  CHECK(is_three_quarters(one[0].sent.of(traffic_role::gradients).bytes, all));
+  CHECK(is_three_quarters(one[0].sent.of(traffic_role::weights).bytes, all));
+  CHECK(two[0].sent.of(traffic_role::gradients).bytes == 2 * one[0].sent.of(traffic_role::gradients).bytes);  // of two micro-batches
+  CHECK(three[0].sent.of(traffic_role::gradients).bytes == two[0].sent.of(traffic_role::gradients).bytes);
+  CHECK(three[0].sent.of(traffic_role::weights).bytes > one[0].sent.of(traffic_role::weights).bytes);
+  CHECK(plan_text(rows[0]).find(concat("    gradients                         ", rows[0].sent.of(traffic_role::gradients).messages, " x")) !=
+        std::string::npos);
+  check_traffic<zero<3>>(4, {.shards = 2});
+}
+
+TEST_CASE("ranks that divide layers send sums of outputs in every micro-batch") {
+  const auto once = check_traffic<tensor_parallel>(2, {.tensor = 2}, 1), twice = check_traffic<tensor_parallel>(2, {.tensor = 2}, 2);
+  CHECK(once[0].sent.of(traffic_role::layers).bytes > 0);
+  CHECK(once[0].sent.of(traffic_role::gradients).bytes == 0);
+  CHECK(twice[0].sent.of(traffic_role::layers).bytes > once[0].sent.of(traffic_role::layers).bytes);
+  check_traffic<parallel<zero<2>, tensor_parallel>>(4, {.tensor = 2});
+}
+
+TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
+  const auto stages = check_traffic<pipeline<>>(4, {}, 4);
+  const decoder_config shape = four_layers();
+  const std::size_t rows = 3 * shape.context * shape.width * 4;  // bytes of a micro-batch in fp32
+  const std::size_t table = shape.vocabulary * shape.width * 4;
+  CHECK(stages[1].sent.of(traffic_role::stages).bytes == 4 * 2 * rows);
+  CHECK(stages[1].sent.of(traffic_role::stages).messages == 4 * 2);
+  CHECK(stages[0].sent.of(traffic_role::stages).bytes == 4 * rows);
+  CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both ways
+  CHECK(stages[1].sent.of(traffic_role::table).bytes == 0);
+  check_traffic<pipeline<interleaved, data_parallel>>(4, {.data = 2, .chunks = 2}, 4);
+  check_traffic<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>>(8, {.data = 2, .tensor = 2}, 2);
+}
