@@ -46,8 +46,9 @@ TEST_CASE("with LoRA and its dropout, with recomputation of everything and of at
 }
 
 TEST_CASE("places that see a context on both sides") {
-  decoder_config shape = four_heads(true);
-  shape.bos = 62;
+  decoder_config shape = sizes(true);
+  shape.bos = 62;  // in a fifth of the samples: what precedes it is seen by all of its places
   shape.gap = 51;
+  shape.residual_dropout = 0;
   equals_one<recipe, chatglm1>(shape, {2, 2}, packed_sentences());
 }
