@@ -181,7 +181,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
     xtrain/parallel/zero.hpp
+    xtrain/plan/machine.hpp
+    xtrain/plan/machines.hpp
+    xtrain/plan/measure_machine.hpp
     xtrain/plan/plan.hpp
+    xtrain/plan/predict.hpp
+    xtrain/plan/run_layout.hpp
+    xtrain/plan/search.hpp
     xtrain/precision/concepts.hpp
     xtrain/precision/precision.hpp
     xtrain/tensor/arena.hpp
@@ -256,6 +262,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/torch_file.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/zip.hpp
+    xtrain/plan/machine_file.hpp
     xtrain/train/checkpoint.hpp
 )
 

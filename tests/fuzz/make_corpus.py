@@ -734,5 +734,29 @@ def schedule():
         s(f"refused-{name}", 4, 2, 2, 2, 1, 1, what, 0, 1, 99)
 
 
-for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template, schedule):
+def machine():
+    good = {"name": "small", "fp32": 2e13, "bf16": 3e14, "memory_bandwidth": 2e12, "memory": 1 << 36, "devices_per_node": 8,
+            "inside": {"bandwidth": 3e11, "latency": 3e-6}, "between": {"bandwidth": 2.5e10, "latency": 5e-6}, "launch": 3e-6}
+
+    def c(name, **changes):
+        put("machine", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
+
+    c("valid-small")
+    c("valid-alone", devices_per_node="leave out", inside="leave out", between="leave out", launch=None)
+    c("valid-slow", fp32=1e-300, memory_bandwidth=1e-300)
+    c("refused-misspelt", launhc=1)
+    c("refused-misspelt-link", inside={"bandwith": 1})
+    c("refused-no-memory", memory="leave out")
+    c("refused-no-fp32", fp32=0)
+    c("refused-negative", launch=-1)
+    c("refused-no-devices", devices_per_node=0)
+    c("refused-no-link", inside="leave out")
+    c("refused-link-is-number", between=5)
+    c("refused-share", matmul_share=1.5)
+    c("refused-text", bf16="fast")
+    for name, text in BAD_JSON.items():
+        put("machine", "refused-json-" + name, text)
+
+
+for write in (safetensors, config, tokenizer, tiktoken, sentencepiece, dataset, checkpoint, adapter_config, prefix_folder, pickles, torch_file, model_file, chat_template, schedule, machine):
     write()

@@ -9,6 +9,11 @@
 
 namespace {
 
+template <class Parallel>
+struct recomputing_activations_recipe : recipe<Parallel> {
+  using recompute = recompute_selective<activation_outputs, norm_outputs>;
+};
+
 decoder_config eight_experts() {
   decoder_config shape = sizes(false);
   shape.layers = 2;
@@ -42,4 +47,138 @@ TEST_CASE("mixtral on two and four ranks, all of them neighbours or not") {
   equals_one<recipe>(2, {.expert = 2});
   equals_one<recipe>(4, {.expert = 4});
   equals_one<recipe>(4, {.expert = 2});
+}
+
+TEST_CASE("with recomputation, with LoRA, beside ZeRO") {
+  equals_one<recomputing_recipe>(2, {.expert = 2});
+  equals_one<recomputing_activations_recipe>(4, {.expert = 2});
+  equals_one<lora_recipe>(2, {.expert = 2});
+  equals_one<recipe, parallel<zero<1>, expert_parallel>>(4, {.expert = 2});
+  equals_one<recipe, parallel<zero<2>, expert_parallel>>(4, {.expert = 2});
+  equals_one<recipe, parallel<zero<3>, expert_parallel>>(4, {.expert = 2});
+  equals_one<recipe, parallel<zero<1>, expert_parallel>>(4, {.shards = 1, .expert = 2});
+}
+
+TEST_CASE("all rows may go to one rank, and none to another") {
+  // a router whose rows are the same: the first two experts are everyone's choice
+  const decoder_config shape = eight_experts();
+  const dataset data = sentences();
+  const auto losses_of = [&]<class Model>(const Model*, std::size_t accumulate, const typename Model::options& options) {
+    Model model(shape, {}, options);
+    const std::vector<float> zeros(8 * shape.width);
+    for (const auto& entry : model.parameters().entries())
+      if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.work(), entry, std::span<const float>(zeros));
+    trainer trainer(model, settings(4, accumulate));
+    history seen;
+    trainer.attach(seen);
+    trainer.fit(data);
+    return std::vector<double>(seen.losses().begin(), seen.losses().end());
+  };
+  const std::vector<double> one = losses_of(static_cast<mixtral<recipe<single>>*>(nullptr), 4, {});
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    const std::vector<double> mine = losses_of(static_cast<mixtral<recipe<expert_parallel>>*>(nullptr), 1, {.parallel = {.ranks = wires, .expert = 4}});
+    CHECK(difference(one, mine) < 2e-5);
+  });
+}
+
+TEST_CASE("memory of a rank: its experts, and no more after the first step") {
+  decoder_config shape = eight_experts();
+  shape.attention_dropout = shape.residual_dropout = 0;  // so that routes stay the same
+  const mixtral<recipe<single>> whole(shape);
+  std::size_t all_experts = 0, all_else = 0;
+  for (const auto& entry : whole.parameters().entries())
+    (entry.spec.name.find(".experts.") != std::string::npos ? all_experts : all_else) += entry.size();
+  host_batch rows{.b = 2, .t = 24};
+  for (std::size_t i = 0; i < 48; ++i) {
+    rows.tokens.push_back(static_cast<token>(i * i % 97));
+    rows.targets.push_back(static_cast<token>(i % 97));
+    rows.positions.push_back(static_cast<token>(i % 24));
+    rows.starts.push_back(0);
+  }
+  rows.target_count = rows.token_count = 48;
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    mixtral<recipe<expert_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .expert = 4}});
+    const std::size_t own = all_experts / 4 + all_else, padding = 32 * 64;
+    CHECK(model.on().memory().of(memory_role::weights) >= own * sizeof(float));
+    CHECK(model.on().memory().of(memory_role::weights) < (own + padding) * sizeof(float));
+    trainer trainer(model, run_config{.steps = 1, .batch = 2, .learning_rate = 0});
+    CHECK(trainer.plan().of(memory_role::gradients) == model.on().memory().of(memory_role::gradients));
+    (void)trainer.step(std::span<const host_batch>(&rows, 1), 0.0);
+    const std::size_t allocations = model.on().memory().allocations;
+    for (int step = 0; step < 3; ++step) (void)trainer.step(std::span<const host_batch>(&rows, 1), 0.0);
+    CHECK(model.on().memory().allocations == allocations);
+    // every rank's rows are the same, so ranks have what routing makes of them; a rank never gets more than everyone's rows
+    CHECK(model.on().memory().total_now < 4 * trainer.plan().total());
+  });
+}
+
+TEST_CASE("folders and checkpoints know tensors, not ranks") {
+  const scratch_folder scratch;
+  const dataset data = sentences();
+  const decoder_config shape = eight_experts();
+  using single_model = mixtral<recipe<single>>;
+  using spread_model = mixtral<recipe<parallel<zero<1>, expert_parallel>>>;
+  const outcome uninterrupted = train<single_model>(data, shape, settings(9, 4), {});
+  const std::string folder = scratch / "run";
+  const auto on_four = [&](std::size_t steps, bool resumes, const std::string& out) {
+    run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+      spread_model model(shape, {}, {.parallel = {.ranks = wires, .expert = 2}});
+      trainer trainer(model, settings(steps, 1));
+      checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+      if (resumes) CHECK(checkpoints.resume());
+      trainer.attach(checkpoints);
+      trainer.fit(data);
+      trainer.save(out);
+    });
+  };
+  on_four(3, false, scratch / "three");
+  {
+    single_model model(shape);
+    trainer trainer(model, settings(6, 4));
+    checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+    CHECK(checkpoints.resume());
+    // what four ranks exported is what they had: the checkpoint's weights
+    CHECK(all_weights(model) == all_weights(single_model::from_pretrained(scratch / "three")));
+    trainer.attach(checkpoints);
+    trainer.fit(data);
+  }
+  on_four(9, true, scratch / "nine");
+  const auto nine = single_model::from_pretrained(scratch / "nine");
+  CHECK(difference(uninterrupted.weights, all_weights(nine)) < 2e-5);
+
+  // and a folder goes to any ranks: the same logits
+  const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
+  const auto expected = logits(nine, tokens);
+  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+    const auto model = mixtral<recipe<expert_parallel>>::from_pretrained(scratch / "nine", {}, {.parallel = {.ranks = wires, .expert = 2}});
+    const auto found = logits(model, tokens);
+    double most = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) most = std::max(most, static_cast<double>(std::abs(found.data()[i] - expected.data()[i])));
+    CHECK(most < 1e-5);
+  });
+}
+
+TEST_CASE("what cannot be spread is refused with the numbers") {
+  const auto refused = [](decoder_config shape, std::size_t ranks, rank_layout layout, auto like) -> std::string {
+    std::string said;
+    try {
+      run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+        rank_layout own = layout;
+        own.ranks = wires;
+        const mixtral<recipe<decltype(like)>> model(shape, {}, {.parallel = own});
+      });
+    } catch (const config_error& problem) {
+      said = problem.what();
+    }
+    return said;
+  };
+  CHECK(refused(eight_experts(), 3, {.expert = 3}, expert_parallel{}) ==
+        "expert: ranks must hold equally many experts of a layer; 8 experts are not divisible by 3");
+  CHECK(refused(eight_experts(), 4, {.expert = 3}, expert_parallel{}) ==
+        "parallel: ranks must be a multiple of expert; given 4 ranks and expert 3");
+  CHECK(refused(eight_experts(), 4, {.tensor = 2, .expert = 2}, expert_parallel{}) ==
+        "parallel: tensor must be 1, because the strategy does not divide layers; given 2");
+  CHECK(refused(eight_experts(), 2, {.expert = 2}, data_parallel{}) ==
+        "parallel: expert must be 1, because the strategy does not spread experts; given 2. Make it expert_parallel, or parallel<..., "
+        "expert_parallel>");
 }

@@ -67,16 +67,18 @@ struct recipe_of_one : Recipe {
   using recompute = recompute_none;
 };
 
-/// Operations of a place of a row, forth and back; and all parameters.
+/// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
 struct model_needs {
   double operations = 0;
-  std::size_t parameters = 0;
+  double weights = 0, gradients = 0, optimizer = 0;
 };
 template <class Model>
 [[nodiscard]] model_needs needs_of(const typename Model::config& sizes, std::size_t context, const typename Model::device::properties& properties) {
   using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
   const rehearsal step = plan<trainer<one>>(sizes, {}, {.steps = 1, .batch = 1, .context = context}, properties);
-  return {step.record.operations() / static_cast<double>(step.places), step.parameters};
+  const auto bytes = [&](memory_role role) { return static_cast<double>(step.of(role)); };
+  return {step.record.operations() / static_cast<double>(step.places), bytes(memory_role::weights), bytes(memory_role::gradients),
+          bytes(memory_role::optimizer)};
 }
 
 template <class Model>
@@ -91,6 +93,7 @@ class plan_search {
     require<config_error>(settings.devices > 0 && settings.rows > 0, "search: devices and rows must be at least 1; given ", settings.devices, " and ",
                           settings.rows);
     if (settings_.context == 0) settings_.context = sizes.context;
+    std::sort(settings_.batches.begin(), settings_.batches.end());
     needs_ = needs_of<Model>(sizes, settings_.context, of_device);
   }
 
@@ -103,10 +106,10 @@ class plan_search {
         if (!is_tried<Strategy>(tensor, pipeline)) continue;
         const std::size_t data = settings_.devices / tensor / pipeline;
         if (settings_.rows % data != 0 || !weights_fit<Strategy>(data, tensor, pipeline)) continue;
-        for (const std::size_t batch : settings_.batches)
-          for (const std::size_t chunks : settings_.chunks)
+        for (const std::size_t chunks : settings_.chunks)
+          for (const std::size_t batch : settings_.batches)
             if (batch > 0 && chunks > 0 && settings_.rows / data % batch == 0 && (chunks == 1 || pipeline > 1))
-              try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks);
+              if (!try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks)) break;
       }
     }
   }
@@ -132,16 +135,14 @@ class plan_search {
   template <class Strategy>
   [[nodiscard]] bool weights_fit(std::size_t data, std::size_t tensor, std::size_t pipeline) const {
     constexpr std::size_t stage = zero_stage_of<Strategy>;
-    const auto held = static_cast<double>(needs_.parameters) / static_cast<double>(tensor * pipeline), rows = static_cast<double>(data);
-    const double weights = sizeof(typename precision::parameter) / (stage >= 3 ? rows : 1.0);
-    const double gradients = sizeof(typename precision::gradient) / (stage >= 2 ? rows : 1.0);
-    const double states = 2.0 * sizeof(typename precision::state) / (stage >= 1 ? rows : 1.0);
-    const bool adapts = Model::recipe::adapter::freezes_weights;
-    return held * (adapts ? weights : weights + gradients + states) <= static_cast<double>(on_->memory);
+    const auto rows = static_cast<double>(data), held = static_cast<double>(tensor * pipeline);
+    const double bytes = needs_.weights / (stage >= 3 ? rows : 1) + needs_.gradients / (stage >= 2 ? rows : 1) + needs_.optimizer / (stage >= 1 ? rows : 1);
+    return bytes / held <= static_cast<double>(on_->memory);
   }
 
+  /// False: it does not fit, and larger micro-batches do not either.
   template <class Strategy>
-  void try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
+  [[nodiscard]] bool try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
     using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
     const std::size_t micro_batches = settings_.rows / mesh.data / batch;
     // a rank never has more on the way than this many: more of them take more time, not more memory
@@ -165,7 +166,7 @@ class plan_search {
         ranks.push_back(plan<trainer<model>>(*sizes_, options, {.steps = 1, .batch = batch, .accumulate = rehearsed, .context = settings_.context},
                                              *properties_));
         found.bytes = std::max(found.bytes, ranks.back().total());
-        if (found.bytes > on_->memory) return;
+        if (found.bytes > on_->memory) return false;
       }
       const std::string_view number = number_traits<typename precision::compute>::name;
       found.time = predict(ranks, found.layout, *on_, number, rehearsed);
@@ -174,8 +175,9 @@ class plan_search {
       found.share_of_peak = found.time.share_of_peak(tokens * needs_.operations, settings_.devices, on_->peak(number));
       found_.push_back(found);
     } catch (const config_error&) {
-      return;  // heads, layers or micro-batches do not divide this way
+      // heads, layers or micro-batches do not divide this way
     }
+    return true;
   }
 
   const typename Model::config* sizes_;

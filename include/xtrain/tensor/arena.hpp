@@ -31,8 +31,9 @@ class arena {
   template <class T>
   [[nodiscard]] device_span<T, memory> take(std::size_t n) {
     const std::size_t bytes = (n * sizeof(T) + alignment - 1) / alignment * alignment;
-    require<memory_error>(bytes <= capacity_ - used_, "arena of the ", name_of(role_), ": must be large enough for the pass; ",
-                          bytes_text(bytes), " asked, ", bytes_text(used_), " of ", bytes_text(capacity_), " in use");
+    if (bytes > capacity_ - used_)  // asked in every kernel: the text is made only when there is need of it
+      fail<memory_error>("arena of the ", name_of(role_), ": must be large enough for the pass; ", bytes_text(bytes), " asked, ",
+                         bytes_text(used_), " of ", bytes_text(capacity_), " in use");
     T* first = static_cast<T*>(static_cast<void*>(base() + used_));
     used_ += bytes;
     if (used_ > high_water_) high_water_ = used_;

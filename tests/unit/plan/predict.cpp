@@ -1,0 +1,188 @@
+// A predicted step is what its parts come to: kernels, messages, bubbles; by hand, and by the formulas of papers.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <xtrain/parallel.hpp>
+#include <xtrain/parallel/schedule/bubble.hpp>
+#include <xtrain/plan/machines.hpp>
+#include <xtrain/plan/measure_machine.hpp>
+#include <xtrain/plan/predict.hpp>
+
+#include "planned_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+/// Round numbers: 1e6 operations and 1e6 bytes a second, all of which are reached; links of 1e3 and 1e2 bytes a second, four devices in a node.
+machine round_numbers() {
+  machine m{.name = "round", .fp32 = 1e6, .memory_bandwidth = 1e6, .memory = 1000, .devices_per_node = 4, .inside = {1e3, 0}, .between = {1e2, 0}};
+  m.matmul_share = m.bandwidth_share = m.link_share = 1;
+  return m;
+}
+/// A rank that computes for so many seconds.
+rehearsal working(double seconds) {
+  rehearsal r;
+  r.record.count("matmul", 1e6 * seconds, 1);
+  return r;
+}
+
+struct stages : defaults {
+  using parallel = pipeline<interleaved, xtrain::parallel<zero<1>, tensor_parallel>>;
+  using recompute = recompute_full;
+};
+struct rows : defaults {
+  using parallel = zero<3>;
+};
+
+double close(double value) { return 1e-9 * std::abs(value); }  // of sums of a few hundred products: far above n · 2^-53
+#define CHECK_CLOSE(a, b) CHECK(std::abs((a) - (b)) <= close(b))
+
+}  // namespace
+
+TEST_CASE("a kernel takes as long as its operations or its bytes, whichever is more, and its launch") {
+  machine m = round_numbers();
+  m.launch = 0.5;
+  rehearsal r;
+  r.record.count("matmul", 3e6, 1e6);   // 3 s of operations
+  r.record.count("swiglu", 1e6, 2e6);   // 2 s of bytes
+  r.record.count("adamw", 1e5, 4e6);    // 4 s of bytes, once
+  const predicted_step step = predict(r, {}, m, "fp32");
+  CHECK_CLOSE(step.passes, 3 + 2 + 2 * 0.5);
+  CHECK_CLOSE(step.update, 4 + 0.5);
+  CHECK_CLOSE(step.seconds, 10.5);
+  CHECK(step.layers + step.exchange == 0);
+  CHECK_CLOSE(step.share_of_peak(3e6, 1, 1e6), 3 / 10.5);
+  m.launch = 0;
+  m.matmul_share = m.bandwidth_share = 0.5;
+  CHECK_CLOSE(predict(r, {}, m, "fp32").seconds, 18.0);
+  m.bf16 = 2 * m.fp32;  // products only
+  CHECK_CLOSE(predict(r, {}, m, "bf16").seconds, 15.0);
+  const std::string text = prediction_text(predict(r, {}, m, "fp32"));
+  CHECK(text == "step           18000.0 ms\n  passes       10000.0 ms  55.6 %\n  update       8000.0 ms  44.4 %\n");
+}
+
+TEST_CASE("bubbles are those of the papers") {
+  for (const std::size_t ranks : {2, 4, 8})
+    for (const std::size_t m : {8, 32}) {
+      run_layout layout{.mesh = {.pipeline = ranks}, .micro_batches = m};
+      const predicted_step one = predict(working(6), layout, round_numbers(), "fp32");
+      CHECK_CLOSE(one.bubble / one.seconds, one_forward_one_backward_bubble(ranks, m));
+      layout.chunks = 2;
+      layout.schedule = interleaved::make;
+      const predicted_step two = predict(working(6), layout, round_numbers(), "fp32");
+      CHECK_CLOSE(two.bubble / two.seconds, interleaved_bubble(ranks, 2, m));
+    }
+}
+
+TEST_CASE("the slowest stage sets the pace") {
+  const std::vector<rehearsal> ranks{working(8), working(8), working(16)};
+  const run_layout layout{.mesh = {.pipeline = 4}, .micro_batches = 8};
+  const predicted_step step = predict(ranks, layout, round_numbers(), "fp32");
+  CHECK_CLOSE(step.passes, 16.0);
+  CHECK_CLOSE(step.bubble, 3 * 1.0);  // three stages before it go forth and back once: a second each
+}
+
+TEST_CASE("messages take the link that joins their ranks") {
+  rehearsal r = working(3);
+  r.sent.of(traffic_role::layers) = {3, 1000};  // to three others
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4}}, round_numbers(), "fp32").layers, 1.0);
+  r.sent.of(traffic_role::layers) = {7, 700};  // to seven others, of whom three are near: 0.3 s; and 4 s to the others
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, round_numbers(), "fp32").layers, 4.0);
+  machine slow = round_numbers();
+  slow.between.latency = 2;
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
+  r.sent = {};
+  r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both ways
+  const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
+  const double far = predict(r, {.mesh = {.tensor = 4, .pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
+  CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // forth and back once: everything else goes on beside work
+  CHECK_CLOSE(far, 4.5 + 2 * 1.0);
+}
+
+TEST_CASE("gradients are exchanged during the last backward, and what is left of them behind it") {
+  rehearsal r = working(6);  // two micro-batches: 1 s forth, 2 s back
+  run_layout layout{.mesh = {.data = 2}, .micro_batches = 2};
+  r.sent.of(traffic_role::gradients) = {1, 2000};
+  CHECK(predict(r, layout, round_numbers(), "fp32").exchange <= 1e-12);
+  r.sent.of(traffic_role::gradients) = {1, 5000};
+  CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.0);
+  SUBCASE("weights come back when the optimizer has stepped") {
+    layout.zero_stage = 1;
+    r.sent.of(traffic_role::weights) = {1, 1000};
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 4.0);
+  }
+  SUBCASE("of every micro-batch") {
+    layout.zero_stage = 2;
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0);  // of 4 s of backwards
+  }
+  SUBCASE("weights come before every pass") {
+    layout.zero_stage = 3;
+    r.sent.of(traffic_role::weights) = {2, 2000};
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0);  // of 6 s of passes
+  }
+}
+
+TEST_CASE("a rehearsal of some micro-batches tells of many") {
+  using trainer_type = trainer<llama<defaults>>;
+  const auto planned = [](std::size_t m) {
+    return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(m), cpu::properties{1});
+  };
+  const rehearsal two = planned(2), eight = planned(8);
+  const machine m = round_numbers();
+  const predicted_step whole = predict(eight, {.micro_batches = 8}, m, "fp32");
+  const predicted_step scaled = predict(std::span<const rehearsal>(&two, 1), {.micro_batches = 8}, m, "fp32", 2);
+  CHECK_CLOSE(scaled.update, whole.update);
+  // gradients begin at zero once in a step, here four times: 1/1000 of the bytes of a pass
+  CHECK(scaled.passes >= whole.passes);
+  CHECK(scaled.passes <= 1.01 * whole.passes);
+}
+
+TEST_CASE("recipes say how they divide a run") {
+  const run_layout deep = layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 48), .data = 2, .tensor = 4, .chunks = 3}, 12);
+  CHECK(deep.mesh == mesh_sizes{.data = 2, .tensor = 4, .pipeline = 6});
+  CHECK(deep.chunks == 3);
+  CHECK(deep.zero_stage == 1);
+  CHECK(deep.micro_batches == 12);
+  CHECK(deep.forward_share == 0.25);
+  CHECK((deep.schedule == interleaved::make));
+  CHECK(layout_of<rows>({.ranks = std::make_shared<dry_transport>(0, 6)}, 1).mesh == mesh_sizes{.data = 6});
+  CHECK(layout_of<rows>({}, 1).zero_stage == 3);
+  CHECK(layout_of<defaults>({}, 1).mesh.ranks() == 1);
+  CHECK_THROWS_AS((void)layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 6), .tensor = 4}, 1), config_error);
+}
+
+TEST_CASE("machines that are known make sense, and one can be measured") {
+  for (const char* name : {"a100", "h100", "h200", "910b", "s4000"}) {
+    const machine m = machine_named(name);
+    CHECK(m.name == name);
+    CHECK_NOTHROW(require_machine(m));
+    CHECK(m.peak("bf16") > m.peak("fp32"));
+    CHECK(m.inside.bandwidth > m.between.bandwidth);
+  }
+  CHECK_THROWS_WITH_AS((void)machine_named("tpu"), "machine: must be a100, h100, h200, 910b or s4000; given tpu", config_error);
+  const machine here = measure_machine(cpu::context());
+  CHECK_NOTHROW(require_machine(here));
+  CHECK(here.memory > 0);
+}
+
+TEST_CASE("what makes no sense is refused") {
+  machine m = round_numbers();
+  CHECK_THROWS_WITH_AS((void)predict(working(1), {}, m, "fp16"), "machine round: must compute in fp16; it does not", config_error);
+  CHECK_THROWS_WITH_AS((void)predict(std::span<const rehearsal>(), {}, m, "fp32"),
+                       "predict: rehearsals must be of one rank at least, and at most of the 1 of a pipeline; given 0", config_error);
+  m.link_share = 0;
+  CHECK_THROWS_WITH_AS(require_machine(m), "machine round: link_share must be above 0 and at most 1; given 0", config_error);
+  m = round_numbers();
+  m.memory_bandwidth = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS_AS(require_machine(m), config_error);
+  m = round_numbers();
+  m.between.bandwidth = 0;
+  rehearsal r = working(1);
+  r.sent.of(traffic_role::gradients) = {7, 700};
+  CHECK_THROWS_WITH_AS((void)predict(r, {.mesh = {.data = 8}}, m, "fp32"),
+                       "machine round: must have a link for what ranks send; its bandwidth is 0", config_error);
+}
