@@ -13,31 +13,43 @@
 
 namespace command_line {
 
-struct rank_flags {
-  std::size_t ranks = 1;
-  xtrain::rank_layout layout{};
+/// A strategy that runs on several ranks is told which.
+template <class Parallel>
+concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
-  /// Only trainers whose strategy has ranks have these flags.
+struct rank_flags {
+  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1;
+
+  /// A trainer has the flags that its strategy knows.
   template <class Parallel>
   void add(CLI::App& app) {
-    if constexpr (requires(typename Parallel::config layout_of_strategy) { layout_of_strategy.ranks; }) {
-      app.add_option("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)")
-          ->check(positive_whole_number())
-          ->type_name("N")
-          ->capture_default_str();
-      app.add_option("--tensor", layout.tensor, "ranks that divide every layer; the others see other rows")
-          ->check(positive_whole_number())
-          ->type_name("N")
-          ->capture_default_str();
-      if constexpr (requires(const typename Parallel::template state<xtrain::cpu>& state) { state.places(); })
-        app.add_option("--share-rows", layout.context, "ranks that share every row, each with some of its places")
-            ->check(positive_whole_number())
-            ->type_name("N")
-            ->capture_default_str();
-      app.add_option("--shards", layout.shards, "ranks that divide one copy of what they keep; 0: all that have the same weights")
-          ->check(whole_number())
-          ->type_name("N");
+    if constexpr (has_ranks<Parallel>) {
+      const auto count = [&](const char* flag, std::size_t& to, const char* help) {
+        app.add_option(flag, to, help)->check(positive_whole_number())->type_name("N")->capture_default_str();
+      };
+      count("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)");
+      using config = typename Parallel::config;
+      if constexpr (requires(config c) { c.tensor; }) count("--tensor", tensor, "ranks that divide every layer");
+      if constexpr (requires(config c) { c.context; }) count("--context-ranks", context, "ranks that share rows");
+      if constexpr (requires(config c) { c.expert; }) count("--expert", expert, "ranks that spread experts");
+      if constexpr (requires(config c) { c.data; }) count("--data-ranks", data, "pipelines beside one another");
+      if constexpr (requires(config c) { c.chunks; }) count("--chunks", chunks, "stages of a pipeline on each rank");
+      if constexpr (requires(config c) { c.shards; })
+        app.add_option("--shards", shards, "ranks that divide one copy of what they keep; 0: all that have the same weights")->check(whole_number())->type_name("N");
     }
+  }
+
+  template <class Config>
+  [[nodiscard]] Config layout(const std::shared_ptr<xtrain::transport>& wires) const {
+    Config c;
+    c.ranks = wires;
+    if constexpr (requires { c.tensor; }) c.tensor = tensor;
+    if constexpr (requires { c.context; }) c.context = context;
+    if constexpr (requires { c.expert; }) c.expert = expert;
+    if constexpr (requires { c.data; }) c.data = data;
+    if constexpr (requires { c.chunks; }) c.chunks = chunks;
+    if constexpr (requires { c.shards; }) c.shards = shards;
+    return c;
   }
 };
 
@@ -52,14 +64,11 @@ struct rank_flags {
 /// without MPI.
 template <class Parallel, class Processes, class Run>
 void on_ranks(const rank_flags& flags, Run&& run) {
-  if constexpr (!std::is_same_v<typename Parallel::config, xtrain::rank_layout>) {
-    run(typename Parallel::config{}, true);
+  using config = typename Parallel::config;
+  if constexpr (!has_ranks<Parallel>) {
+    run(config{}, true);
   } else {
-    const auto one = [&](const std::shared_ptr<xtrain::transport>& wires) {
-      xtrain::rank_layout layout = flags.layout;
-      layout.ranks = wires;
-      run(layout, wires->rank() == 0);
-    };
+    const auto one = [&](const std::shared_ptr<xtrain::transport>& wires) { run(flags.layout<config>(wires), wires->rank() == 0); };
     if constexpr (!std::is_void_v<Processes>) {
       if (is_launched()) {
         xtrain::require<xtrain::config_error>(flags.ranks == 1, "--ranks: the launcher says how many there are; leave it out");

@@ -1,0 +1,80 @@
+// How much of an exchange of gradients and weights is hidden behind computing: two ranks, a thread each, over wires with latency and little
+// bandwidth. Printed for each strategy: the step without such wires, with them, how long the messages of a step take by themselves, and
+// the share of that time that the step did not become longer by.
+//
+//   overlap [megabytes per second] [latency in microseconds]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <xtrain/models/llama.hpp>
+#include <xtrain/parallel.hpp>
+#include <xtrain/testing/slow_transport.hpp>
+#include <xtrain/xtrain.hpp>
+
+namespace {
+
+using namespace xtrain;
+
+template <class Parallel>
+struct recipe : defaults {
+  using parallel = Parallel;
+};
+
+struct seconds_and_bytes {
+  double seconds = 0;  // median of steps
+  double bytes = 0, messages = 0;
+};
+
+template <class Parallel>
+seconds_and_bytes steps_over(const testing::slow_wires& how, bool slow) {
+  seconds_and_bytes found;
+  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+    const std::shared_ptr<transport> used = slow ? std::make_shared<testing::slow_transport>(wires, how) : wires;
+    const cpu::context on({.threads = 1});
+    llama<recipe<Parallel>> model({.vocabulary = 4096, .width = 256, .layers = 12, .heads = 8, .context = 128, .tied_head = false}, on,
+                                  {.parallel = {.ranks = used}});
+    trainer trainer(model, {.steps = 1, .batch = 4});
+    host_batch rows{.b = 4, .t = 128};
+    for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(4 * 128, 1);
+    rows.target_count = rows.token_count = 4 * 128;
+    rows.first_row = 4 * wires->rank();
+    std::vector<double> times;
+    step_traffic before{};
+    for (int i = 0; i < 8; ++i) {
+      if (i == 1) before = traffic_of(model.parallel());
+      const auto begin = std::chrono::steady_clock::now();
+      (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-4);
+      if (i > 0) times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    if (wires->rank() != 0) return;
+    std::sort(times.begin(), times.end());
+    const traffic sent = traffic_of(model.parallel()).since(before).total();
+    found = {times[times.size() / 2], static_cast<double>(sent.bytes) / static_cast<double>(times.size()),
+             static_cast<double>(sent.messages) / static_cast<double>(times.size())};
+  });
+  return found;
+}
+
+template <class Parallel>
+void show(const testing::slow_wires& how) {
+  const seconds_and_bytes fast = steps_over<Parallel>(how, false), slow = steps_over<Parallel>(how, true);
+  const double alone = slow.bytes / how.bytes_per_second;
+  std::printf("%-14s %8.0f ms %8.0f ms %8.0f ms %8.1f MB %6.0f messages %6.0f %% hidden\n", std::string(Parallel::name).c_str(), 1e3 * fast.seconds,
+              1e3 * slow.seconds, 1e3 * alone, slow.bytes / 1e6, slow.messages, 100 * (1 - (slow.seconds - fast.seconds) / alone));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double megabytes = argc > 1 ? std::atof(argv[1]) : 300, microseconds = argc > 2 ? std::atof(argv[2]) : 100;
+  const xtrain::testing::slow_wires how{.latency = std::chrono::duration<double>(1e-6 * microseconds), .bytes_per_second = 1e6 * megabytes};
+  std::printf("%.0f MB/s, %.0f us\nstrategy       without     with        messages alone\n", megabytes, microseconds);
+  show<xtrain::data_parallel>(how);
+  show<xtrain::zero<1>>(how);
+  show<xtrain::zero<2>>(how);
+  show<xtrain::zero<3>>(how);
+}
