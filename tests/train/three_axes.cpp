@@ -10,6 +10,7 @@ namespace {
 
 using run = training_config<adamw>;
 using three = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
+using with_shared_rows = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>;
 
 decoder_config four_heads(bool tied) {
   decoder_config shape = sizes(tied);
@@ -21,18 +22,20 @@ run settings(std::size_t steps, std::size_t accumulate) {
   return {.steps = steps, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .shape = schedule::constant};
 }
 
-template <template <class> class Family>
-void equals_one(bool tied) {
+template <class Parallel, template <class> class Family>
+void equals_one(bool tied, pipeline_ranks how) {
   const scratch_folder scratch;
   const dataset data = sentences();
   const decoder_config shape = four_heads(tied);
   using single_model = Family<recipe<single>>;
-  using model_type = Family<recipe<three>>;
+  using model_type = Family<recipe<Parallel>>;
   const outcome one = train<single_model>(data, shape, settings(6, 4), {});
   std::vector<std::vector<double>> losses(8);
   run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
-    model_type model(shape, {}, {.parallel = {.ranks = wires, .data = 2, .tensor = 2}});
-    trainer trainer(model, settings(3, 2));
+    pipeline_ranks own = how;
+    own.ranks = wires;
+    model_type model(shape, {}, {.parallel = own});
+    trainer trainer(model, settings(3, 4 / how.data));
     checkpoint_folder checkpoints(trainer, scratch / "run", {.every = 3});
     history seen;
     trainer.attach(checkpoints);
@@ -54,6 +57,11 @@ void equals_one(bool tied) {
 }  // namespace
 
 TEST_CASE("two by two by two ranks: llama, and gpt2 whose head is tied") {
-  equals_one<llama>(false);
-  equals_one<gpt2>(true);
+  equals_one<three, llama>(false, {.data = 2, .tensor = 2});
+  equals_one<three, gpt2>(true, {.data = 2, .tensor = 2});
+}
+
+TEST_CASE("stages of ranks that share rows and divide layers, or that share rows and see others") {
+  equals_one<with_shared_rows, gpt2>(true, {.tensor = 2, .context = 2});
+  equals_one<with_shared_rows, gpt2>(true, {.data = 2, .context = 2});
 }

@@ -223,7 +223,7 @@ class encoder {
   encoder(uninitialised_t, config sizes, const context& on, const options& settings)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, layer_share{}, places_of(*parallel_))),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, layer_share{}, layer_share{}, places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),
         segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
         embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),

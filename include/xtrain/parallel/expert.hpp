@@ -4,16 +4,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
-#include <memory>
 #include <string_view>
-#include <type_traits>
+#include <vector>
 
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/self.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/parallel/traffic.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/tensor/growing.hpp>
 
@@ -33,14 +34,24 @@ class expert_state : public zero_state<Device, Stage, true> {
 
   /// throws config_error when the ranks are not a multiple of `expert`
   explicit expert_state(const rank_layout& config)
-      : neighbours_state(neighbours_of(config)), rows_(neighbours_state::everyone().wires(), row_channel) {}
+      : neighbours_state(neighbours_of(config)), rows_(neighbours_state::everyone().wires(), row_channel),
+        experts_(rows_.wires(), neighbours(rows_.rank(), config.expert), row_channel + 1) {}
 
   [[nodiscard]] group& data() { return rows_; }
   [[nodiscard]] self& tensor() { return self_; }
   void layers() const = delete;
   /// Ranks that hold the other experts.
-  [[nodiscard]] group& experts() { return neighbours_state::tensor(); }
-  [[nodiscard]] layer_share expert_share() const { return neighbours_state::layers(); }
+  [[nodiscard]] group& experts() { return experts_; }
+  [[nodiscard]] layer_share expert_share() const { return {experts_.rank(), experts_.size()}; }
+
+  /// What neighbours add up among them are gradients, and the norm of these.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    neighbours_state::visit_traffic(
+        [&](traffic_role role, const traffic& sent) { visit(role == traffic_role::layers ? traffic_role::gradients : role, sent); });
+    visit(traffic_role::experts, experts_.sent());
+    visit(traffic_role::numbers, rows_.sent());
+  }
 
   /// Memory for rows that have come to this rank's experts: how many only routing knows. Each place has its own, and there is one more
   /// for what is temporary.
@@ -63,11 +74,17 @@ class expert_state : public zero_state<Device, Stage, true> {
     require<config_error>(config.expert > 0 && ranks % config.expert == 0, "parallel: ranks must be a multiple of expert; given ", ranks,
                           " ranks and expert ", config.expert);
     require<config_error>(config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ", config.tensor);
+    require<config_error>(config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ", config.context);
     return {.ranks = config.ranks, .tensor = config.expert, .shards = config.shards};
+  }
+  static std::vector<std::size_t> neighbours(std::size_t rank, std::size_t expert) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < expert; ++i) members.push_back(rank / expert * expert + i);
+    return members;
   }
 
   self self_;
-  group rows_;
+  group rows_, experts_;
   std::deque<growing_memory<Device>> kept_rows_, temporary_rows_;
 };
 
@@ -88,10 +105,8 @@ template <class Rows>
 struct parallel<Rows, expert_parallel> {
   static_assert(requires { Rows::stage; },
                 "xtrain parallel<Rows, expert_parallel>: Rows must be data_parallel or zero<Stage>; see parallel/README.md");
-  static constexpr std::string_view name = Rows::name == "data"     ? "data x expert"
-                                           : Rows::name == "zero-1" ? "zero-1 x expert"
-                                           : Rows::name == "zero-2" ? "zero-2 x expert"
-                                                                    : "zero-3 x expert";
+  static constexpr std::string_view name{detail::names_joined<Rows, expert_parallel>::letters.data(),
+                                         detail::names_joined<Rows, expert_parallel>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
   static constexpr bool spreads_experts = true;
   using config = rank_layout;

@@ -25,6 +25,8 @@ struct pipeline {
                 "xtrain pipeline<Schedule, Beside>: beside a pipeline there must be data_parallel or zero<1>, or one of them with "
                 "tensor_parallel; zero<2> and zero<3> give a block's gradients away after every micro-batch, while others of them are on their "
                 "way; see parallel/README.md");
+  static_assert(!requires { Beside::spreads_experts; },
+                "xtrain pipeline<Schedule, Beside>: Beside must not spread experts: that is not there beside a pipeline; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
   using config = pipeline_ranks;
   template <class Device>

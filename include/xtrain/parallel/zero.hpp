@@ -172,7 +172,7 @@ class zero_state {
     if (entry.spec.holder && tensor_.size() > 1) {
       const std::size_t holder = *entry.spec.holder;
       if (tensor_.rank() == holder) collect_pieces(stream, store, entry, array, whole);
-      if (holder == 0 || data_.rank() != 0) return;
+      if (holder == 0 || gradients_.rank() != 0) return;
       if (tensor_.rank() == holder) tensor_.send(0, std::span<const Number>(whole));
       else if (tensor_.rank() == 0) tensor_.receive(holder, whole);
       return;

@@ -96,6 +96,43 @@ TEST_CASE("what is sent is what the formulas say") {
   });
 }
 
+TEST_CASE("parts of any length and order go to the ranks they are for") {
+  using device = testing::isolated<cpu>;
+  constexpr std::size_t ranks = 3, length = 2;
+  run_ranks(ranks, [](const wires& w) {
+    const device::context on;
+    device::stream stream(on);
+    group all(w);
+    const std::size_t rank = w->rank(), sent_rows = 2 * ranks;
+    std::vector<float> rows(sent_rows * length);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(100 * rank + i);
+    // two parts to the next rank, the later one first, and one to itself
+    const std::size_t next = (rank + 1) % ranks, previous = (rank + 2) % ranks;
+    const std::vector<message_part> sends{{next, 3, 2}, {rank, 0, 1}, {next, 1, 1}, {previous, 0, 0}};
+    const std::vector<message_part> receives{{previous, 2, 2}, {previous, 0, 1}, {rank, 1, 1}};
+    std::vector<float> got(4 * length);
+    all.exchange(std::span<const float>(rows), sends, std::span<float>(got), receives, length);
+    const auto base = static_cast<float>(100 * previous);
+    const auto own = static_cast<float>(100 * rank);
+    const std::vector<float> expected{base + 2, base + 3, own, own + 1, base + 6, base + 7, base + 8, base + 9};
+    CHECK(got == expected);
+    CHECK(all.sent().bytes == 3 * length * sizeof(float));
+
+    buffer<device> from(on, sizeof(float) * rows.size(), memory_role::other), to(on, sizeof(float) * got.size(), memory_role::other);
+    copy_to_device(stream, from.as<float>(), std::span<const float>(rows));
+    all.exchange(stream, device_span<const float, device::memory>(from.as<float>()), sends, to.as<float>(), receives, length);
+    std::fill(got.begin(), got.end(), 0.0F);
+    copy_to_host(stream, std::span<float>(got), to.as<float>());
+    stream.synchronize();
+    CHECK(got == expected);
+
+    const std::vector<message_part> outside{{next, 5, 2}}, nothing;
+    CHECK_THROWS_AS(all.exchange(std::span<const float>(rows), outside, std::span<float>(got), nothing, length), shape_error);
+    const std::vector<message_part> unanswered{{rank, 0, 1}};
+    CHECK_THROWS_AS(all.exchange(std::span<const float>(rows), unanswered, std::span<float>(got), nothing, length), shape_error);
+  });
+}
+
 TEST_CASE("device memory that the host cannot reach is brought there and back") {
   using device = testing::isolated<cpu>;
   run_ranks(2, [](const wires& w) {

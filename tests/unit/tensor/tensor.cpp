@@ -137,6 +137,45 @@ TEST_CASE("parameters lie block by block, matrices before vectors, frozen ones b
   CHECK(all.find("nothing") == nullptr);
 }
 
+TEST_CASE("what neighbouring ranks hold alone lies on one of them, and random numbers are drawn as where all is") {
+  const cpu::context on;
+  const auto store_of = [&](std::optional<std::size_t> rank) {
+    store all(on);
+    all.declare({.name = "before", .shape = {3, 40}});
+    for (std::size_t e = 0; e < 4; ++e) {
+      all.begin_holder(e / 2);
+      all.declare({.name = concat("expert.", e), .shape = {5, 40}});
+      all.declare({.name = concat("bias.", e), .shape = {5}});
+    }
+    all.begin_holder(std::nullopt);
+    all.declare({.name = "behind", .shape = {2, 40}});
+    all.declare({.name = "norm", .shape = {40}});
+    if (rank) all.hold(*rank);
+    all.allocate();
+    return all;
+  };
+  const store whole = store_of({}), second = store_of(1);
+  CHECK(whole.all_here());
+  CHECK(!second.all_here());
+  second.require_blocks_here("a test");
+  CHECK_THROWS_WITH_AS(second.require_all_here("a test"), doctest::Contains("different experts"), config_error);
+  CHECK(second.value(*second.find("expert.1")).empty());
+  CHECK(second.value(*second.find("expert.2")).size() == 200);
+  CHECK(second.find("norm")->spec.gradients_are_parts);
+  CHECK(second.find("bias.3")->spec.copies == 1);
+  const auto element_of = [](const store& s, const char* name) {
+    const std::size_t offset = s.find(name)->offset;
+    for (const decay_run& run : s.decay_runs())
+      if (run.begin <= offset && offset < run.end) return run.element + (offset - run.begin);
+    return ~std::size_t{0};
+  };
+  for (const char* name : {"before", "expert.2", "expert.3", "behind", "bias.2", "bias.3", "norm"}) {
+    CAPTURE(name);
+    CHECK(element_of(second, name) == whole.find(name)->offset);
+    CHECK(element_of(whole, name) == whole.find(name)->offset);
+  }
+}
+
 TEST_CASE("initial values are a function of seed, name and element") {
   const cpu::context on;
   cpu::stream stream(on);
