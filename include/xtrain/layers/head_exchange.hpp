@@ -14,7 +14,7 @@ namespace xtrain {
 ///
 /// Of n ranks, each sends (n − 1)/n of what it has, at every one of the four exchanges of a layer: queries, keys and values, then outputs,
 /// and the gradients of both. Where there are fewer key/value heads than ranks, each goes to n/k of them, and its gradient is the sum of
-/// what comes back, in the order of ranks.
+/// what comes back, in the order of ranks, rounded to compute at every addition.
 template <class Recipe>
 class head_exchange {
  public:
