@@ -226,7 +226,11 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   refused(3, shape, run, {.data = 2},
           "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given 3 ranks, data 2, "
           "tensor 1 and context 1");
-  refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have a stage; given chunks 0");
+  refused(2, shape, run, {.data = ~std::size_t{0}},
+          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given 2 ranks, "
+          "data 18446744073709551615, tensor 1 and context 1");
+  refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have between 1 and 4096 stages; given chunks 0");
+  refused(2, shape, run, {.chunks = 5}, "pipeline: every stage must have a layer; given 4 layers for 10 stages");
   refused(2, shape, run, {.layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
   refused(2, shape, run, {.layers = {2, 1}}, "pipeline: layers of all stages must be the model's 4; given 3");
   refused(2, shape, run, {.layers = {2, ~std::size_t{0}}}, "pipeline: layers of all stages must be the model's 4; the first 2 stages have more");

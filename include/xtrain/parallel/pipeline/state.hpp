@@ -183,11 +183,14 @@ class pipeline_state {
   /// A run on the dry device has the same ranks and sends nothing.
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    const bool small = std::max({config.data, config.tensor, config.context}) <= ranks;  // so that the product is a product
     const std::size_t beside = ranks_beside(config);
-    require<config_error>(beside > 0 && ranks % beside == 0,
+    require<config_error>(small && beside > 0 && ranks % beside == 0,
                           "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given ", ranks,
                           " ranks, data ", config.data, ", tensor ", config.tensor, " and context ", config.context);
-    require<config_error>(config.chunks > 0, "pipeline: a rank must have a stage; given chunks 0");
+    constexpr std::size_t most_chunks = 4096;  // as many as a model may have layers
+    require<config_error>(config.chunks > 0 && config.chunks <= most_chunks, "pipeline: a rank must have between 1 and ", most_chunks,
+                          " stages; given chunks ", config.chunks);
     if constexpr (is_dry<Device>) {
       if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);
     }
