@@ -94,7 +94,7 @@ TEST_CASE("a run goes on only with what it was begun with") {
   }
   auto settings = small_run::settings(6);
   settings.batch = 4;
-  refused(folder.path(), "goes on with the same batch; it was 2, now 4 is given", settings);
+  refused(folder.path(), "goes on with as many rows in a step (batch x accumulate x ranks): it had 2, now 4 x 1 x 1 are given", settings);
   settings = small_run::settings(6);
   settings.seed = 7;
   refused(folder.path(), "goes on with the same seed; it was 42, now 7 is given", settings);

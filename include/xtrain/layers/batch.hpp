@@ -120,7 +120,7 @@ class batch_memory {
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
-    require_ends(ends, host);
+    if constexpr (!requires { host.withins; }) require_ends(ends, host);  // with a cache, ends are places of it
     if (laid_out_ == nullptr) {
       on_device.positions_n = put_own(host.positions);
       return on_device;

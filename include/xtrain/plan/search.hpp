@@ -14,13 +14,15 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/layers/recompute.hpp>
 #include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/parallel/single.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/plan/machine.hpp>
 #include <xtrain/plan/plan.hpp>
 #include <xtrain/plan/predict.hpp>
 #include <xtrain/plan/run_layout.hpp>
-#include <xtrain/train/trainer.hpp>
+#include <xtrain/train/concepts.hpp>
 
 namespace xtrain {
 

@@ -12,6 +12,9 @@
 
 namespace xtrain {
 
+template <class Model>
+class trainer;  // trainer.hpp; here for who only names it
+
 /// What a run needs, found by running one step of it on the dry device.
 struct rehearsal {
   std::array<std::size_t, memory_roles> bytes{};  ///< of device memory, by role

@@ -252,7 +252,7 @@ TEST_CASE("rows that do not fit an encoder are refused") {
 
 TEST_CASE("a prefix in front of rows is refused where places see what follows them") {
   bert_pretraining<with_prefix> model(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(model, {.steps = 1, .batch = 2, .context = 7}), doctest::Contains("these see what follows them as well"),
+  CHECK_THROWS_WITH_AS(trainer(model, {.steps = 1, .batch = 2, .context = 7}), doctest::Contains("this model's see further"),
                        config_error);
 }
 
