@@ -26,7 +26,7 @@ class expert_exchange {
   ///   leaving   of all experts, this rank's rows
   ///   throws    comm_error when another rank's numbers make no sense
   template <class Ranks>
-  expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.rank(), ranks.size(), experts) {
+  expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.size(), experts) {
     leaving_ = leaving;
     std::array<std::uint64_t, most_experts> to_others{}, from_others{};
     std::copy_n(leaving.begin(), experts, to_others.begin());
@@ -43,7 +43,7 @@ class expert_exchange {
   /// What the forward left in the stash.
   template <class Ranks, class Device>
   [[nodiscard]] static expert_exchange popped(Ranks& ranks, std::size_t experts, stash<Device>& from) {
-    expert_exchange back(ranks.rank(), ranks.size(), experts);
+    expert_exchange back(ranks.size(), experts);
     for (std::size_t i = experts; i-- > 0;) {
       back.arriving_[i] = from.pop_number();
       back.leaving_[i] = from.pop_number();
@@ -78,7 +78,7 @@ class expert_exchange {
  private:
   static constexpr std::uint64_t most_rows = std::uint64_t{1} << 31;  // rows are counted in tokens' numbers
 
-  expert_exchange(std::size_t rank, std::size_t ranks, std::size_t experts) : rank_(rank), ranks_(ranks), experts_(experts), own_(experts / ranks) {}
+  expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
 
   [[nodiscard]] std::span<const message_part> leaves() const { return {leaves_.data(), experts_}; }
   [[nodiscard]] std::span<const message_part> arrives() const { return {arrives_.data(), experts_}; }
@@ -95,7 +95,7 @@ class expert_exchange {
       }
   }
 
-  std::size_t rank_, ranks_, experts_, own_, rows_ = 0;
+  std::size_t ranks_, experts_, own_, rows_ = 0;
   row_counts leaving_{}, arriving_{};  // by expert; by the rank they come from, then by this rank's experts
   row_counts counts_{};
   std::array<message_part, most_experts> leaves_{}, arrives_{};
