@@ -66,8 +66,8 @@ TEST_CASE("a kernel takes as long as its operations or its bytes, whichever is m
 }
 
 TEST_CASE("bubbles are those of the papers") {
-  for (const std::size_t ranks : {2, 4, 8})
-    for (const std::size_t m : {8, 32}) {
+  for (const std::size_t ranks : {2U, 4U, 8U})
+    for (const std::size_t m : {8U, 32U}) {
       run_layout layout{.mesh = {.pipeline = ranks}, .micro_batches = m};
       const predicted_step one = predict(working(6), layout, round_numbers(), "fp32");
       CHECK_CLOSE(one.bubble / one.seconds, one_forward_one_backward_bubble(ranks, m));
