@@ -34,7 +34,8 @@ void with_every_schedule(Work&& work) {
     for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
                                        {interleaved::make, 1}, {interleaved::make, 2}, {all_in_all_out::make, 1}, {all_in_all_out::make, 2}}) {
       chosen_schedule = make;
-      CAPTURE(concat(make(ranks, chunks, std::vector<std::size_t>(4, 1)).name, " on ", ranks, " ranks, ", chunks, " chunks"));
+      const std::string what = concat(make(ranks, chunks, std::vector<std::size_t>(4, 1)).name, " on ", ranks, " ranks, ", chunks, " chunks");
+      CAPTURE(what);
       work(ranks, chunks);
     }
   }
