@@ -172,6 +172,7 @@ void load_adapter(Model& model, const std::string& folder) {
   }
   tensors.require_all_used();
   for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
+  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
 }
 
 namespace detail {

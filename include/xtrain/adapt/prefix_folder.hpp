@@ -305,6 +305,7 @@ void load_adapter(Model& model, const std::string& folder) {
     model.parameters().write(model.work(), entry, 0, host);
     model.work().synchronize();
   }
+  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
 }
 
 }  // namespace xtrain

@@ -226,6 +226,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
     fail<config_error>(where, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
                        " layers, width ", model.sizes().width, ")");
   }
+  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
   if constexpr (requires { model.meet_weights(); }) model.meet_weights();
 }
 /// The same from a folder: see weight_folder for what it may hold.

@@ -43,13 +43,13 @@ namespace xtrain {
 /// The ranks of a run.
 struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
-  /// Ranks that divide every layer among them (policy `tensor`): neighbours, who talk most. The others see other rows.
+  /// Ranks that divide every layer among them (`tensor_parallel`): neighbours, who talk most. The others see other rows.
   std::size_t tensor = 1;
-  /// Ranks that share rows (policy `context`): each has some places of every row. The next neighbours.
+  /// Ranks that share rows (`context_parallel`): each has some places of every row. The next neighbours.
   std::size_t context = 1;
   /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
-  /// Neighbouring ranks that spread every layer's experts among them (policy `expert_parallel`). They see other rows.
+  /// Neighbouring ranks that spread every layer's experts among them (`expert_parallel`). They see other rows.
   std::size_t expert = 1;
 };
 
@@ -156,7 +156,7 @@ class zero_state {
     return sum[0];
   }
 
-  /// Every rank has stepped its part.
+  /// Every rank has stepped its part, or loaded it.
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
     there_.assign(store.blocks(), false);
@@ -238,7 +238,7 @@ class zero_state {
     require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
                           " ranks and tensor ", config.tensor);
     require<config_error>(DividesLayers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
-                          config.tensor, ". Make it parallel<..., tensor>");
+                          config.tensor, ". Make it parallel<..., tensor_parallel>");
     require<config_error>(config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
     const std::size_t alike = ranks / config.tensor, shards = config.shards == 0 ? alike : config.shards;
