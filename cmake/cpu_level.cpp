@@ -2,6 +2,7 @@
 // XTRAIN_CPU_LEVEL set to a level's name; everything but the functions defined here is made local to the object afterwards,
 // so that no other part of the program ever runs these instructions.
 #undef XTRAIN_CPU_LEVELS
+#undef XTRAIN_CPU_KERNELS
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/levels.hpp>
 #include <xtrain/device/cpu/peak.hpp>
@@ -27,7 +28,7 @@ double facts<Level>::multiply_add_chains(bool of_bf16, std::size_t rounds, float
 }
 
 #define XTRAIN_DEFINE(...) template struct at_level<level::XTRAIN_CPU_LEVEL, __VA_ARGS__>;
-XTRAIN_CPU_LEVEL_KERNELS(XTRAIN_DEFINE)
+XTRAIN_CPU_KERNEL_LIST(XTRAIN_DEFINE)
 template struct facts<level::XTRAIN_CPU_LEVEL>;
 
 }  // namespace xtrain::cpu_levels

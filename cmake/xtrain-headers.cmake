@@ -40,11 +40,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/concepts.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
+    xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/experts.hpp
     xtrain/device/cpu/few_rows.hpp
+    xtrain/device/cpu/kernel_list.hpp
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp

@@ -6,8 +6,20 @@ endif()
 
 add_library(xtrain_portable_programs INTERFACE)  # for any processor of the kind
 target_compile_options(xtrain_portable_programs INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
-add_library(xtrain_own_programs INTERFACE)
-target_link_libraries(xtrain_own_programs INTERFACE xtrain_portable_programs)
+add_library(xtrain_optimised_programs INTERFACE)  # with kernels and loops of their own
+target_link_libraries(xtrain_optimised_programs INTERFACE xtrain_portable_programs)
+add_library(xtrain_own_programs INTERFACE)  # models and trainers: much to instantiate, little to compute beside kernels
 if(XTRAIN_NATIVE)
-  target_link_libraries(xtrain_own_programs INTERFACE xtrain::native)
+  target_link_libraries(xtrain_optimised_programs INTERFACE xtrain::native)
+endif()
+if(XTRAIN_CPU_KERNELS)
+  if(XTRAIN_NATIVE)
+    xtrain_add_cpu_kernels(NATIVE)
+  else()
+    xtrain_add_cpu_kernels()
+  endif()
+  target_link_libraries(xtrain_own_programs INTERFACE xtrain_portable_programs xtrain::cpu_kernels)
+  target_compile_options(xtrain_own_programs INTERFACE -O0)
+else()
+  target_link_libraries(xtrain_own_programs INTERFACE xtrain_optimised_programs)
 endif()

@@ -16,19 +16,8 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/cpu/kernel_list.hpp>
 #include <xtrain/device/host.hpp>
-#include <xtrain/device/kernel/activation.hpp>
-#include <xtrain/device/kernel/attention.hpp>
-#include <xtrain/device/kernel/elementwise.hpp>
-#include <xtrain/device/kernel/embedding.hpp>
-#include <xtrain/device/kernel/experts.hpp>
-#include <xtrain/device/kernel/kernel.hpp>
-#include <xtrain/device/kernel/loss.hpp>
-#include <xtrain/device/kernel/matmul.hpp>
-#include <xtrain/device/kernel/nf4.hpp>
-#include <xtrain/device/kernel/norm.hpp>
-#include <xtrain/device/kernel/optimizer.hpp>
-#include <xtrain/device/kernel/split_loss.hpp>
 
 namespace xtrain {
 
@@ -58,64 +47,6 @@ struct facts {
   static std::string instructions();
   static double multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
 };
-
-/// The kernels that are compiled for every level. Others run as the program itself was compiled.
-template <class Kernel>
-inline constexpr bool compiled = false;
-
-// X(kernel type), for everything that a model of compute type T and gradient type T launches
-#define XTRAIN_CPU_LEVEL_KERNELS_OF(X, T)                  \
-  X(kernel::matmul<host_memory, T, T>)                     \
-  X(kernel::column_sum<host_memory, T, T>)                 \
-  X(kernel::rms_norm<host_memory, T>)                      \
-  X(kernel::rms_norm_backward<host_memory, T, T>)          \
-  X(kernel::layer_norm<host_memory, T>)                    \
-  X(kernel::layer_norm_backward<host_memory, T, T>)        \
-  X(kernel::gelu_tanh<host_memory, T>)                     \
-  X(kernel::gelu_tanh_backward<host_memory, T>)            \
-  X(kernel::gelu_erf<host_memory, T>)                      \
-  X(kernel::gelu_erf_backward<host_memory, T>)             \
-  X(kernel::tanh<host_memory, T>)                          \
-  X(kernel::tanh_backward<host_memory, T>)                 \
-  X(kernel::swiglu<host_memory, T>)                        \
-  X(kernel::swiglu_backward<host_memory, T>)               \
-  X(kernel::attention<host_memory, T>)                     \
-  X(kernel::attention_backward<host_memory, T>)            \
-  X(kernel::cached_attention<host_memory, T>)              \
-  X(kernel::embedding<host_memory, T>)                     \
-  X(kernel::embedding_backward<host_memory, T, T>)         \
-  X(kernel::rotary<host_memory, T>)                        \
-  X(kernel::expert_combine<host_memory, T>)                \
-  X(kernel::expert_combine_backward<host_memory, T>)       \
-  X(kernel::linear_cross_entropy<host_memory, T, T>)       \
-  X(kernel::softmax_of_parts<host_memory, float, T>)       \
-  X(kernel::add<host_memory, T>)                           \
-  X(kernel::dropout<host_memory, T>)                       \
-  X(kernel::dequantise_nf4<host_memory, T>)                \
-  X(kernel::sum_of_squares<host_memory, T>)
-// the same for 16-bit T: what meets fp32 beside it
-#define XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, T)          \
-  XTRAIN_CPU_LEVEL_KERNELS_OF(X, T)                        \
-  X(kernel::matmul<host_memory, T, float>)                 \
-  X(kernel::cast<host_memory, T, float>)                   \
-  X(kernel::cast<host_memory, float, T>)                   \
-  X(kernel::adamw<host_memory, T, T, float, float>)        \
-  X(kernel::sgd<host_memory, T, T, float, float>)
-#define XTRAIN_CPU_LEVEL_KERNELS(X)                        \
-  XTRAIN_CPU_LEVEL_KERNELS_OF(X, float)                    \
-  X(kernel::softmax_part<host_memory, float>)              \
-  X(kernel::adamw<host_memory, float, float, float, float>) \
-  X(kernel::sgd<host_memory, float, float, float, float>)  \
-  XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, bf16)             \
-  X(kernel::adamw<host_memory, bf16, bf16, bf16, bf16>)    \
-  X(kernel::sgd<host_memory, bf16, bf16, bf16, bf16>)      \
-  XTRAIN_CPU_LEVEL_KERNELS_OF_16_BITS(X, fp16)
-
-#define XTRAIN_DECLARE(...) \
-  template <>               \
-  inline constexpr bool compiled<__VA_ARGS__> = true;
-XTRAIN_CPU_LEVEL_KERNELS(XTRAIN_DECLARE)
-#undef XTRAIN_DECLARE
 
 namespace detail {
 

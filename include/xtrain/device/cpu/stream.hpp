@@ -11,6 +11,8 @@
 #include <xtrain/device/kernel/kernel.hpp>
 #ifdef XTRAIN_CPU_LEVELS
 #include <xtrain/device/cpu/levels.hpp>
+#elif defined(XTRAIN_CPU_KERNELS)
+#include <xtrain/device/cpu/compiled_once.hpp>
 #endif
 
 namespace xtrain {
@@ -56,20 +58,30 @@ class cpu_stream : public host_stream {
 };
 
 /// The kernels of this device are overloads of run_native, compiled for the instructions that the compiler's flags allow. A
-/// program that carries kernels for several processors (levels.hpp) runs the ones of the level it chose at its start.
+/// program that carries kernels for several processors (levels.hpp) runs the ones of the level it chose at its start, and one whose kernels are in a
+/// library (compiled_once.hpp) runs those.
 template <class Kernel>
 requires requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); }
 void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) {
 #ifdef XTRAIN_CPU_LEVELS
-  if constexpr (cpu_levels::compiled<Kernel>) return cpu_levels::functions_of<Kernel>().run(stream, kernel, scratch);
-#endif
+  if constexpr (cpu_kernels::listed<Kernel>) cpu_levels::functions_of<Kernel>().run(stream, kernel, scratch);
+  else run_native(stream, kernel, scratch);
+#elif defined(XTRAIN_CPU_KERNELS)
+  if constexpr (cpu_kernels::listed<Kernel>) cpu_kernels::compiled_once<Kernel>::run(stream, kernel, scratch);
+  else run_native(stream, kernel, scratch);
+#else
   run_native(stream, kernel, scratch);
+#endif
 }
 
 template <class Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
 #ifdef XTRAIN_CPU_LEVELS
-  if constexpr (cpu_levels::compiled<Kernel>) return cpu_levels::functions_of<Kernel>().scratch_bytes(cpu, kernel);
+  if constexpr (cpu_kernels::listed<Kernel>) return cpu_levels::functions_of<Kernel>().scratch_bytes(cpu, kernel);
+  else
+#elif defined(XTRAIN_CPU_KERNELS)
+  if constexpr (cpu_kernels::listed<Kernel>) return cpu_kernels::compiled_once<Kernel>::scratch_bytes(cpu, kernel);
+  else
 #endif
   if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);
   else return 0;

@@ -67,7 +67,8 @@ inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
 
 /// The scale of block b.
 [[nodiscard]] constexpr float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
-  return scale_shares[scale_k[b]] * outer[1 + b / scales_together] + outer[0];
+  // rounded once, however the caller is compiled
+  return std::fma(scale_shares[scale_k[b]], outer[1 + b / scales_together], outer[0]);
 }
 
 }  // namespace nf4

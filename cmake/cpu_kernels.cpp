@@ -1,0 +1,21 @@
+// The kernels of the cpu device, once. Compiled by xtrain_add_cpu_kernels.
+#undef XTRAIN_CPU_LEVELS
+#undef XTRAIN_CPU_KERNELS
+#include <xtrain/device/cpu/compiled_once.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
+
+namespace xtrain::cpu_kernels {
+
+template <class Kernel>
+void compiled_once<Kernel>::run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) {
+  run_native(stream, kernel, scratch);
+}
+template <class Kernel>
+std::size_t compiled_once<Kernel>::scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
+  return xtrain::scratch_bytes(cpu, kernel);
+}
+
+#define XTRAIN_DEFINE(...) template struct compiled_once<__VA_ARGS__>;
+XTRAIN_CPU_KERNEL_LIST(XTRAIN_DEFINE)
+
+}  // namespace xtrain::cpu_kernels

@@ -1,0 +1,31 @@
+# xtrain_add_cpu_kernels: the kernels of the cpu device in a library of their own.
+#
+#   xtrain_add_cpu_kernels([NATIVE])
+#   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cpu_kernels)
+#
+# They are compiled with optimisation in every configuration, so that a debug build of a program that links the target trains
+# at full speed and is compiled in half the time. NATIVE compiles them, and what links them, for the processor at hand
+# (xtrain::native): kernels and programs must be compiled for the same processor.
+
+set(XTRAIN_CPU_KERNELS_SOURCE "${CMAKE_CURRENT_LIST_DIR}/cpu_kernels.cpp")
+
+function(xtrain_add_cpu_kernels)
+  if(TARGET xtrain::cpu_kernels)
+    return()
+  endif()
+  cmake_parse_arguments(T "NATIVE" "" "" ${ARGN})
+  if(T_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "xtrain_add_cpu_kernels: takes NATIVE or nothing; given: ${ARGN}")
+  endif()
+  add_library(xtrain_cpu_kernels STATIC EXCLUDE_FROM_ALL "${XTRAIN_CPU_KERNELS_SOURCE}")
+  target_link_libraries(xtrain_cpu_kernels PUBLIC xtrain::xtrain)
+  if(T_NATIVE)
+    if(NOT TARGET xtrain::native)
+      message(FATAL_ERROR "xtrain_add_cpu_kernels: NATIVE needs the component 'native'; call find_package(xtrain COMPONENTS native)")
+    endif()
+    target_link_libraries(xtrain_cpu_kernels PUBLIC xtrain::native)
+  endif()
+  target_compile_options(xtrain_cpu_kernels PRIVATE -O3)
+  target_compile_definitions(xtrain_cpu_kernels INTERFACE XTRAIN_CPU_KERNELS)
+  add_library(xtrain::cpu_kernels ALIAS xtrain_cpu_kernels)
+endfunction()

@@ -1,0 +1,29 @@
+// Kernels compiled once, in a library, with optimisation, whatever the program around them is compiled with: a debug build that
+// trains at full speed, and a program of several sources that does not compile them in each. The CMake function
+// xtrain_add_cpu_kernels makes the library and defines XTRAIN_CPU_KERNELS for whoever links it; without it this header is not
+// used.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/cpu/kernel_list.hpp>
+#include <xtrain/device/host.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain {
+
+struct cpu_properties;
+class cpu_stream;
+
+namespace cpu_kernels {
+
+/// Declared here for every kernel of the list; cmake/cpu_kernels.cpp defines them.
+template <class Kernel>
+struct compiled_once {
+  static void run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch);
+  static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
+};
+
+}  // namespace cpu_kernels
+
+}  // namespace xtrain
