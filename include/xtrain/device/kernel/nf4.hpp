@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -66,7 +67,7 @@ inline constexpr std::uint8_t zero = 7;  // its place among them
 inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
 
 /// The scale of block b.
-[[nodiscard]] constexpr float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
+[[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
   // rounded once, however the caller is compiled
   return std::fma(scale_shares[scale_k[b]], outer[1 + b / scales_together], outer[0]);
 }
