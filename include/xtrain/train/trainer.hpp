@@ -228,7 +228,7 @@ class trainer {
             .seed = config_.seed,
             .ranks = model_->parallel().data().size(),
             .rank = model_->parallel().data().rank(),
-            .multiple = std::lcm(std::size_t{8}, places_of(model_->parallel()).ranks),
+            .multiple = std::lcm(std::size_t{8}, dividing_rows(*model_)),
             .rows = unequal_rows()};
   }
 
@@ -307,7 +307,7 @@ class trainer {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
-    const std::size_t sharing = places_of(model.parallel()).ranks;
+    const std::size_t sharing = dividing_rows(model);
     require<config_error>(c.context % sharing == 0, "context: rows must be divisible by the ", sharing, " ranks that share them; given ",
                           c.context, " tokens");
     require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
@@ -318,6 +318,12 @@ class trainer {
                           "learning_rate: must be a number that is not negative; given ", c.learning_rate);
     require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
     return c;
+  }
+
+  /// Ranks that must be able to divide a row's places equally.
+  [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
+    if constexpr (divides_between_layers_of<typename Model::parallel_state>) return model.parallel().tensor().size();
+    else return places_of(model.parallel()).ranks;
   }
 
   [[nodiscard]] std::size_t steps_of(const loader& rows) const {
