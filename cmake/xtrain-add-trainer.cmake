@@ -11,7 +11,7 @@
 #   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'
 #   OPTIMIZER  adamw (default), sgd, or a type of yours
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
-#   OFFLOAD    no_offload (default), or a type of yours
+#   OFFLOAD    no_offload (default), offload_to_file<memory_role::optimizer> (or other roles), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
 #   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1; each
 #              is compiled, so a program lists those it needs
@@ -64,7 +64,7 @@ function(xtrain_add_trainer)
   foreach(axis ${axes})
     if(T_${axis})
       set(type "${T_${axis}}")
-      if(NOT type MATCHES "::")
+      if(NOT type MATCHES "^[^<]*::")
         string(REGEX REPLACE "([<,] *)([A-Za-z_])" "\\1xtrain::\\2" type "xtrain::${type}")
       endif()
       string(TOLOWER ${axis} name)

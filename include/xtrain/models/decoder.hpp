@@ -230,7 +230,7 @@ class decoder {
   using recipe = Recipe;
   using family = Family;
   using config = decoder_config;
-  using options = model_options<typename Recipe::adapter, typename Recipe::parallel>;
+  using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
   using context = typename device::context;
   using stream = typename device::stream;
@@ -423,7 +423,7 @@ class decoder {
   static constexpr bool has_experts = detail::balances_experts<typename block_type::feed_forward_type>;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_), experts_of(*parallel_), places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
@@ -523,8 +523,20 @@ class decoder {
   template <class Work>
   void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
     p.parallel.block_begins(p.stream, *parameters_, block, visit);
+    ask_for_next(block, visit);
     work();
     p.parallel.block_ends(p.stream, *parameters_, block, visit);
+  }
+  /// Of weights in files, the next block's come while this one is computed.
+  void ask_for_next(std::size_t block, block_visit visit) const {
+    if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
+      const bool back = visit == block_visit::backward;
+      if (back ? block == 0 : block + 1 == parameter_blocks()) return;
+      for (const bool frozen : {false, true}) {
+        const auto values = parameters_->block_values(back ? block - 1 : block + 1, frozen).whole;
+        if (!values.empty()) context_.will_read(values.raw(), values.bytes());
+      }
+    }
   }
   [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
