@@ -6,12 +6,12 @@
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp
 #   DEVICE     cpu (default), or a type of yours
 #   PRECISION  fp32 (default), bf16_mixed, bf16_pure, fp16_mixed, or a type of yours
-#   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, parallel<zero<2>, tensor_parallel>, or a type of
+#   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
 #   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'
 #   OPTIMIZER  adamw (default), sgd, or a type of yours
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
-#   OFFLOAD    no_offload (default), or a type of yours
+#   OFFLOAD    no_offload (default), offload_to_file<memory_role::optimizer> (or other roles), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
 #   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1; each
 #              is compiled, so a program lists those it needs
@@ -64,7 +64,7 @@ function(xtrain_add_trainer)
   foreach(axis ${axes})
     if(T_${axis})
       set(type "${T_${axis}}")
-      if(NOT type MATCHES "::")
+      if(NOT type MATCHES "^[^<]*::")
         string(REGEX REPLACE "([<,] *)([A-Za-z_])" "\\1xtrain::\\2" type "xtrain::${type}")
       endif()
       string(TOLOWER ${axis} name)

@@ -76,6 +76,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/offload.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/elementwise.hpp
@@ -153,7 +154,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/optim/concepts.hpp
     xtrain/optim/loss_scale.hpp
     xtrain/optim/master.hpp
-    xtrain/optim/offload.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
     xtrain/parallel.hpp

@@ -104,7 +104,8 @@ void finetune(finetune_flags flags, const typename Model::recipe::parallel::conf
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,
                        .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
-                       .base_model = flags.model},
+                       .base_model = flags.model,
+                       .asynchronous = flags.save_asynchronously},
                       first_rank, stop);
 }
 

@@ -123,7 +123,7 @@ void pretrain(pretrain_flags flags, bool context_given, const typename Model::re
     tokenizer_files = flags.output;
   }
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files},
+                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files, .asynchronous = flags.save_asynchronously},
                       first_rank, stop);
 }
 

@@ -25,7 +25,7 @@ struct training_flags {
   std::string output{}, eval_data{}, metrics{}, tensorboard{};
   std::size_t eval_every = 0, save_every = 0, save_total_limit = 0;
   std::uint64_t seed = 42;
-  bool resume = false, plan = false;
+  bool resume = false, save_asynchronously = false, plan = false;
   device_flags device{};
   rank_flags parallel{};
 
@@ -56,6 +56,7 @@ struct training_flags {
     app.add_option("--eval-every", eval_every, "steps between evaluations; 0: at the end only")->check(whole_number())->type_name("N");
     app.add_option("--save-every", save_every, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
     app.add_option("--save-total-limit", save_total_limit, "newest checkpoints to keep; 0: all")->check(whole_number())->type_name("N");
+    app.add_flag("--save-asynchronously", save_asynchronously, "go on training while a checkpoint is on its way to the disk");
     app.add_option("--metrics", metrics, "record of the run, a JSON object per line")->type_name("FILE");
     app.add_option("--tensorboard", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
     app.add_option("--seed", seed, "of everything that is random")->check(whole_number())->type_name("N")->capture_default_str();

@@ -36,6 +36,19 @@ TEST_CASE("the newest checkpoints are kept, older ones removed, and nothing else
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-5", "checkpoint-6", "notes.txt"});
 }
 
+TEST_CASE("checkpoints that training does not wait for are the same, and there when the run ends") {
+  const scratch_folder now, later;
+  for (const bool asynchronous : {false, true}) {
+    bench b;
+    checkpoint_folder files(b.trainer, asynchronous ? later.path() : now.path(), {.every = 1, .keep = 3, .asynchronous = asynchronous});
+    b.trainer.attach(files);
+    b.trainer.fit(small_run::data());
+    CHECK((asynchronous ? later : now).files() == std::vector<std::string>{"checkpoint-4", "checkpoint-5", "checkpoint-6"});
+  }
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "trainer_state.json", "config.json"})
+    CHECK(get_file(now / concat("checkpoint-5/", file)) == get_file(later / concat("checkpoint-5/", file)));
+}
+
 TEST_CASE("a checkpoint that is saved again takes the place of the old one") {
   const scratch_folder folder;
   bench b;

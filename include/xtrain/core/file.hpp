@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
 
@@ -118,8 +119,48 @@ class mapped_file {
   std::size_t size_ = 0;
 };
 
+/// Files that have their names already, but are not on the disk yet for certain.
+class unsynced_files {
+ public:
+  void add(detail::descriptor file, std::string path) { files_.emplace_back(std::move(file), std::move(path)); }
+  /// Waits for the disk. Any thread may do it.
+  ///   throws  file_error when a file could not be made durable
+  void sync() {
+    for (auto& [file, path] : files_) {
+      require<file_error>(::fsync(file.get()) == 0, path, ": must be written whole; the system says: ", detail::reason(errno));
+      file.close();
+    }
+    for (const auto& [file, path] : files_) detail::sync_directory(detail::parent_of(path));
+    files_.clear();
+  }
+
+ private:
+  std::vector<std::pair<detail::descriptor, std::string>> files_;
+};
+
+/// While one exists, files that this thread writes do not wait for the disk: whoever took them does, later.
+class deferred_sync {
+ public:
+  deferred_sync() : outer_(std::exchange(innermost(), this)) {}
+  ~deferred_sync() { innermost() = outer_; }
+  deferred_sync(const deferred_sync&) = delete;
+  deferred_sync& operator=(const deferred_sync&) = delete;
+
+  [[nodiscard]] unsynced_files take() { return std::exchange(files_, {}); }
+
+ private:
+  friend class atomic_file;
+  static deferred_sync*& innermost() {
+    static thread_local deferred_sync* one = nullptr;
+    return one;
+  }
+
+  deferred_sync* outer_;
+  unsynced_files files_;
+};
+
 /// A file that appears under its name only when it is whole: written beside it, synced, renamed. If anything fails, what
-/// had the name before is still there, untouched.
+/// had the name before is still there, untouched. (Under a deferred_sync a power failure may leave neither.)
 class atomic_file {
  public:
   /// throws file_error when the directory cannot be written to
@@ -139,15 +180,17 @@ class atomic_file {
   /// Makes the file appear.
   ///   throws  file_error when it could not be made durable; then it does not appear
   void commit() {
-    const bool synced = ::fsync(file_.get()) == 0;
+    deferred_sync* const later = deferred_sync::innermost();
+    const bool synced = later != nullptr || ::fsync(file_.get()) == 0;
     const int why = errno;
+    if (later != nullptr) later->files_.add(std::move(file_), path_);
     file_.close();
     if (!synced || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
       const int error = synced ? errno : why;
       ::unlink(temporary_.c_str());
       fail<file_error>(path_, ": must be written whole; the system says: ", detail::reason(error));
     }
-    detail::sync_directory(detail::parent_of(path_));
+    if (later == nullptr) detail::sync_directory(detail::parent_of(path_));
   }
 
  private:

@@ -4,11 +4,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/memory.hpp>
@@ -32,6 +36,26 @@ namespace detail {
   return available;
 }
 
+/// Memory whose contents are those of a new file without a name.
+///   throws  memory_error when the folder cannot hold it
+[[nodiscard]] inline void* map_new_file(const std::string& folder, std::size_t bytes, memory_role role) {
+  const auto refuse = [&](const char* what, int why) {
+    fail<memory_error>("offload: ", name_of(role), " must fit a file in '", folder, "'; ", what, " of ", bytes_text(bytes), " failed: ",
+                       std::strerror(why));
+  };
+  std::string path = folder + "/xtrain-XXXXXX";
+  const int file = ::mkstemp(path.data());
+  if (file < 0) refuse("making one", errno);
+  ::unlink(path.c_str());
+  // taken now: a disk that is full later would kill the process
+  int failed = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  void* const memory = failed != 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (failed == 0 && memory == MAP_FAILED) failed = errno;
+  ::close(file);
+  if (memory == MAP_FAILED) refuse("one", failed);
+  return memory;
+}
+
 }  // namespace detail
 
 /// An opened device whose memory is the host's. A handle: copies share the tally and the limit.
@@ -47,6 +71,11 @@ class host_context {
   /// Aligned to a cache line, from 2 MiB on to huge pages. The contents are not defined.
   ///   throws  memory_error when the limit would be passed or the system refuses
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
+    if (files_.roles.has(role)) {
+      void* const memory = detail::map_new_file(files_.folder, bytes, role);
+      shared_->in_files.add(role, bytes);
+      return memory;
+    }
     const std::size_t used = shared_->tally.total();
     require<memory_error>(bytes <= shared_->limit && used <= shared_->limit - bytes, "device memory: ", name_of(role), " needs ",
                           bytes_text(bytes), " more; ", bytes_text(used), " of ", bytes_text(shared_->limit), " are in use");
@@ -63,8 +92,31 @@ class host_context {
   }
 
   void release(void* memory, std::size_t bytes, memory_role role) const {
+    if (files_.roles.has(role)) {
+      ::munmap(memory, bytes);
+      return shared_->in_files.remove(role, bytes);
+    }
     std::free(memory);
     shared_->tally.remove(role, bytes);
+  }
+
+  /// From now on, what this handle and its copies allocate for these roles lies in files of a folder, and does not count against the limit.
+  /// The files have no names: they are gone when their memory is released, and when the process ends.
+  ///   folder  empty: what TMPDIR names, or /tmp
+  void keep_in_files(memory_role_set roles, std::string folder) {
+    if (folder.empty()) {
+      const char* const temporary = std::getenv("TMPDIR");
+      folder = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
+    }
+    files_ = {roles, std::move(folder)};
+  }
+  /// What is in files, by role.
+  [[nodiscard]] memory_count memory_in_files() const { return shared_->in_files.count(); }
+  /// Memory that will be read soon: the system may begin to bring it from its file.
+  void will_read(const void* memory, std::size_t bytes) const {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory) / page * page, end = reinterpret_cast<std::uintptr_t>(memory) + bytes;
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);  // only advice
   }
 
   [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
@@ -72,10 +124,15 @@ class host_context {
 
  private:
   struct shared {
-    memory_tally tally;
+    memory_tally tally, in_files;
     std::size_t limit = 0;
   };
+  struct files {
+    memory_role_set roles{};
+    std::string folder{};
+  };
   std::shared_ptr<shared> shared_;
+  files files_{};
 };
 
 /// A stream in host memory does everything before it returns, so there is never anything to wait for.

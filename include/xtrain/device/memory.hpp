@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -100,6 +101,21 @@ inline constexpr std::size_t memory_roles = 8;
                                                              "workspace", "batch",     "cache",     "other"};
   return names[static_cast<std::size_t>(role)];
 }
+
+/// Some of the roles.
+class memory_role_set {
+ public:
+  constexpr memory_role_set() = default;
+  constexpr memory_role_set(std::initializer_list<memory_role> roles) {
+    for (const memory_role role : roles) bits_ |= bit(role);
+  }
+  [[nodiscard]] constexpr bool has(memory_role role) const { return (bits_ & bit(role)) != 0; }
+  [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
+
+ private:
+  static constexpr unsigned bit(memory_role role) { return 1U << static_cast<unsigned>(role); }
+  unsigned bits_ = 0;
+};
 
 /// Bytes by role, and how often memory was asked for. A plain value: what a tally showed at one moment.
 struct memory_count {

@@ -208,7 +208,7 @@ class causal_attention {
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
     if (before(p) != 0) require_prefix_fits(p);
-    const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(x.shape(0), own_row()) : qkv;
+    const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(p.batch.n(), own_row()) : qkv;
     qkv_.forward(p, x, own);
     positions.turn(p, heads_ + kv_heads_, own, ops::turn::forth);
     if (before(p) != 0) prefix_.forward(p, own, qkv);

@@ -19,6 +19,9 @@ namespace xtrain {
 /// Which part of every layer this rank has, where ranks divide layers among them.       [Shoeybi et al. 2019, "Megatron-LM"]
 struct layer_share {
   std::size_t rank = 0, ranks = 1;
+  /// Between layers too, where every rank would have the same: each has 1/ranks of the places, and norms, residuals and dropout are of
+  /// these alone.                                                       [Korthikanti et al. 2022, "sequence parallelism"]
+  bool between_layers = false;
 
   [[nodiscard]] bool divides() const { return ranks > 1; }
   /// An equal part of n things.
@@ -88,6 +91,10 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
 /// What a matrix is for: the weight of a linear layer may be quantised.
 enum class matrix_use : std::uint8_t { linear_weight, table };
 
+/// Where a parameter is used: on whole rows, or on what lies between layers. Of the latter each rank may have some places only, and then
+/// makes a part of the gradient.
+enum class stands : std::uint8_t { in_layer, between_layers };
+
 /// Declares parameters in a store. The adapter says which modules are trained.
 template <class Recipe>
 class builder {
@@ -122,7 +129,7 @@ class builder {
 
   /// One matrix [outputs of all parts, inputs], stored as a parameter "<name>.weight" per part.
   parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
-                   matrix_use use = matrix_use::table) {
+                   matrix_use use = matrix_use::table, stands where = stands::in_layer) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = part.name + ".weight",
@@ -134,11 +141,12 @@ class builder {
                        .quantised = quantises_weights<typename Recipe::adapter> && use == matrix_use::linear_weight && !trains(part.name)});
       if (specs.back().quantised) require_whole_layers("qlora");
       detail::cut(specs.back(), part, inputs);
+      mark(specs.back(), where);
     }
     return parameters_->declare(std::move(specs));
   }
   /// One vector over all parts, stored as "<name>.<kind>" per part.
-  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value) {
+  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, stands where = stands::in_layer) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = concat(part.name, ".", kind),
@@ -147,12 +155,16 @@ class builder {
                        .trainable = trains(part.name) || (kind == "bias" && trains_bias(part.name)),
                        .rows_in_files = part.order});
       detail::cut(specs.back(), part, part.outputs);
+      mark(specs.back(), where);
     }
     return parameters_->declare(std::move(specs));
   }
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
+  void mark(parameter_spec& spec, stands where) const {
+    if (where == stands::between_layers && share_.between_layers && share_.divides()) spec.gradients_are_parts = true;
+  }
   /// An adapter may train biases of modules that it does not train otherwise. (Of a linear module, the weight is declared first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {
     if constexpr (requires { adapter_->trains_bias(module, true); }) {

@@ -47,7 +47,7 @@ class feed_forward {
 
   /// x [n, width] read, y [n, width] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
-    const std::size_t n = x.shape(0);
+    const std::size_t n = p.places_in_layer(x.shape(0));
     const auto u = p.keep(n, Activation::columns * inner_);
     up_.forward(p, x, u);
     const auto scope = p.scope();
@@ -60,7 +60,7 @@ class feed_forward {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = x.shape(0);
+    const std::size_t n = p.places_in_layer(x.shape(0));
     matrix_view<compute, memory> a{};
     if (keeps_activation()) a = p.pop(n, inner_);
     const auto u = p.pop(n, Activation::columns * inner_);

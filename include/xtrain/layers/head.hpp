@@ -62,19 +62,16 @@ class token_embedding {
         tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, o.initial)) {
     token_adapter_.declare(build, o.name, o.vocabulary, o.width);
     if (o.position_name.empty()) return;
-    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
+    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial, false, matrix_use::table, stands::between_layers);
     position_adapter_.declare(build, o.position_name, o.positions, o.width);
   }
 
-  /// y [n, width] written
+  /// y [n, width] written; where ranks divide what lies between layers, of this rank's places
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
-    ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y, ops::result::replaces, first_);
-    if constexpr (divides_layers<Recipe>) {
-      if (share_.divides()) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);  // one rank has the token's row
-    }
+    look_up(p, y);
     token_adapter_.forward(p, p.batch.tokens_n, y);
     if (positions_.exists()) {
-      ops::embedding(p, p.batch.positions_n, p.matrix(positions_), y, ops::result::is_added);
+      ops::embedding(p, own_positions(p), p.matrix(positions_), y, ops::result::is_added);
       position_adapter_.forward(p, p.batch.positions_n, y);
     }
     if (drops(p)) p.dropout(y, dropout_, site_, y);
@@ -83,10 +80,13 @@ class token_embedding {
   /// dy [n, width] is used up
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy) const {
     if (drops(p)) p.dropout(dy, dropout_, site_, dy);
-    if (const auto d = p.matrix_gradient(tokens_); d.exists()) ops::embedding_backward(p, p.batch.tokens_n, dy, d, first_);
+    if (const auto d = p.matrix_gradient(tokens_); d.exists()) {
+      const auto scope = p.scope();
+      ops::embedding_backward(p, p.batch.tokens_n, p.all_places(dy), d, first_);
+    }
     token_adapter_.backward(p, p.batch.tokens_n, dy);
     if (!positions_.exists()) return;
-    if (const auto d = p.matrix_gradient(positions_); d.exists()) ops::embedding_backward(p, p.batch.positions_n, dy, d);
+    if (const auto d = p.matrix_gradient(positions_); d.exists()) ops::embedding_backward(p, own_positions(p), dy, d);
     position_adapter_.backward(p, p.batch.positions_n, dy);
   }
 
@@ -95,6 +95,22 @@ class token_embedding {
 
  private:
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
+  [[nodiscard]] static vector_view<const token, memory> own_positions(const pass<Recipe>& p) {
+    return p.batch.positions_n.rows(p.first_between_layers(), p.places_between_layers());
+  }
+  /// Of a table that ranks divide, one of them has the token's row.
+  void look_up(pass<Recipe>& p, matrix_view<compute, memory> y) const {
+    if (p.divides_between_layers) {
+      const auto scope = p.scope();
+      const auto all = p.temporary(p.batch.n(), y.shape(1));
+      ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), all, ops::result::replaces, first_);
+      return p.sum_to_own_places(all, y, ops::result::replaces);
+    }
+    ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y, ops::result::replaces, first_);
+    if constexpr (divides_layers<Recipe>) {
+      if (share_.divides()) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    }
+  }
 
   double dropout_;
   std::uint32_t site_;
@@ -168,11 +184,12 @@ class language_head {
 
   /// The same where each rank has the logits of some tokens only, a chunk of rows at a time: ranks exchange three numbers per row, never
   /// logits.                                                              [Shoeybi et al. 2019, section 3]
-  void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
-    const matrix_view<const compute, memory> weight = p.matrix(weight_);
+  void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> own_x, sums loss_n) const {
+    const matrix_view<const compute, memory> weight = p.matrix(weight_), x = p.all_places(own_x);
     const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
     const std::size_t at_once = std::min(n, std::max<std::size_t>(16, (std::size_t{1} << 20) / v));
-    const auto dx = p.trains() ? p.keep(n, c) : matrix_view<compute, memory>{};
+    const auto own_dx = p.trains() ? p.keep(own_x.shape(0), c) : matrix_view<compute, memory>{};
+    const auto dx = p.trains() && p.divides_between_layers ? p.temporary(n, c) : own_dx;
     const auto dweight = p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{};
     const auto numbers = [&](std::size_t rows, std::size_t columns) {
       return matrix_view<sum_number, memory>{p.workspace.template take<sum_number>(rows * columns), {rows, columns}};
@@ -194,7 +211,9 @@ class language_head {
       ops::linear_backward_input(p, dlogits, weight, dx.rows(begin, rows));
       if (dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight);
     }
-    if (p.trains()) p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+    if (!p.trains()) return;
+    if (p.divides_between_layers) p.sum_to_own_places(dx, own_dx, ops::result::replaces);
+    else p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
   void logits_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<sum_number, memory> logits_nv) const {
     const matrix_view<const compute, memory> weight = p.matrix(weight_);

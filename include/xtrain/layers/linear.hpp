@@ -42,35 +42,57 @@ class linear {
   /// The backward reads x: a caller that recomputes or drops x asks before.
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
 
-  /// x [n, in] read, y [n, out] written or added to
+  /// x [n, in] read, y [n, out] written or added to. Where ranks divide what lies between layers, whichever of x and y lies there has
+  /// this rank's places only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
-    const bool summed = divided_ == split::by_inputs;
-    const bool first = p.parallel.tensor().rank() == 0;
+    const auto scope = p.scope();
+    if (divided_ == split::by_outputs) return multiply(p, p.all_places(x), y, how, p.vector(bias_));
     // of a sum over ranks, what was there before and the bias must be counted once
-    const auto bias = !summed || first ? p.vector(bias_) : p.vector(parameter{});
-    with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, summed && !first ? ops::result::replaces : how); });
-    adapter_.forward(p, x, y);
-    if (summed) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    const bool first = p.parallel.tensor().rank() == 0;
+    const auto bias = first ? p.vector(bias_) : p.vector(parameter{});
+    if (p.divides_between_layers) {
+      const auto part = p.temporary(x.shape(0), y.shape(1));
+      multiply(p, x, part, ops::result::replaces, bias);
+      return p.sum_to_own_places(part, y, how);
+    }
+    multiply(p, x, y, first ? how : ops::result::replaces, bias);
+    p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// dx [n, in] written or added to; gradients of what is trained added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
-    const bool summed = divided_ == split::by_outputs;
-    // forward: y = x · Wᵀ + b
-    if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, dy, x, dw);
-    if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
-    const auto how_first = summed && p.parallel.tensor().rank() != 0 ? ops::result::replaces : how;
-    with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, how_first); });
-    // forward: y += adapter(x)
-    adapter_.backward(p, x, dy, dx);
-    if (summed) p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+    const auto scope = p.scope();
+    if (divided_ == split::by_inputs) return multiply_backward(p, x, p.all_places(dy), dx, how);
+    if (p.divides_between_layers) {
+      const auto part = p.temporary(dy.shape(0), dx.shape(1));
+      multiply_backward(p, needs_input() ? p.all_places(x) : part, dy, part, ops::result::replaces);
+      return p.sum_to_own_places(part, dx, how);
+    }
+    multiply_backward(p, x, dy, dx, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
 
   [[nodiscard]] parameter weight() const { return weight_; }
 
  private:
+  /// What this rank's part of the matrix makes of x, all of whose places are there.
+  void multiply(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how,
+                vector_view<const compute, memory> bias) const {
+    with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, how); });
+    adapter_.forward(p, x, y);
+  }
+  void multiply_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                         matrix_view<compute, memory> dx, ops::result how) const {
+    // forward: y = x · Wᵀ + b
+    if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, dy, x, dw);
+    if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
+    with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, how); });
+    // forward: y += adapter(x)
+    adapter_.backward(p, x, dy, dx);
+  }
+
   /// A quantised weight has values only as long as the work takes.
   template <class Work>
   void with_weight(pass<Recipe>& p, Work&& work) const {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/ops/elementwise.hpp>
@@ -55,6 +56,13 @@ struct pass_sizes {
   [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
 };
 
+/// Ranks of a strategy that divide layers may divide what lies between them too: its state says whether.
+template <class State>
+inline constexpr bool divides_between_layers_of = [] {
+  if constexpr (requires { State::divides_between_layers; }) return State::divides_between_layers;
+  else return false;
+}();
+
 /// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {
@@ -65,6 +73,7 @@ class pass : public execution<typename Recipe::device> {
   using gradient_type = typename Recipe::precision::gradient;
   using store = parameter_store<device, typename Recipe::precision>;
   using parallel_state = typename Recipe::parallel::template state<device>;
+  static constexpr bool may_divide_between_layers = divides_between_layers_of<parallel_state>;
 
   pass(execution<device> on, const store& all_parameters, stash<device>& keep_in, parallel_state& strategy)
       : execution<device>(on), parameters(all_parameters), kept(keep_in), parallel(strategy) {}
@@ -79,6 +88,7 @@ class pass : public execution<typename Recipe::device> {
   double label_weight = 1.0;    // how many targets a label of a row is worth
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
+  bool divides_between_layers = false;  // ranks that divide layers have some places each of what lies between
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
@@ -86,6 +96,32 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] typename arena<device>::scope scope() { return typename arena<device>::scope(this->workspace); }
   [[nodiscard]] matrix_view<compute, memory> temporary(std::size_t rows, std::size_t columns) {
     return {this->workspace.template take<compute>(rows * columns), {rows, columns}};
+  }
+
+  // What lies between layers: n places, or where ranks divide it, neighbouring n/ranks of the batch's places, row behind row.
+  [[nodiscard]] std::size_t places_between_layers() const { return divides_between_layers ? batch.n() / parallel.tensor().size() : batch.n(); }
+  [[nodiscard]] std::size_t first_between_layers() const { return divides_between_layers ? parallel.tensor().rank() * places_between_layers() : 0; }
+  /// How many places a layer works on that is given `own` of those between layers.
+  [[nodiscard]] std::size_t places_in_layer(std::size_t own) const { return divides_between_layers ? own * parallel.tensor().size() : own; }
+  /// All places of x, of which every rank has its own; temporary, or x itself.
+  [[nodiscard]] matrix_view<const compute, memory> all_places(matrix_view<const compute, memory> x) {
+    if constexpr (may_divide_between_layers) {
+      if (!divides_between_layers) return x;
+      const auto whole = temporary(places_in_layer(x.shape(0)), x.shape(1));
+      parallel.tensor().all_gather(this->stream, x.span(), whole.span());
+      return whole;
+    } else {
+      return x;
+    }
+  }
+  /// y written or added to: this rank's places of the sum over ranks of x, which has all.
+  void sum_to_own_places(matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) {
+    if constexpr (may_divide_between_layers) {
+      const auto inner = scope();
+      const auto sum = how == ops::result::replaces ? y : temporary(y.shape(0), y.shape(1));
+      parallel.tensor().reduce_scatter(this->stream, x.span(), sum.span(), reduction::sum);
+      if (how == ops::result::is_added) ops::add(*this, matrix_view<const compute, memory>(sum), y);
+    }
   }
 
   /// Memory that the backward of this layer will pop.
@@ -147,6 +183,7 @@ class pass : public execution<typename Recipe::device> {
                ops::result how = ops::result::replaces) {
     const std::size_t t = batch.t, c = x.shape(1), per_row = batch.row_places() * c;
     random_site at = random_at(site, per_row);
+    if (divides_between_layers && x.shape(0) != batch.n()) at.first += first_between_layers() * c;
     if (!batch.is_part()) return ops::dropout(*this, x, probability, at, y, how);
     at.first += batch.first_place * c;
     for (std::size_t row = 0; row < batch.b; ++row, at.first += per_row)

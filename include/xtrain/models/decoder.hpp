@@ -230,7 +230,7 @@ class decoder {
   using recipe = Recipe;
   using family = Family;
   using config = decoder_config;
-  using options = model_options<typename Recipe::adapter, typename Recipe::parallel>;
+  using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
   using context = typename device::context;
   using stream = typename device::stream;
@@ -307,6 +307,7 @@ class decoder {
   /// loss_n gets each row's loss. While training, everything the backward needs is kept.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     parameters_->require_blocks_here("forward");
+    divide_between_layers(p);
     begin_load(p);
     forward_blocks(p, boundaries, all_blocks(), push_boundary(p, boundaries), loss_n);
     if (!p.trains()) forget(p, boundaries);
@@ -316,7 +317,7 @@ class decoder {
   /// complete.
   void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
     const auto scope = p.scope();
-    const std::size_t n = p.batch.n(), c = config_.width;
+    const std::size_t n = p.places_between_layers(), c = config_.width;
     backward_blocks(p, boundaries, all_blocks(), p.temporary(n, c), last_of_step);
     boundaries.template pop<compute>(n * c);
     end_load(p);
@@ -347,7 +348,7 @@ class decoder {
   ///                 them lay
   void backward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const {
-    const std::size_t n = p.batch.n(), c = config_.width;
+    const std::size_t n = p.places_between_layers(), c = config_.width;
     const auto done = [&](std::size_t block) { p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step); };
     if (range.has(config_.layers + 1)) {
       around_block(p, config_.layers + 1, block_visit::backward, [&] {
@@ -422,7 +423,7 @@ class decoder {
   static constexpr bool has_experts = detail::balances_experts<typename block_type::feed_forward_type>;
 
   decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_), experts_of(*parallel_), places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
@@ -522,17 +523,39 @@ class decoder {
   template <class Work>
   void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
     p.parallel.block_begins(p.stream, *parameters_, block, visit);
+    ask_for_next(block, visit);
     work();
     p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
+  /// Of weights in files, the next block's come while this one is computed.
+  void ask_for_next(std::size_t block, block_visit visit) const {
+    if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
+      const bool back = visit == block_visit::backward;
+      if (back ? block == 0 : block + 1 == parameter_blocks()) return;
+      for (const bool frozen : {false, true}) {
+        const auto values = parameters_->block_values(back ? block - 1 : block + 1, frozen).whole;
+        if (!values.empty()) context_.will_read(values.raw(), values.bytes());
+      }
+    }
+  }
   [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
+  /// From here to the end of the way back, if the strategy asks for it.
+  ///   throws  shape_error when the ranks cannot divide the batch's places equally
+  static void divide_between_layers(pass<Recipe>& p) {
+    if constexpr (pass<Recipe>::may_divide_between_layers) {
+      const std::size_t ranks = p.parallel.tensor().size();
+      require<shape_error>(p.batch.n() % ranks == 0, "sequence: the ", ranks, " ranks that divide what lies between layers must divide the batch's "
+                           "places equally; given ", p.batch.n());
+      p.divides_between_layers = ranks > 1;
+    }
+  }
   [[nodiscard]] block_range all_blocks() const { return {0, config_.layers + 2}; }
   // layers of a range, counted from 0
   [[nodiscard]] std::size_t first_layer(const block_range& range) const { return range.first == 0 ? 0 : range.first - 1; }
   [[nodiscard]] std::size_t last_layer(const block_range& range) const { return std::min(range.last - 1, config_.layers); }
   [[nodiscard]] matrix_view<compute, memory> push_boundary(const pass<Recipe>& p, stash<device>& boundaries) const {
-    const std::size_t n = p.batch.n(), c = config_.width;
+    const std::size_t n = p.places_between_layers(), c = config_.width;
     return {boundaries.template push<compute>(n * c), {n, c}};
   }
 

@@ -195,7 +195,7 @@ class encoder {
   using recipe = Recipe;
   using family = Family;
   using config = encoder_config;
-  using options = model_options<typename Recipe::adapter, typename Recipe::parallel>;
+  using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
   using context = typename device::context;
   using stream = typename device::stream;
@@ -221,7 +221,7 @@ class encoder {
   /// Values that are not defined: for whoever loads them next.
   struct uninitialised_t {};
   encoder(uninitialised_t, config sizes, const context& on, const options& settings)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(on), stream_(std::make_unique<stream>(context_)),
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, layer_share{}, layer_share{}, places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),

@@ -26,7 +26,7 @@ using all_families = family_list<gpt2_family, llama_family, mistral_family, mixt
 ///   throws  file_error, config_error, memory_error
 template <class Recipe, class Families = all_families, class Visit>
 void load_model(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},
-                const model_options<typename Recipe::adapter, typename Recipe::parallel>& options = {}) {
+                const model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>& options = {}) {
   static_assert(
       requires { pretrained_settings(pretrained_tag<Recipe>{}, folder); },
       "xtrain load_model: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");

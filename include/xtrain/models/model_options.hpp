@@ -3,14 +3,30 @@
 
 #include <cstdint>
 
+#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/offload.hpp>
+
 namespace xtrain {
 
-/// Everything about making a model that is not its size. Two recipes with the same adapter and strategy share the type.
-template <class Adapter, class Parallel>
+/// Everything about making a model that is not its size. Two recipes with the same adapter, strategy and offload share the type.
+template <class Adapter, class Parallel, class Offload = no_offload>
 struct model_options {
   typename Adapter::config adapter = {};
   typename Parallel::config parallel = {};
   std::uint64_t seed = 42;  ///< of initial values
+  typename Offload::config offload = {};
 };
+
+/// The device as a model of the recipe uses it: what the recipe offloads is in files.
+template <class Recipe, class Context, class Options>
+[[nodiscard]] Context with_offload(Context on, const Options& options) {
+  using offload = typename Recipe::offload;
+  if constexpr (!offload::roles.empty() && !is_dry<typename Recipe::device>) {
+    static_assert(requires { on.keep_in_files(offload::roles, options.offload.folder); },
+                  "xtrain recipe: 'offload' must be no_offload on this device: its context cannot keep memory in files; see device/README.md");
+    on.keep_in_files(offload::roles, options.offload.folder);
+  }
+  return on;
+}
 
 }  // namespace xtrain

@@ -26,8 +26,8 @@ namespace detail {
 /// among them first, then every gradient among the ranks that hold the same, block by block; and the norm counts everything once. But layers
 /// are whole, and all ranks see other rows.
 template <class Device, zero_stage Stage>
-class expert_state : public zero_state<Device, Stage, true> {
-  using neighbours_state = zero_state<Device, Stage, true>;
+class expert_state : public zero_state<Device, Stage, divided_axes{.layers = true}> {
+  using neighbours_state = zero_state<Device, Stage, divided_axes{.layers = true}>;
 
  public:
   using typename neighbours_state::stream_type;

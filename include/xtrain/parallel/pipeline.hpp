@@ -27,6 +27,11 @@ struct pipeline {
                 "way; see parallel/README.md");
   static_assert(!requires { Beside::spreads_experts; },
                 "xtrain pipeline<Schedule, Beside>: Beside must not spread experts: that is not there beside a pipeline; see parallel/README.md");
+  static_assert([] {
+    if constexpr (requires { Beside::divides_between_layers; }) return !Beside::divides_between_layers;
+    else return true;
+  }(), "xtrain pipeline<Schedule, Beside>: Beside must not divide what lies between layers: that is not there beside a pipeline; choose "
+       "tensor_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
   using config = pipeline_ranks;
   template <class Device>

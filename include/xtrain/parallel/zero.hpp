@@ -63,10 +63,16 @@ struct begun_work {
   bool adds = false;      // and then what it made is added to the gradients that are kept
 };
 
-template <class Device, zero_stage Stage, bool DividesLayers, bool SharesRows = false>
+/// What beside rows ranks divide.
+struct divided_axes {
+  bool layers = false, between_layers = false, places = false;
+};
+
+template <class Device, zero_stage Stage, divided_axes Axes>
 class zero_state {
  public:
   using stream_type = typename Device::stream;
+  static constexpr bool divides_between_layers = Axes.between_layers;
   static constexpr bool slices_optimizer = Stage >= zero_stage::optimizer_state;
   static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
   static constexpr bool slices_values = Stage >= zero_stage::parameters;
@@ -80,13 +86,13 @@ class zero_state {
   [[nodiscard]] group& everyone() { return everyone_; }
   /// Ranks that have other parts of the same layers.
   [[nodiscard]] auto& tensor() {
-    if constexpr (DividesLayers) return tensor_;
+    if constexpr (Axes.layers) return tensor_;
     else return self_;
   }
-  [[nodiscard]] layer_share layers() const requires DividesLayers { return {tensor_.rank(), tensor_.size()}; }
+  [[nodiscard]] layer_share layers() const requires (Axes.layers) { return {tensor_.rank(), tensor_.size(), divides_between_layers}; }
   /// Ranks that have other places of the same rows.
-  [[nodiscard]] group& context() requires SharesRows { return context_; }
-  [[nodiscard]] place_share places() const requires SharesRows { return {context_.rank(), context_.size()}; }
+  [[nodiscard]] group& context() requires (Axes.places) { return context_; }
+  [[nodiscard]] place_share places() const requires (Axes.places) { return {context_.rank(), context_.size()}; }
   [[nodiscard]] slicing divided() const {
     return {.parts = slices_optimizer ? shards_.size() : 1,
             .part = slices_optimizer ? shards_.rank() : 0,
@@ -121,7 +127,7 @@ class zero_state {
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     const auto gradients = store.block_gradients(block);
     if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
-    if constexpr (DividesLayers) add_up_parts(stream, store, block);
+    if constexpr (Axes.layers) add_up_parts(stream, store, block);
     using number = typename Store::gradient_type;
     using const_span = device_span<const number, typename Device::memory>;
     later(stream, store, [this, gradients](stream_type& on) {
@@ -144,7 +150,7 @@ class zero_state {
   /// Of the gradients of all ranks together. squares(span) is the sum of a span's squares.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
-    if constexpr (DividesLayers)
+    if constexpr (Axes.layers)
       if (tensor_.size() > 1) return squares_of_parts(store, squares);
     if (!slices_optimizer || shards_.size() == 1) return squares(store.gradients());
     std::array<double, 1> sum{};
@@ -237,14 +243,14 @@ class zero_state {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
                           " ranks and tensor ", config.tensor);
-    require<config_error>(DividesLayers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
+    require<config_error>(Axes.layers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
                           config.tensor, ". Make it parallel<..., tensor_parallel>");
     require<config_error>(config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
     const std::size_t alike = ranks / config.tensor, shards = config.shards == 0 ? alike : config.shards;
     require<config_error>(config.context > 0 && alike % config.context == 0, "parallel: ranks must be a multiple of tensor times context; given ",
                           ranks, " ranks, tensor ", config.tensor, " and context ", config.context);
-    require<config_error>(SharesRows || config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
+    require<config_error>(Axes.places || config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
                           config.context, ". Make it parallel<..., context_parallel>");
     require<config_error>(shards <= alike && alike % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", alike,
                           " such ranks and ", shards, " shards");
@@ -430,7 +436,7 @@ struct data_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, stage, false>;
+  using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
 };
 
 /// Stage 1: optimizer state is divided among ranks. 2: gradients, too. 3: weights, too.
@@ -441,7 +447,7 @@ struct zero {
   static constexpr auto stage = static_cast<detail::zero_stage>(Stage);
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, stage, false>;
+  using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
 };
 
 /// Neighbouring ranks divide every layer: heads of attention, channels of feed-forward, tokens of the embedding and the head.
@@ -451,7 +457,18 @@ struct tensor_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, true>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true}>;
+};
+
+/// The same, and norms, residuals and dropout between layers divided along time: each rank keeps 1/n of what flows from layer to layer.
+/// What it sends is as much: halves of the sums that tensor_parallel makes, at other places.  [Korthikanti et al. 2022, section 4.2.2]
+struct sequence_parallel {
+  static constexpr std::string_view name = "tensor and sequence";
+  static constexpr bool divides_between_layers = true;
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true, .between_layers = true}>;
 };
 
 /// Neighbouring ranks share rows: each has some places of every row, and for attention all places of some heads.
@@ -461,7 +478,7 @@ struct context_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, false, true>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true}>;
 };
 
 namespace detail {
@@ -483,24 +500,33 @@ struct names_joined {
 };
 
 template <class Axis, class... All>
-inline constexpr bool once_or_never = (std::size_t{std::is_same_v<Axis, All>} + ... + 0) <= 1;
+inline constexpr bool is_among = (std::is_same_v<Axis, All> || ...);
+
+/// One that divides layers, one that shares rows, or one of each.
+template <class... Axes>
+inline constexpr bool fit_together =
+    sizeof...(Axes) > 0 && (is_among<Axes, tensor_parallel, sequence_parallel, context_parallel> && ...) &&
+    (std::size_t{!std::is_same_v<Axes, context_parallel>} + ...) <= 1 && (std::size_t{std::is_same_v<Axes, context_parallel>} + ...) <= 1 &&
+    !(is_among<sequence_parallel, Axes...> && is_among<context_parallel, Axes...>);
 
 }  // namespace detail
 
 /// Several strategies at once: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
 template <class Rows, class... Axes>
 struct parallel {
-  static_assert(requires { Rows::stage; } && sizeof...(Axes) > 0 &&
-                    ((std::is_same_v<Axes, tensor_parallel> || std::is_same_v<Axes, context_parallel>) && ...) &&
-                    detail::once_or_never<tensor_parallel, Axes...> && detail::once_or_never<context_parallel, Axes...>,
-                "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, context_parallel, or "
-                "both; see parallel/README.md");
+  static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,
+                "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, sequence_parallel, "
+                "context_parallel, or tensor_parallel and context_parallel; see parallel/README.md");
   static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
+  static constexpr bool divides_between_layers = detail::is_among<sequence_parallel, Axes...>;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, Rows::stage, (std::is_same_v<Axes, tensor_parallel> || ...),
-                                   (std::is_same_v<Axes, context_parallel> || ...)>;
+  using state =
+      detail::zero_state<Device, Rows::stage,
+                         detail::divided_axes{.layers = detail::is_among<tensor_parallel, Axes...> || divides_between_layers,
+                                              .between_layers = divides_between_layers,
+                                              .places = detail::is_among<context_parallel, Axes...>}>;
 };
 
 static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>> &&

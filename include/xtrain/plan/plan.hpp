@@ -29,9 +29,10 @@ template <rehearsable_trainer Trainer>
       concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trained ", plan.trained, "\n");
   text += "memory\n";
   for (std::size_t r = 0; r < memory_roles; ++r)
-    if (plan.bytes[r] > 0)
-      text += concat("  ", padded(std::string(name_of(static_cast<memory_role>(r))), 13), bytes_text(plan.bytes[r]), "\n");
+    if (const auto role = static_cast<memory_role>(r); plan.bytes[r] > 0)
+      text += concat("  ", padded(std::string(name_of(role)), 13), bytes_text(plan.bytes[r]), plan.in_files.has(role) ? " in a file\n" : "\n");
   text += concat("  total        ", bytes_text(plan.total()), "\n");
+  if (plan.total_in_files() > 0) text += concat("  in files     ", bytes_text(plan.total_in_files()), "\n");
   text += concat("a step of ", plan.places, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
   for (const kernel_count& kernel : plan.record.kernels)

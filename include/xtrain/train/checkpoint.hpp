@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ struct checkpoint_options {
   std::size_t keep = 0;          ///< newest checkpoints to keep; 0: all
   std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
   std::string base_model{};      ///< of an adapter: name or path of its base model
+  /// Training goes on when a checkpoint has been handed to the system, and does not wait for the disk: the checkpoint takes its name when
+  /// all of it is there. The system's file cache holds it until then.
+  bool asynchronous = false;
 };
 
 /// The names of whole checkpoints in a folder, "checkpoint-<step>", oldest first.
@@ -73,17 +77,33 @@ class checkpoint_folder final : public observer {
     trainer.model().parallel().everyone().barrier();
   }
 
+  ~checkpoint_folder() override {
+    if (!behind_.valid()) return;
+    behind_.wait();  // what went wrong has been said by whoever asked, or nobody did
+  }
+  checkpoint_folder(const checkpoint_folder&) = delete;
+  checkpoint_folder& operator=(const checkpoint_folder&) = delete;
+
   using observer::on;
   void on(const step_done& done) override {
     if (options_.every > 0 && done.step % options_.every == 0) save();
   }
   void on(const run_ended& ended) override {
     if (ended.stopped && (!saved_ || *saved_ != ended.step)) save();
+    finish();
   }
 
-  /// Writes "checkpoint-<step>" and removes checkpoints that are no longer to be kept.
+  /// Waits for a checkpoint that is on its way to the disk.
+  ///   throws  file_error when it could not be made durable: it does not appear then
+  void finish() {
+    if (behind_.valid()) behind_.get();
+  }
+
+  /// Writes "checkpoint-<step>" and removes checkpoints that are no longer to be kept. Where saving is asynchronous, it first waits for the
+  /// checkpoint before, and finish() waits for this one.
   ///   throws  file_error, non_finite_error when a weight is not finite: checkpoints from before stay as they are
   std::string save() {
+    finish();
     trainer_->require_finite_weights();
     const std::size_t step = trainer_->progress().step;
     const std::string whole = concat(folder_, "/checkpoint-", step);
@@ -92,19 +112,18 @@ class checkpoint_folder final : public observer {
     std::error_code ignored;
     if (writes()) fs::remove_all(part, ignored);
     try {
+      deferred_sync later;  // of a folder that has no name yet, no file needs to be durable before the others
       write_model(part);
       write_optimizer(part + "/optimizer.safetensors");
       if (writes()) {
         write_file(part + "/trainer_state.json", progress_text());
-        detail::sync_directory(part);
-        replace(part, whole);
+        publish(later.take(), part, whole);
       }
     } catch (...) {
       if (writes()) fs::remove_all(part, ignored);
       throw;
     }
     saved_ = step;
-    if (writes()) remove_old();
     trainer_->model().parallel().everyone().barrier();
     return whole;
   }
@@ -113,6 +132,7 @@ class checkpoint_folder final : public observer {
   ///   returns whether there was one
   ///   throws  file_error, config_error when the checkpoint is damaged or is of another run; the others are left alone
   bool resume() {
+    finish();
     const auto found = checkpoints_in(folder_);
     if (found.empty()) return false;
     resume_from(found.back().second);
@@ -120,6 +140,7 @@ class checkpoint_folder final : public observer {
   }
   /// The same from a certain checkpoint.
   void resume_from(const std::string& checkpoint) {
+    finish();
     const training_progress progress = read_progress(checkpoint + "/trainer_state.json");
     auto& model = trainer_->model();
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
@@ -273,6 +294,23 @@ class checkpoint_folder final : public observer {
     return p;
   }
 
+  /// Makes a written checkpoint durable and gives it its name, now or behind the training.
+  void publish(unsynced_files files, const std::string& part, const std::string& whole) {
+    auto work = [this, files = std::move(files), part, whole]() mutable {
+      try {
+        files.sync();
+        replace(part, whole);
+      } catch (...) {
+        std::error_code ignored;
+        std::filesystem::remove_all(part, ignored);
+        throw;
+      }
+      remove_old();
+    };
+    if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
+    else work();
+  }
+
   /// The new checkpoint takes its name in one rename. One of the same step from before changes places with it, so that at
   /// no instant there is none.
   void replace(const std::string& part, const std::string& whole) {
@@ -310,6 +348,7 @@ class checkpoint_folder final : public observer {
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
+  std::future<void> behind_;  // a checkpoint on its way to the disk
 };
 
 }  // namespace xtrain

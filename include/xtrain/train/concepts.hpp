@@ -17,19 +17,26 @@ class trainer;  // trainer.hpp; here for who only names it
 
 /// What a run needs, found by running one step of it on the dry device.
 struct rehearsal {
-  std::array<std::size_t, memory_roles> bytes{};  ///< of device memory, by role
+  std::array<std::size_t, memory_roles> bytes{};  ///< of memory, by role
+  memory_role_set in_files{};                     ///< these are not in the device's memory
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
   dry_record record{};     ///< of one step
   step_traffic sent{};     ///< by this rank in one step
 
-  [[nodiscard]] std::size_t total() const {
+  /// In the device's memory.
+  [[nodiscard]] std::size_t total() const { return sum(false); }
+  [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
+  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
+
+ private:
+  [[nodiscard]] std::size_t sum(bool files) const {
     std::size_t all = 0;
-    for (const std::size_t role : bytes) all += role;
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (in_files.has(static_cast<memory_role>(r)) == files) all += bytes[r];
     return all;
   }
-  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
 };
 
 namespace clause {

@@ -7,9 +7,9 @@
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/offload.hpp>
 #include <xtrain/layers/recompute.hpp>
 #include <xtrain/optim/adamw.hpp>
-#include <xtrain/optim/offload.hpp>
 #include <xtrain/parallel/single.hpp>
 #include <xtrain/precision/precision.hpp>
 

@@ -20,6 +20,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/offload.hpp>
 #include <xtrain/eval/concepts.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -28,7 +29,6 @@
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/loss_scale.hpp>
-#include <xtrain/optim/offload.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/parallel/concepts.hpp>
 #include <xtrain/parallel/traffic.hpp>
@@ -78,7 +78,7 @@ class trainer {
   static_assert(
       parallel_strategy_for<typename recipe::parallel, device, store>,
       "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
-  static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see optim/README.md");
+  static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 
   /// throws  config_error when settings contradict the model, memory_error when the run does not fit: with the numbers
   explicit trainer(Model& model, config settings = {})
@@ -228,7 +228,7 @@ class trainer {
             .seed = config_.seed,
             .ranks = model_->parallel().data().size(),
             .rank = model_->parallel().data().rank(),
-            .multiple = std::lcm(std::size_t{8}, places_of(model_->parallel()).ranks),
+            .multiple = std::lcm(std::size_t{8}, dividing_rows(*model_)),
             .rows = unequal_rows()};
   }
 
@@ -307,7 +307,7 @@ class trainer {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
-    const std::size_t sharing = places_of(model.parallel()).ranks;
+    const std::size_t sharing = dividing_rows(model);
     require<config_error>(c.context % sharing == 0, "context: rows must be divisible by the ", sharing, " ranks that share them; given ",
                           c.context, " tokens");
     require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
@@ -318,6 +318,12 @@ class trainer {
                           "learning_rate: must be a number that is not negative; given ", c.learning_rate);
     require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
     return c;
+  }
+
+  /// Ranks that must be able to divide a row's places equally.
+  [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
+    if constexpr (divides_between_layers_of<typename Model::parallel_state>) return model.parallel().tensor().size();
+    else return places_of(model.parallel()).ranks;
   }
 
   [[nodiscard]] std::size_t steps_of(const loader& rows) const {
@@ -357,11 +363,12 @@ class trainer {
   void require_room() const {
     const std::size_t limit = model_->on().memory_limit();
     const std::size_t used = model_->on().memory().total_now;
-    const std::size_t more = plan_.total() - plan_.of(memory_role::weights);
+    const std::size_t there = plan_.in_files.has(memory_role::weights) ? 0 : plan_.of(memory_role::weights);
+    const std::size_t more = plan_.total() - there;
     if (used <= limit && more <= limit - used) return;
     std::string roles;
     for (std::size_t r = 0; r < memory_roles; ++r)
-      if (plan_.bytes[r] > 0)
+      if (plan_.bytes[r] > 0 && !plan_.in_files.has(static_cast<memory_role>(r)))
         roles += concat(roles.empty() ? "" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(plan_.bytes[r]));
     fail<memory_error>("memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan_.total()), " (", roles, "), and ",
                        bytes_text(used),
@@ -395,6 +402,7 @@ class trainer {
     found.trained = model_->parameters().trained_count();
     found.places = config_.batch * config_.accumulate * config_.context;
     const memory_count counted = model_->on().memory();
+    found.in_files = recipe::offload::roles;
     for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
     found.bytes[static_cast<std::size_t>(memory_role::stash)] += memory_->stashes() * found.passes.stash();
     found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;

@@ -6,7 +6,6 @@
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/optim/adamw.hpp>
 #include <xtrain/optim/loss_scale.hpp>
-#include <xtrain/optim/offload.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/precision/precision.hpp>
@@ -35,7 +34,6 @@ struct without_visit : testing::bare_optimizer {
 };
 static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<without_step, cpu, fp32> &&
               !clause::optimizer_state_shows_its_arrays<without_visit, cpu, fp32>);
-static_assert(offload_policy<no_offload>);
 
 namespace {
 

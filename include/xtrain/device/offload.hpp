@@ -1,0 +1,57 @@
+// The offload axis: which memory lives elsewhere.
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain {
+
+namespace clause {
+
+template <class O>
+concept offload_has_a_name = requires {
+  { O::name } -> std::convertible_to<std::string_view>;
+};
+
+/// roles: what is not in the device's memory.
+template <class O>
+concept offload_says_what_moves = requires {
+  { O::roles } -> std::convertible_to<memory_role_set>;
+};
+
+template <class O>
+concept offload_has_settings = std::default_initializable<typename O::config>;
+
+}  // namespace clause
+
+template <class O>
+concept offload_policy = clause::offload_has_a_name<O> && clause::offload_says_what_moves<O> && clause::offload_has_settings<O>;
+
+/// Everything is in the device's memory.
+struct no_offload {
+  static constexpr std::string_view name = "none";
+  static constexpr memory_role_set roles{};
+  struct config {};
+};
+
+/// What the roles name is in files, of which the system keeps in memory what was used last: a run may be larger than the memory it is
+/// allowed.  [Rajbhandari et al. 2021, "ZeRO-Infinity"]
+///   offload_to_file<memory_role::optimizer>                                      touched once in a step
+///   offload_to_file<memory_role::optimizer, memory_role::gradients, memory_role::weights, memory_role::stash>
+template <memory_role... Roles>
+struct offload_to_file {
+  static_assert(sizeof...(Roles) > 0, "xtrain offload_to_file<Roles...>: must name a role of memory, e.g. memory_role::optimizer; see device/README.md");
+  static constexpr std::string_view name = "to file";
+  static constexpr memory_role_set roles{Roles...};
+  struct config {
+    std::string folder{};  ///< on the disk to be used; empty: what TMPDIR names, or /tmp
+  };
+};
+
+static_assert(offload_policy<no_offload> && offload_policy<offload_to_file<memory_role::optimizer>>);
+
+}  // namespace xtrain
