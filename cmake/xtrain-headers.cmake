@@ -253,6 +253,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/nameless.hpp
+    xtrain/io/override_settings.hpp
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
     xtrain/io/rewrite.hpp

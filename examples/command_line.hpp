@@ -141,6 +141,44 @@ struct device_flags {
   }
 };
 
+/// A model's settings, some of them replaced: --override-config, which several programs have.
+struct config_flags {
+  std::string override_config{};
+
+  void add(CLI::App& app) {
+    app.add_option("--override-config", override_config, "JSON object of settings that replace those of config.json")->type_name("FILE");
+  }
+  /// The settings that hold, as a family reads them.
+  template <class Family>
+  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config, bool says) const {
+    return replace(config, says, [&](const xtrain::json_settings& with) {
+      auto result = xtrain::override_settings<Family>(config, with);
+      (void)xtrain::sizes_of<Family>(result.settings);  // what cannot be is this flag's
+      return result;
+    });
+  }
+  /// The same where nobody reads them: only what is there can be replaced.
+  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config) const {
+    return replace(config, true, [&](const xtrain::json_settings& with) { return xtrain::override_settings(config, with); });
+  }
+
+ private:
+  /// What was replaced is said, and what is not known.
+  template <class Replace>
+  [[nodiscard]] xtrain::json_settings replace(const xtrain::json_settings& config, bool says, Replace&& with_file) const {
+    if (override_config.empty()) return config;
+    return for_flag("--override-config", override_config, [&] {
+      const auto result = with_file(xtrain::json_settings(xtrain::read_json(override_config), override_config));
+      if (!says) return result.settings;
+      for (const auto& [key, before, after] : result.changes)
+        std::fprintf(stderr, "config     %s: %s, was %s\n", key.c_str(), after.c_str(), before.empty() ? "not set" : before.c_str());
+      for (const std::string& key : result.unknown)
+        std::fprintf(stderr, "warning: --override-config %s: '%s' is no setting of this model; left out\n", override_config.c_str(), key.c_str());
+      return result.settings;
+    });
+  }
+};
+
 /// Calls use(tag) with the model type of the family that a folder's config.json names: tag.type is xtrain::gpt2<Recipe>, ...
 template <class Model>
 struct model_tag {

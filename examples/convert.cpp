@@ -12,6 +12,7 @@ namespace {
 
 struct convert_flags {
   std::string from{}, to{}, format = "hf", number{}, config{}, tokenizer{}, shard_size{};
+  command_line::config_flags replaced{};
 
   void add(CLI::App& app) {
     app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, llm.c or llama2.c")->required()->type_name("PATH");
@@ -24,6 +25,7 @@ struct convert_flags {
     app.add_option("--config", config, "config.json of a file that holds no sizes")->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "folder or file whose tokenizer goes along; default: the folder's")->type_name("PATH");
     app.add_option("--shard-size", shard_size, "largest weight file of a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
+    replaced.add(app);
   }
 };
 
@@ -46,6 +48,7 @@ model_source open(const convert_flags& flags) {
     source.kind = xtrain::concat(name_of(file->format()), " file");
   }
   if (!flags.config.empty()) source.config = xtrain::json_settings(xtrain::read_json(flags.config), flags.config);
+  if (source.config) source.config = flags.replaced.apply(*source.config);
   return source;
 }
 

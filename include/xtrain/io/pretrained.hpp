@@ -235,17 +235,25 @@ void load_weights(Model& model, const std::string& folder) {
   load_weights(model, weight_folder(folder), folder);
 }
 
-/// A model from a Hugging Face folder: config.json and weights. Tensors are converted to the recipe's precision one after the
-/// other; the files are mapped, not read into memory.
+/// A model of the given sizes, with a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
+/// are mapped, not read into memory.
+///   throws  file_error, config_error when the weights are of other sizes, memory_error
+template <class Model>
+[[nodiscard]] Model load_as(const std::string& folder, const typename Model::config& sizes,
+                            const typename Model::context& on = typename Model::context{}, const typename Model::options& options = {}) {
+  Model model(typename Model::uninitialised_t{}, sizes, on, options);
+  model.initialise_adapter();
+  load_weights(model, folder);
+  return model;
+}
+
+/// A model from a Hugging Face folder: of the sizes that its config.json says.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
                                     const typename Model::context& on = typename Model::context{},
                                     const typename Model::options& options = {}) {
-  Model model(typename Model::uninitialised_t{}, read_sizes<typename Model::family>(folder), on, options);
-  model.initialise_adapter();
-  load_weights(model, folder);
-  return model;
+  return load_as<Model>(folder, read_sizes<typename Model::family>(folder), on, options);
 }
 
 /// A model from one file of llm.c or llama2.c: these hold the sizes as well.

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -94,8 +96,12 @@ class json_settings {
   [[nodiscard]] const std::string& who() const { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
+  /// All names of each setting that is asked for from now on go to the end of `asked`.
+  void remember_names(std::shared_ptr<std::vector<std::vector<std::string>>> asked) { asked_ = std::move(asked); }
+
  private:
   [[nodiscard]] const json* find(names keys) const {
+    if (asked_) asked_->emplace_back(keys.begin(), keys.end());
     for (const char* key : keys)
       if (const auto at = object_.find(key); at != object_.end() && !at->is_null()) return &*at;
     return nullptr;
@@ -108,6 +114,7 @@ class json_settings {
 
   json object_;
   std::string who_;
+  std::shared_ptr<std::vector<std::vector<std::string>>> asked_;
 };
 
 }  // namespace xtrain
