@@ -261,6 +261,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/settings.hpp
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
+    xtrain/io/vocabulary_rows.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
@@ -268,6 +269,7 @@ set(XTRAIN_IO_HEADERS
 )
 
 set(XTRAIN_TEXT_HEADERS
+    xtrain/data/add_tokens.hpp
     xtrain/data/added_tokens.hpp
     xtrain/data/aligned_text.hpp
     xtrain/data/bpe.hpp

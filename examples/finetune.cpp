@@ -18,6 +18,7 @@ struct finetune_flags : command_line::training_flags {
   bool train_on_input = false, packed = false;
   xtrain::lora::config lora{.rank = 0};
   command_line::config_flags config{};
+  command_line::vocabulary_flags vocabulary{};
 
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
@@ -52,6 +53,7 @@ struct finetune_flags : command_line::training_flags {
     app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
     learning_rate = 2e-4;
     config.add(app);
+    vocabulary.add(app);
     add(app);
   }
 };
@@ -82,7 +84,8 @@ void finetune(finetune_flags flags, const xtrain::json_settings& settings, const
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
   using family = typename Model::family;
   const auto config = flags.config.apply<family>(settings, first_rank);
-  const auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", flags.eval_data, flags, tokenizer));
@@ -99,7 +102,9 @@ void finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   if (flags.plan) return;
   flags.check_output();
 
-  auto model = command_line::for_flag("--model", flags.model, [&] { return xtrain::load_as<Model>(flags.model, sizes, on, options); });
+  auto model = command_line::for_flag("--model", flags.model, [&] {
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
+  });
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
@@ -121,6 +126,10 @@ int main(int argc, char** argv) {
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
+      flags.check_output();
+      flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer.empty() ? flags.model : flags.tokenizer, flags.output);
+    }
     const xtrain::stop_on_interrupt interrupt;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
       const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };

@@ -13,6 +13,7 @@ struct generate_flags {
   xtrain::generate_config how{.max_new_tokens = 128};
   bool ids = false, echo = false;
   command_line::config_flags config{};
+  command_line::vocabulary_flags vocabulary{};
   command_line::device_flags device{};
 
   void add(CLI::App& app) {
@@ -47,6 +48,7 @@ struct generate_flags {
     app.add_flag("--ids", ids, "print token ids instead of text");
     app.add_flag("--echo", echo, "print the prompt before what is added");
     config.add(app);
+    vocabulary.add_size(app);
     device.add(app);
   }
 };
@@ -59,8 +61,11 @@ void generate(generate_flags& flags, const xtrain::json_settings& settings) {
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply<family>(settings, true);
-  auto model = command_line::for_flag("--model", flags.model,
-                                      [&] { return xtrain::load_as<Model>(flags.model, xtrain::sizes_of<family>(config), on); });
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
+  auto model = command_line::for_flag("--model", flags.model, [&] {
+    return xtrain::load_as<Model>(flags.model, sizes, on, {}, {.resize_vocabulary = flags.vocabulary.resizes()});
+  });
   if (!flags.adapter.empty()) command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
   const std::string text = flags.format == "alpaca" ? xtrain::alpaca_template().text(flags.prompt, "") : flags.prompt;
   const auto prompt = command_line::for_flag("--prompt", "", [&] { return tokenizer.encode_prompt(text); });

@@ -130,6 +130,9 @@ struct bert_family {
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }
   static void complete(encoder_config&) {}
   static bool may_be_missing(std::string_view) { return false; }
+  static bool has_row_per_word(std::string_view parameter) {
+    return parameter == names().embedding + ".weight" || parameter == "cls.predictions.decoder.weight" || parameter == "cls.predictions.bias";
+  }
 
   template <class Settings>
   static encoder_config read(const Settings& s) {
