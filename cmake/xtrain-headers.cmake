@@ -30,12 +30,17 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
+    xtrain/data/masked_text_dataset.hpp
     xtrain/data/part_visitor.hpp
     xtrain/data/sentence_batch.hpp
+    xtrain/data/sentence_dataset.hpp
+    xtrain/data/sentence_loader.hpp
+    xtrain/data/sentence_marks.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp
     xtrain/data/tokenizer.hpp
+    xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
     xtrain/device/cpu/activation.hpp
@@ -88,6 +93,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
+    xtrain/eval/accuracy.hpp
     xtrain/eval/concepts.hpp
     xtrain/eval/logits.hpp
     xtrain/eval/perplexity.hpp
@@ -247,6 +253,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/jinja/tests.hpp
     xtrain/data/jinja/value.hpp
     xtrain/data/json_dataset.hpp
+    xtrain/data/labelled_dataset.hpp
     xtrain/io.hpp
     xtrain/io/file_tensor.hpp
     xtrain/io/folder.hpp
