@@ -129,6 +129,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
     xtrain/models/encoder.hpp
+    xtrain/models/encoder_families.hpp
     xtrain/models/families.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp

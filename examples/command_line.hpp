@@ -174,7 +174,8 @@ struct config_flags {
       for (const auto& [key, before, after] : result.changes)
         std::fprintf(stderr, "config     %s: %s, was %s\n", key.c_str(), after.c_str(), before.empty() ? "not set" : before.c_str());
       for (const std::string& key : result.unknown)
-        std::fprintf(stderr, "warning: --override-config %s: '%s' is no setting of this model; left out\n", override_config.c_str(), key.c_str());
+        std::fprintf(stderr, "warning: --override-config %s: '%s' is no setting of this model; left out\n", override_config.c_str(),
+                     key.c_str());
       return result.settings;
     });
   }
@@ -192,7 +193,8 @@ struct vocabulary_flags {
   }
   void add(CLI::App& app) {
     add_size(app);
-    app.add_option("--add-tokens", add_tokens, "tokens that the tokenizer gets: a file with one on each line, or a list; the model grows if it must")
+    app.add_option("--add-tokens", add_tokens,
+                   "tokens that the tokenizer gets: a file with one on each line, or a list; the model grows if it must")
         ->type_name("FILE|a,b");
     app.add_option("--pad-vocabulary", multiple, "a resized vocabulary is rounded up to a multiple of this")
         ->check(positive_whole_number())

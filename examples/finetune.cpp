@@ -107,8 +107,8 @@ void finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   });
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
+                 xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+                 xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,

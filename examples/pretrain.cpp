@@ -98,8 +98,8 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::json_settin
 }
 
 template <class Model>
-void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given, const typename Model::recipe::parallel::config& layout, bool first_rank,
-              const std::stop_token& stop) {
+void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
+              const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
   const auto sizes = complete<typename Model::family>(flags, config, tokenizer, context_given, first_rank);
@@ -117,8 +117,8 @@ void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
   Model model(sizes, on, options);
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
-               xtrain::count_text(static_cast<double>(data.tokens())).c_str());
+                 xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+                 xtrain::count_text(static_cast<double>(data.tokens())).c_str());
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // it has no files of its own: they are written
     if (first_rank) {
@@ -128,8 +128,7 @@ void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
     tokenizer_files = flags.output;
   }
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files},
-                      first_rank, stop);
+                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files}, first_rank, stop);
 }
 
 }  // namespace
@@ -144,13 +143,15 @@ int main(int argc, char** argv) {
     const xtrain::stop_on_interrupt interrupt;
     xtrain::json_settings config;
     if (flags.config.empty()) config.set("model_type", flags.model);
-    else config = command_line::for_flag("--config", flags.config, [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
+    else
+      config = command_line::for_flag("--config", flags.config,
+                                      [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
     xtrain::require<xtrain::config_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
                                           "--override-config: replaces settings of a --config; none is given");
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      command_line::with_family<recipe, families>(config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
-        pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token());
-      });
+      command_line::with_family<recipe, families>(
+          config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config,
+          [&](auto tag) { pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token()); });
     });
   });
 }

@@ -27,7 +27,9 @@ struct encoder_flags : command_line::training_flags {
         ->check(command_line::one_of({"words", "labels", "pretraining"}))
         ->capture_default_str();
     auto* folder = app.add_option("--model", model, "folder with config.json and weights")->type_name("DIR");
-    app.add_option("--config", config, "config.json with the sizes of a model that begins from nothing")->excludes(folder)->type_name("FILE");
+    app.add_option("--config", config, "config.json with the sizes of a model that begins from nothing")
+        ->excludes(folder)
+        ->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "a folder or a file; default: the model's folder")->type_name("DIR|FILE");
     app.add_option("--data", data, "text files or folders of them; of labels, one JSON(-lines) file")->required()->type_name("PATH...");
     app.add_option("--text-field", records.text, "of every record")->capture_default_str();
@@ -58,9 +60,8 @@ struct encoder_flags : command_line::training_flags {
 xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
                                      const std::vector<std::string>& known) {
   xtrain::sentence_dataset found = xtrain::labelled_dataset(path, tokenizer, options);
-  const bool fits = std::all_of(found.labels.begin(), found.labels.end(), [&](const std::string& label) {
-    return std::find(known.begin(), known.end(), label) != known.end();
-  });
+  const bool fits = std::all_of(found.labels.begin(), found.labels.end(),
+                                [&](const std::string& label) { return std::find(known.begin(), known.end(), label) != known.end(); });
   if (!fits || found.labels == known) return found;
   options.labels = known;
   return xtrain::labelled_dataset(path, tokenizer, options);
@@ -95,7 +96,8 @@ void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
     held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer, data.labels));
   }
   command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocabulary); });
-  if (flags.context == 0) flags.context = std::min(sizes.context, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
+  if (flags.context == 0)
+    flags.context = std::min(sizes.context, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
 
   const auto on = flags.device.open<typename Model::device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
@@ -108,9 +110,9 @@ void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters; %zu rows\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(), data.size());
-  const bool done = command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                                        {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer},
-                                        first_rank, stop);
+  const bool done =
+      command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+                          {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer}, first_rank, stop);
   if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
     if (!done || !held_out) return;
     const auto found = xtrain::accuracy(model, *held_out, {.batch = flags.batch});
@@ -138,9 +140,7 @@ int main(int argc, char** argv) {
     }
     const xtrain::stop_on_interrupt interrupt;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const auto go = [&](auto tag) {
-        train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token());
-      };
+      const auto go = [&](auto tag) { train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };
       if (flags.task == "words") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
       else if (flags.task == "labels") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
       else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});

@@ -30,12 +30,14 @@ struct small_world : scratch_folder {
     for (const std::string& name : names) vocabulary += name + "\n";
     std::filesystem::create_directory(*this / "words");
     put_file(*this / "words/vocab.txt", vocabulary);
-    put_file(*this / "config.json", R"({"model_type": "bert", "vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    put_file(*this / "config.json",
+             R"({"model_type": "bert", "vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
       "intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})");
     for (std::size_t line = 0; line < 240; ++line) {
       for (std::size_t i = 0; i < 6; ++i) text += names[(line + i) % 6] + " ";
       text += line % 8 == 7 ? "\n\n" : "\n";
-      records += xtrain::concat("{\"text\": \"", names[line % 6], " ", names[(line * 5 + 1) % 6], "\", \"label\": \"", line % 6 < 3 ? "low" : "high", "\"}\n");
+      records += xtrain::concat("{\"text\": \"", names[line % 6], " ", names[(line * 5 + 1) % 6], "\", \"label\": \"",
+                                line % 6 < 3 ? "low" : "high", "\"}\n");
     }
     put_file(*this / "text.txt", text);
     put_file(*this / "records.jsonl", records);
@@ -47,15 +49,17 @@ struct small_world : scratch_folder {
 TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each folder leads to the next") {
   const small_world world;
   const words often = {"--learning-rate", "1e-2", "--batch", "8", "--seed", "1"};
-  const auto pairs = run(often + words{"--task", "pretraining", "--config", world / "config.json", "--tokenizer", world / "words", "--data",
-                                       world / "text.txt", "--eval-data", world / "text.txt", "--steps", "60", "--output", world / "pretrained"});
+  const auto pairs =
+      run(often + words{"--task", "pretraining", "--config", world / "config.json", "--tokenizer", world / "words", "--data",
+                        world / "text.txt", "--eval-data", world / "text.txt", "--steps", "60", "--output", world / "pretrained"});
   CAPTURE(pairs.err);
   REQUIRE(pairs.status == 0);
   CHECK(holds(pairs.err, "accuracy "));
   CHECK(holds(get_file(world / "pretrained/config.json"), "BertForPreTraining"));
 
-  const auto found = run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--lines", "--whole-words", "--eval-data",
-                                       world / "text.txt", "--steps", "100", "--output", world / "adapted", "--add-tokens", "seven"});
+  const auto found =
+      run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--lines", "--whole-words", "--eval-data",
+                        world / "text.txt", "--steps", "100", "--output", world / "adapted", "--add-tokens", "seven"});
   CAPTURE(found.err);
   REQUIRE(found.status == 0);
   const std::size_t at = found.err.rfind("perplexity ");
@@ -63,14 +67,15 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
   CHECK(std::stod(found.err.substr(at + 11)) < 4.0);  // of 11 words, six of which occur, in an order that says which is missing
   CHECK(holds(get_file(world / "adapted/config.json"), "\"vocab_size\": 12"));
 
-  const auto labelled = run(often + words{"--task", "labels", "--model", world / "adapted", "--data", world / "records.jsonl", "--eval-data",
-                                          world / "records.jsonl", "--epochs", "3", "--output", world / "labels"});
+  const auto labelled = run(often + words{"--task", "labels", "--model", world / "adapted", "--data", world / "records.jsonl",
+                                          "--eval-data", world / "records.jsonl", "--epochs", "3", "--output", world / "labels"});
   CAPTURE(labelled.err);
   REQUIRE(labelled.status == 0);
   CHECK(holds(labelled.err, "accuracy 1.0000: 240 of 240 labels"));
   const std::string config = get_file(world / "labels/config.json");
   CHECK((holds(config, "BertForSequenceClassification") && holds(config, "\"high\"") && holds(config, "\"low\"")));
-  for (const char* name : {"model.safetensors", "vocab.txt", "tokenizer.json"}) CHECK(std::filesystem::exists(world / "labels" + "/" + name));
+  for (const char* name : {"model.safetensors", "vocab.txt", "tokenizer.json"})
+    CHECK(std::filesystem::exists(world / "labels" + "/" + name));
 }
 
 TEST_CASE("a run that was stopped goes on with the words that were to be masked, to the same weights") {

@@ -21,16 +21,16 @@ namespace xtrain {
 
 /// How a text becomes rows. Of `masking` the mask and the vocabulary are the tokenizer's.
 struct masked_text_options {
-  std::size_t context = 0;     ///< longest row, in tokens
-  bool lines = false;          ///< each line is a row, cut where it is too long; else a file's text fills rows
+  std::size_t context = 0;  ///< longest row, in tokens
+  bool lines = false;       ///< each line is a row, cut where it is too long; else a file's text fills rows
   word_masking masking{};
-  std::uint64_t seed = 42;     ///< of which sentences are put together
+  std::uint64_t seed = 42;  ///< of which sentences are put together
 };
 
 namespace detail {
 
-[[nodiscard]] inline sentence_dataset empty_masked_dataset(const std::vector<std::string>& paths, const tokenizer& with, const sentence_marks& marks,
-                                                           const masked_text_options& options) {
+[[nodiscard]] inline sentence_dataset empty_masked_dataset(const std::vector<std::string>& paths, const tokenizer& with,
+                                                           const sentence_marks& marks, const masked_text_options& options) {
   require<data_error>(!paths.empty(), "masked_text_dataset: at least one path must be given");
   require<config_error>(options.context > 3, "masked_text_dataset: context must be given, and more than 3 tokens; given ", options.context);
   sentence_dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"));
@@ -162,9 +162,10 @@ class sentence_documents {
   all.labels = {"follows", "does not follow"};
   detail::word_parts parts(with);
   detail::sentence_documents from(paths, with, options.seed);
-  require<data_error>(from.documents() > 1, all.source(),
-                      ": must hold two documents at least, with a blank line between them, so that sentences can come from another; it holds ",
-                      from.documents());
+  require<data_error>(
+      from.documents() > 1, all.source(),
+      ": must hold two documents at least, with a blank line between them, so that sentences can come from another; it holds ",
+      from.documents());
   const std::size_t room = options.context - 3;
   const auto add = [&](std::span<const token> first, std::span<const token> second, token label) {
     while (first.size() + second.size() > room) {

@@ -101,8 +101,9 @@ inline void require_tokens_below(const sentence_dataset& data, std::size_t vocab
   require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
                       ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
                       " occurs. Does the tokenizer belong to this model?");
-  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(), ": words are masked with tokens of a vocabulary of ",
-                      data.masking ? data.masking->vocabulary : 0, ", which must not be larger than the model's ", vocabulary);
+  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(),
+                      ": words are masked with tokens of a vocabulary of ", data.masking ? data.masking->vocabulary : 0,
+                      ", which must not be larger than the model's ", vocabulary);
 }
 
 }  // namespace xtrain

@@ -45,8 +45,8 @@ class sentence_loader {
   /// Goes on from there.
   ///   throws  config_error when the state is not of this data and these sizes
   void restore(const loader_state& state) {
-    require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved place must exist in the data; step ", state.step, " of ",
-                          steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
+    require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved place must exist in the data; step ", state.step,
+                          " of ", steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
     state_ = state;
   }
 

@@ -57,7 +57,8 @@ class word_parts {
   for (const std::int8_t part : whole.parts)
     if (part >= 0) ++keep[static_cast<std::size_t>(part)];
   const std::size_t put_in = whole.parts.size() - keep[0] - keep[1];
-  require<data_error>(context == 0 || put_in < context, "rows must have room for the ", put_in, " tokens around a text, and one more; given ", context);
+  require<data_error>(context == 0 || put_in < context, "rows must have room for the ", put_in,
+                      " tokens around a text, and one more; given ", context);
   while (context > 0 && put_in + keep[0] + keep[1] > context) --keep[keep[0] >= keep[1] ? 0 : 1];
   sentence_row row;
   std::array<std::size_t, 2> seen{};

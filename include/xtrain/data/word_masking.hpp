@@ -35,7 +35,8 @@ inline void require_masking(const word_masking& how) {
 class masking_draw {
  public:
   masking_draw(const word_masking& how, std::uint64_t seed, std::size_t epoch)
-      : how_(how), at_{seed, static_cast<std::uint32_t>(epoch), site_of_name("word_masking"), 0}, chosen_below_(dropout_threshold(how.share)) {}
+      : how_(how), at_{seed, static_cast<std::uint32_t>(epoch), site_of_name("word_masking"), 0},
+        chosen_below_(dropout_threshold(how.share)) {}
 
   /// Whether the token at that place of the data is chosen, or the word that begins there.
   [[nodiscard]] bool chooses(std::size_t place) const { return how_.share >= 1.0 || random_quad(at_, place)[0] < chosen_below_; }

@@ -40,7 +40,8 @@ struct label_memory {
   std::vector<accumulate> host;
 
   label_memory(const Model& model, std::size_t rows, std::size_t places)
-      : batch(model.on(), places, sight_of(model)), logits(model.on(), rows * model.sizes().labels.size() * sizeof(accumulate), memory_role::batch),
+      : batch(model.on(), places, sight_of(model)),
+        logits(model.on(), rows * model.sizes().labels.size() * sizeof(accumulate), memory_role::batch),
         host(rows * model.sizes().labels.size()) {}
 
   /// Leaves the logits [rows, labels] in `host`.
@@ -69,13 +70,14 @@ template <class Model>
   require_tokens_below(data, model.sizes().vocabulary);
   const sentence_loader rows(data, {.batch = settings.batch, .context = settings.context, .shuffle = false, .multiple = 1});
   const std::size_t places = settings.batch * settings.context;
-  pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
-                              host_batch full{.b = settings.batch, .t = settings.context};
-                              for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.segments}) values->assign(places, 0);
-                              full.labels.assign(settings.batch, 0);
-                              full.ends.assign(places, static_cast<token>(settings.context));
-                              detail::label_memory<std::remove_cvref_t<decltype(like)>>(like, settings.batch, places).run(like, memory, full);
-                            }));
+  pass_memory<Model> passes(
+      model, measure_pass(model, [&](auto& like, auto& memory) {
+        host_batch full{.b = settings.batch, .t = settings.context};
+        for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.segments}) values->assign(places, 0);
+        full.labels.assign(settings.batch, 0);
+        full.ends.assign(places, static_cast<token>(settings.context));
+        detail::label_memory<std::remove_cvref_t<decltype(like)>>(like, settings.batch, places).run(like, memory, full);
+      }));
   detail::label_memory<Model> memory(model, settings.batch, places);
   label_accuracy found;
   std::vector<host_batch> batches;

@@ -90,7 +90,8 @@ struct setting_place {
     for (const auto& place : places) {
       const std::string_view expected = detail::kind_of(*place.value);
       require<config_error>(place.value->is_null() || value.is_null() || expected == detail::kind_of(value), with.who(), ": '", key,
-                            "' must be ", expected, ", as ", place.name, " in ", config.who(), " is (", place.value->dump(), "); given ", value.dump());
+                            "' must be ", expected, ", as ", place.name, " in ", config.who(), " is (", place.value->dump(), "); given ",
+                            value.dump());
       *place.value = value;
     }
   }

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -149,9 +149,8 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   }
   if (entry.spec.cut.exists()) {  // a rank reads its part only
     host.resize(entry.size());
-    entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
-      numbers.read(whole, std::span<number>(host).subspan(here, count));
-    });
+    entry.spec.for_each_range(
+        [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<number>(host).subspan(here, count)); });
     return write();
   }
   if (entry.spec.quantised) {

@@ -1,6 +1,7 @@
 // The settings in a config.json, read with their types checked and their other names known.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -76,6 +77,16 @@ class json_settings {
     } else {
       add(*value);
     }
+    return all;
+  }
+  /// A list of strings; none when missing.
+  [[nodiscard]] std::vector<std::string> texts(names keys) const {
+    const json* value = find(keys);
+    std::vector<std::string> all;
+    if (value == nullptr) return all;
+    const bool good = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& one) { return one.is_string(); });
+    require<config_error>(good, who_, ": '", *keys.begin(), "' must be a list of strings; given ", value->dump());
+    for (const json& one : *value) all.push_back(one.get<std::string>());
     return all;
   }
   /// An object inside the object; empty when missing.

@@ -16,8 +16,8 @@ namespace xtrain {
 /// The least multiple that holds as many words.
 ///   throws  config_error when it is none
 [[nodiscard]] inline std::size_t padded_vocabulary(std::size_t words, std::size_t multiple) {
-  require<config_error>(multiple > 0 && words + multiple > words, "padded_vocabulary: the multiple must be positive and not beyond all numbers; given ",
-                        multiple);
+  require<config_error>(multiple > 0 && words + multiple > words,
+                        "padded_vocabulary: the multiple must be positive and not beyond all numbers; given ", multiple);
   return (words + multiple - 1) / multiple * multiple;
 }
 

@@ -60,6 +60,7 @@ TEST_CASE("what cannot be a token is refused, and nothing is written") {
   const scratch_folder folder;
   byte_tokenizer().save(folder.path());
   const std::string before = get_file(folder / "tokenizer.json");
-  CHECK_THROWS_WITH_AS((void)add_tokens(folder.path(), std::vector<std::string>{"x", ""}), doctest::Contains("must have a text"), config_error);
+  CHECK_THROWS_WITH_AS((void)add_tokens(folder.path(), std::vector<std::string>{"x", ""}), doctest::Contains("must have a text"),
+                       config_error);
   CHECK(get_file(folder / "tokenizer.json") == before);
 }

@@ -30,7 +30,8 @@ struct letters : scratch_folder {
 
 std::string many_words(std::size_t n) {
   std::string text;
-  for (std::size_t i = 0; i < n; ++i) text += std::string{static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26), i % 7 == 6 ? '\n' : ' '};
+  for (std::size_t i = 0; i < n; ++i)
+    text += std::string{static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26), i % 7 == 6 ? '\n' : ' '};
   return text;
 }
 std::vector<token> tokens_of(const sentence_dataset& data, std::size_t row) {
@@ -102,8 +103,8 @@ TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 an
 TEST_CASE("words are masked whole where that is asked for") {
   const letters folder;
   put_file(folder / "t.txt", "abcd efg h ijklm nop qr stuv wxyz\n" + many_words(500));
-  const sentence_dataset data =
-      masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 32, .masking = {.as_mask = 1.0, .as_any = 0.0, .whole_words = true}});
+  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(),
+                                                    {.context = 32, .masking = {.as_mask = 1.0, .as_any = 0.0, .whole_words = true}});
   const sentence_loader rows(data, {.batch = 8, .context = 32, .shuffle = false});
   std::size_t whole = 0;
   for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step)
@@ -147,7 +148,8 @@ TEST_CASE("a row is padded to the longest of its step, a row that is not there s
   CHECK(batch.tokens[8] == pad);
   CHECK(rows.state() == loader_state{1, 0});
   CHECK_THROWS_WITH_AS(rows.restore({0, 1}), doctest::Contains("must exist in the data"), config_error);
-  CHECK_THROWS_WITH_AS(sentence_loader(data, {.batch = 3, .context = 4}), doctest::Contains("must fit the context of 4 tokens; the longest has 5"), data_error);
+  CHECK_THROWS_WITH_AS(sentence_loader(data, {.batch = 3, .context = 4}),
+                       doctest::Contains("must fit the context of 4 tokens; the longest has 5"), data_error);
 }
 
 TEST_CASE("pairs are neighbours or strangers, half of them each") {
@@ -164,7 +166,8 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
   for (std::size_t row = 0; row < data.size(); ++row) {
     const auto tokens = tokens_of(data, row);
     const std::size_t second = data.second(row);
-    REQUIRE((tokens.size() <= 24 && tokens.front() == cls && tokens.back() == sep && tokens[second - 1] == sep && second > 2 && second + 1 < tokens.size()));
+    REQUIRE((tokens.size() <= 24 && tokens.front() == cls && tokens.back() == sep && tokens[second - 1] == sep && second > 2 &&
+             second + 1 < tokens.size()));
     REQUIRE((data.label(row) == 0) == ((tokens[1] - 5) / 2 == (tokens[second] - 5) / 2));  // a letter's two tokens are neighbours
     strangers += data.label(row) == 1 ? 1 : 0;
   }
@@ -172,7 +175,8 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
   CHECK(n > 200);
   CHECK(static_cast<double>(strangers) / n == doctest::Approx(0.5).epsilon(0.3));  // and documents' last rows are all of them
   put_file(folder / "one.txt", "a\nb\n");
-  CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.context = 24}), doctest::Contains("two documents"), data_error);
+  CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.context = 24}),
+                       doctest::Contains("two documents"), data_error);
 }
 
 TEST_CASE("records become rows with labels, one text or two") {
@@ -206,11 +210,15 @@ TEST_CASE("records that are not what they should be are refused with file and li
   refused("{\"text\": \"a\", \"label\": 1.5}\n", "line 1: 'label' must be a string, a whole number, or true or false; it is 1.5");
   refused("{\"text\": 1, \"label\": 1}\n", "line 1: 'text' must be a string");
   refused("[1]\n", "line 1: a record must be an object");
-  refused("{\"text\": \"a\", \"label\": \"c\"}\n", "must be one of the 2 labels that are known, the first of them 'a'; given 'c'", {.labels = {"a", "b"}});
+  refused("{\"text\": \"a\", \"label\": \"c\"}\n", "must be one of the 2 labels that are known, the first of them 'a'; given 'c'",
+          {.labels = {"a", "b"}});
   refused("{\"text\": \"a\", \"label\": 1}\n", "must have room for the 2 tokens around a text", {.context = 2});
   refused("", "is empty");
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, byte_tokenizer(), {.context = 8}), doctest::Contains("must have a token [CLS]"), config_error);
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, folder.with(), {.context = 8}), doctest::Contains("it is empty"), data_error);
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, byte_tokenizer(), {.context = 8}),
+                       doctest::Contains("must have a token [CLS]"), config_error);
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, folder.with(), {.context = 8}), doctest::Contains("it is empty"),
+                       data_error);
   put_file(folder / "t.txt", "a");
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 8, .masking = {.share = 0.0}}), doctest::Contains("share must be in (0, 1]"), config_error);
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 8, .masking = {.share = 0.0}}),
+                       doctest::Contains("share must be in (0, 1]"), config_error);
 }

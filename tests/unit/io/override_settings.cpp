@@ -75,15 +75,19 @@ TEST_CASE("a setting that the file does not have is known if the family asks for
 
 TEST_CASE("a config that cannot be read may be put right") {
   const auto broken = settings(
-      R"({"model_type": "bert", "hidden_act": "relu", "vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})", "theirs.json");
+      R"({"model_type": "bert", "hidden_act": "relu", "vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})",
+      "theirs.json");
   CHECK_THROWS_AS((void)sizes_of<bert_masked_words_family>(broken), config_error);
-  CHECK(sizes_of<bert_masked_words_family>(override_settings<bert_masked_words_family>(broken, with(R"({"hidden_act": "gelu"})")).settings).width == 16);
+  CHECK(sizes_of<bert_masked_words_family>(override_settings<bert_masked_words_family>(broken, with(R"({"hidden_act": "gelu"})")).settings)
+            .width == 16);
 }
 
 TEST_CASE("a value of another type, or one that cannot be, is refused with key, expected and given") {
-  refused<llama_family>("llama_tied", R"({"num_hidden_layers": "two"})", {"mine.json", "'num_hidden_layers'", "must be a number", "3", "\"two\""});
+  refused<llama_family>("llama_tied", R"({"num_hidden_layers": "two"})",
+                        {"mine.json", "'num_hidden_layers'", "must be a number", "3", "\"two\""});
   refused<llama_family>("llama_tied", R"({"tie_word_embeddings": 1})", {"'tie_word_embeddings'", "true or false", "given 1"});
-  refused<llama_family>("llama_tied", R"({"num_hidden_layers": 1.5})", {"with mine.json", "'num_hidden_layers'", "positive whole number", "1.5"});
+  refused<llama_family>("llama_tied", R"({"num_hidden_layers": 1.5})",
+                        {"with mine.json", "'num_hidden_layers'", "positive whole number", "1.5"});
   refused<llama_family>("llama_tied", R"({"num_hidden_layers": -1})", {"'num_hidden_layers'", "positive whole number", "-1"});
   refused<llama_family>("llama_tied", R"({"hidden_size": null})", {"'hidden_size'", "missing"});
   refused<llama_family>("llama_tied", R"({"model_type": "gpt2"})", {"must describe a 'llama' model"});

@@ -91,7 +91,8 @@ TEST_CASE("a vocabulary that nobody asked to resize is refused") {
   decoder_config sizes = read_sizes<llama_family>(golden::folder("llama_tied"));
   const std::size_t words = sizes.vocabulary++;
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes),
-                       doctest::Contains(concat("'model.embed_tokens.weight' must have shape [", words + 1, ", 24]").c_str()), config_error);
+                       doctest::Contains(concat("'model.embed_tokens.weight' must have shape [", words + 1, ", 24]").c_str()),
+                       config_error);
   --sizes.vocabulary;
   sizes.width = 32;  // other dims stay what they must be
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes, {}, {}, {.resize_vocabulary = true}),
@@ -113,7 +114,8 @@ TEST_CASE("rows are read in pieces as they are read whole, across where the file
       REQUIRE(std::equal(piece.begin(), piece.end(), whole.begin() + static_cast<std::ptrdiff_t>(first)));
     }
   const file_tensor empty{.name = "t", .number = "F32", .shape = {0, 3}};
-  CHECK_THROWS_WITH_AS(detail::resized_rows<float>(empty, 2), "tensor 't': must have rows, so that new ones can be made; it is empty", file_error);
+  CHECK_THROWS_WITH_AS(detail::resized_rows<float>(empty, 2), "tensor 't': must have rows, so that new ones can be made; it is empty",
+                       file_error);
 }
 
 TEST_CASE("a vocabulary is padded to a multiple") {
