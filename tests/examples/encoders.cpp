@@ -59,7 +59,7 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
 
   const auto found =
       run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--lines", "--whole-words", "--eval-data",
-                        world / "text.txt", "--steps", "100", "--output", world / "adapted", "--add-tokens", "seven"});
+                        world / "text.txt", "--steps", "400", "--output", world / "adapted", "--add-tokens", "seven"});
   CAPTURE(found.err);
   REQUIRE(found.status == 0);
   const std::size_t at = found.err.rfind("perplexity ");
