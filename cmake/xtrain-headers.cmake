@@ -30,12 +30,17 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
+    xtrain/data/masked_text_dataset.hpp
     xtrain/data/part_visitor.hpp
     xtrain/data/sentence_batch.hpp
+    xtrain/data/sentence_dataset.hpp
+    xtrain/data/sentence_loader.hpp
+    xtrain/data/sentence_marks.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_span.hpp
     xtrain/data/tokenizer.hpp
+    xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
     xtrain/device/cpu/activation.hpp
@@ -91,6 +96,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/with_host_fallback.hpp
+    xtrain/eval/accuracy.hpp
     xtrain/eval/concepts.hpp
     xtrain/eval/logits.hpp
     xtrain/eval/perplexity.hpp
@@ -126,6 +132,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
     xtrain/models/encoder.hpp
+    xtrain/models/encoder_families.hpp
     xtrain/models/families.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
@@ -249,12 +256,15 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/jinja/tests.hpp
     xtrain/data/jinja/value.hpp
     xtrain/data/json_dataset.hpp
+    xtrain/data/labelled_dataset.hpp
     xtrain/io.hpp
     xtrain/io/file_tensor.hpp
     xtrain/io/folder.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
+    xtrain/io/meta_llama.hpp
     xtrain/io/nameless.hpp
+    xtrain/io/override_settings.hpp
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
     xtrain/io/rewrite.hpp
@@ -262,6 +272,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/settings.hpp
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
+    xtrain/io/vocabulary_rows.hpp
     xtrain/io/weight_file.hpp
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
@@ -269,6 +280,7 @@ set(XTRAIN_IO_HEADERS
 )
 
 set(XTRAIN_TEXT_HEADERS
+    xtrain/data/add_tokens.hpp
     xtrain/data/added_tokens.hpp
     xtrain/data/aligned_text.hpp
     xtrain/data/bpe.hpp

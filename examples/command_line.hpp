@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -138,6 +139,98 @@ struct device_flags {
     settings.threads = threads;
     if (!memory.empty()) settings.memory_limit = for_flag("--memory", memory, [&] { return bytes_of(memory); });
     return typename Device::context(settings);
+  }
+};
+
+/// A model's settings, some of them replaced: --override-config, which several programs have.
+struct config_flags {
+  std::string override_config{};
+
+  void add(CLI::App& app) {
+    app.add_option("--override-config", override_config, "JSON object of settings that replace those of config.json")->type_name("FILE");
+  }
+  /// The settings that hold, as a family reads them.
+  template <class Family>
+  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config, bool says) const {
+    return replace(config, says, [&](const xtrain::json_settings& with) {
+      auto result = xtrain::override_settings<Family>(config, with);
+      (void)xtrain::sizes_of<Family>(result.settings);  // what cannot be is this flag's
+      return result;
+    });
+  }
+  /// The same where nobody reads them: only what is there can be replaced.
+  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config) const {
+    return replace(config, true, [&](const xtrain::json_settings& with) { return xtrain::override_settings(config, with); });
+  }
+
+ private:
+  /// What was replaced is said, and what is not known.
+  template <class Replace>
+  [[nodiscard]] xtrain::json_settings replace(const xtrain::json_settings& config, bool says, Replace&& with_file) const {
+    if (override_config.empty()) return config;
+    return for_flag("--override-config", override_config, [&] {
+      const auto result = with_file(xtrain::json_settings(xtrain::read_json(override_config), override_config));
+      if (!says) return result.settings;
+      for (const auto& [key, before, after] : result.changes)
+        std::fprintf(stderr, "config     %s: %s, was %s\n", key.c_str(), after.c_str(), before.empty() ? "not set" : before.c_str());
+      for (const std::string& key : result.unknown)
+        std::fprintf(stderr, "warning: --override-config %s: '%s' is no setting of this model; left out\n", override_config.c_str(),
+                     key.c_str());
+      return result.settings;
+    });
+  }
+};
+
+/// As many words as a program asks for, instead of as many as config.json says.
+struct vocabulary_flags {
+  std::size_t words = 0, multiple = 1;
+  std::string add_tokens{};
+
+  void add_size(CLI::App& app) {
+    app.add_option("--resize-vocabulary", words, "words of the model; new ones begin as the mean of the others")
+        ->check(positive_whole_number())
+        ->type_name("N");
+  }
+  void add(CLI::App& app) {
+    add_size(app);
+    app.add_option("--add-tokens", add_tokens,
+                   "tokens that the tokenizer gets: a file with one on each line, or a list; the model grows if it must")
+        ->type_name("FILE|a,b");
+    app.add_option("--pad-vocabulary", multiple, "a resized vocabulary is rounded up to a multiple of this")
+        ->check(positive_whole_number())
+        ->type_name("N");
+  }
+  /// The texts of --add-tokens.
+  [[nodiscard]] std::vector<std::string> texts() const {
+    std::vector<std::string> all;
+    const bool is_file = xtrain::file_exists(add_tokens);
+    const std::string list = is_file ? std::string(xtrain::mapped_file(add_tokens).text()) : add_tokens;
+    for (std::size_t begin = 0; begin < list.size();) {
+      const std::size_t end = std::min(list.find(is_file ? '\n' : ',', begin), list.size());
+      std::string text = list.substr(begin, end - begin);
+      if (text.ends_with('\r')) text.pop_back();
+      if (!text.empty()) all.push_back(std::move(text));
+      begin = end + 1;
+    }
+    return all;
+  }
+  /// Writes the tokenizer with its new tokens into a folder; returns where it is now.
+  [[nodiscard]] std::string extended_tokenizer(const std::string& from, const std::string& to) const {
+    if (add_tokens.empty()) return from;
+    return for_flag("--add-tokens", add_tokens, [&] {
+      xtrain::make_folder(to);
+      if (from == "byte") xtrain::load_tokenizer(from).save(to);
+      else xtrain::copy_tokenizer(from, to);
+      (void)xtrain::add_tokens(to, texts());
+      return to;
+    });
+  }
+  [[nodiscard]] bool resizes() const { return words > 0 || multiple > 1 || !add_tokens.empty(); }
+  /// The model's words: as many as asked for, else enough for the tokenizer and never fewer than there were.
+  [[nodiscard]] std::size_t size(std::size_t there, const xtrain::tokenizer& with) const {
+    if (!resizes()) return there;
+    const std::size_t needed = add_tokens.empty() ? there : with.vocabulary() + xtrain::texts_without_token(with, texts()).size();
+    return xtrain::padded_vocabulary(words > 0 ? words : std::max(there, needed), multiple);
   }
 };
 

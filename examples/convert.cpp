@@ -1,4 +1,4 @@
-// Weights from one format into another: Hugging Face folders, PyTorch's files, llm.c, llama2.c.
+// Weights from one format into another: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c.
 //
 //   convert --from stories260K.bin --to stories260K --format hf --number bf16
 //
@@ -6,12 +6,15 @@
 #include <memory>
 #include <optional>
 
+#include <xtrain/io/meta_llama.hpp>
+
 #include "command_line.hpp"
 
 namespace {
 
 struct convert_flags {
   std::string from{}, to{}, format = "hf", number{}, config{}, tokenizer{}, shard_size{};
+  command_line::config_flags replaced{};
 
   void add(CLI::App& app) {
     app.add_option("--from", from, "folder, or a file of safetensors, PyTorch, llm.c or llama2.c")->required()->type_name("PATH");
@@ -24,6 +27,7 @@ struct convert_flags {
     app.add_option("--config", config, "config.json of a file that holds no sizes")->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "folder or file whose tokenizer goes along; default: the folder's")->type_name("PATH");
     app.add_option("--shard-size", shard_size, "largest weight file of a folder, e.g. 2G; default: 5 GB")->type_name("SIZE");
+    replaced.add(app);
   }
 };
 
@@ -36,7 +40,12 @@ struct model_source {
 
 model_source open(const convert_flags& flags) {
   model_source source;
-  if (xtrain::is_directory(flags.from)) {
+  if (xtrain::meta_llama_folder::is_one(flags.from)) {
+    const auto folder = std::make_shared<xtrain::meta_llama_folder>(flags.from);
+    source.weights = folder;
+    if (flags.config.empty()) source.config = folder->config();
+    source.kind = "folder of Meta's";
+  } else if (xtrain::is_directory(flags.from)) {
     source.weights = std::make_shared<xtrain::weight_folder>(flags.from);
     if (flags.config.empty()) source.config = xtrain::read_config(flags.from);
   } else {
@@ -46,6 +55,7 @@ model_source open(const convert_flags& flags) {
     source.kind = xtrain::concat(name_of(file->format()), " file");
   }
   if (!flags.config.empty()) source.config = xtrain::json_settings(xtrain::read_json(flags.config), flags.config);
+  if (source.config) source.config = flags.replaced.apply(*source.config);
   return source;
 }
 
@@ -127,6 +137,7 @@ void convert(const convert_flags& flags) {
               xtrain::count_text(static_cast<double>(numbers)).c_str(), xtrain::bytes_text(bytes).c_str(), source.kind.c_str());
   if (source.kind == "llm.c file" || source.kind == "llama2.c file")
     std::printf("renamed    all: such a file has no names, and its tensors get Hugging Face's\n");
+  if (source.kind == "folder of Meta's") std::printf("renamed    all: its tensors get Hugging Face's names and order of rows\n");
   for (const std::string& name : left_out) std::printf("left out   %s\n", name.c_str());
   for (const auto& [from, count] : converted) std::printf("converted  %zu tensors from %s to %s\n", count, from.c_str(), number.c_str());
   if (!converted.empty() && error.largest == 0) std::printf("rounding   none: every number is the same\n");

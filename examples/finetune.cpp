@@ -17,6 +17,8 @@ struct finetune_flags : command_line::training_flags {
   std::string model{}, tokenizer{}, data{}, format = "text", text_field = "text", overlong = "refuse";
   bool train_on_input = false, packed = false;
   xtrain::lora::config lora{.rank = 0};
+  command_line::config_flags config{};
+  command_line::vocabulary_flags vocabulary{};
 
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
@@ -50,6 +52,8 @@ struct finetune_flags : command_line::training_flags {
         ->capture_default_str();
     app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
     learning_rate = 2e-4;
+    config.add(app);
+    vocabulary.add(app);
     add(app);
   }
 };
@@ -72,13 +76,16 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
 }
 
 template <class Model>
-void finetune(finetune_flags flags, const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
+void finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+              bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
-  const auto sizes =
-      command_line::for_flag("--model", flags.model, [&] { return xtrain::read_sizes<typename Model::family>(flags.model); });
+  using family = typename Model::family;
+  const auto config = flags.config.apply<family>(settings, first_rank);
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", flags.eval_data, flags, tokenizer));
@@ -95,11 +102,13 @@ void finetune(finetune_flags flags, const typename Model::recipe::parallel::conf
   if (flags.plan) return;
   flags.check_output();
 
-  auto model = command_line::for_flag("--model", flags.model, [&] { return Model::from_pretrained(flags.model, on, options); });
+  auto model = command_line::for_flag("--model", flags.model, [&] {
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
+  });
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
+                 xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+                 xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,
@@ -118,9 +127,13 @@ int main(int argc, char** argv) {
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
+      flags.check_output();
+      flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer.empty() ? flags.model : flags.tokenizer, flags.output);
+    }
     const xtrain::stop_on_interrupt interrupt;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags, layout, first_rank, interrupt.token()); };
+      const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };
       if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
       else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
     });

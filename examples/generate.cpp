@@ -12,6 +12,8 @@ struct generate_flags {
   std::string model{}, adapter{}, tokenizer{}, prompt{}, format = "text";
   xtrain::generate_config how{.max_new_tokens = 128};
   bool ids = false, echo = false;
+  command_line::config_flags config{};
+  command_line::vocabulary_flags vocabulary{};
   command_line::device_flags device{};
 
   void add(CLI::App& app) {
@@ -45,17 +47,25 @@ struct generate_flags {
         ->capture_default_str();
     app.add_flag("--ids", ids, "print token ids instead of text");
     app.add_flag("--echo", echo, "print the prompt before what is added");
+    config.add(app);
+    vocabulary.add_size(app);
     device.add(app);
   }
 };
 
 template <class Model>
-void generate(generate_flags& flags) {
+void generate(generate_flags& flags, const xtrain::json_settings& settings) {
+  using family = typename Model::family;
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
   const auto on = flags.device.open<typename Model::device>();
-  auto model = command_line::for_flag("--model", flags.model, [&] { return Model::from_pretrained(flags.model, on); });
+  const auto config = flags.config.apply<family>(settings, true);
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
+  auto model = command_line::for_flag("--model", flags.model, [&] {
+    return xtrain::load_as<Model>(flags.model, sizes, on, {}, {.resize_vocabulary = flags.vocabulary.resizes()});
+  });
   if (!flags.adapter.empty()) command_line::for_flag("--adapter", flags.adapter, [&] { merge_adapter(model, flags.adapter); });
   const std::string text = flags.format == "alpaca" ? xtrain::alpaca_template().text(flags.prompt, "") : flags.prompt;
   const auto prompt = command_line::for_flag("--prompt", "", [&] { return tokenizer.encode_prompt(text); });
@@ -96,6 +106,6 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     command_line::with_family<recipe, families>(config, "--model " + flags.model,
-                                                [&](auto tag) { generate<typename decltype(tag)::type>(flags); });
+                                                [&](auto tag) { generate<typename decltype(tag)::type>(flags, config); });
   });
 }

@@ -14,6 +14,7 @@ struct pretrain_flags : command_line::training_flags {
   xtrain::decoder_config sizes{.width = 256, .layers = 4, .heads = 4, .context = 256};
   double dropout = 0.0;
   bool untied = false;
+  command_line::config_flags replaced{};
 
   void add_all(CLI::App& app) {
     app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
@@ -21,7 +22,9 @@ struct pretrain_flags : command_line::training_flags {
     app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")
         ->type_name("byte|DIR|FILE")
         ->capture_default_str();
-    app.add_option("--model", model, "family: gpt2 or llama")->check(command_line::one_of({"gpt2", "llama"}))->capture_default_str();
+    app.add_option("--model", model, "family: gpt2 or llama; of a --config, what its model_type says")
+        ->check(command_line::one_of({"gpt2", "llama"}))
+        ->capture_default_str();
     auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
     const auto size = [&](const char* flag, std::size_t& to, const char* help) {
       app.add_option(flag, to, help)->check(command_line::positive_whole_number())->excludes(file)->type_name("N")->capture_default_str();
@@ -53,6 +56,7 @@ struct pretrain_flags : command_line::training_flags {
         ->check(command_line::positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
+    replaced.add(app);
     add(app);
   }
 };
@@ -68,11 +72,12 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
 
 /// The sizes from the flags or from a file, with the tokenizer's vocabulary and special tokens.
 template <class Family>
-xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& tokenizer, bool context_given) {
+xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::json_settings& config, const xtrain::tokenizer& tokenizer,
+                                bool context_given, bool first_rank) {
   xtrain::decoder_config sizes = flags.sizes;
   if (!flags.config.empty()) {
-    sizes = command_line::for_flag("--config", flags.config,
-                                   [&] { return Family::read(xtrain::json_settings(xtrain::read_json(flags.config), flags.config)); });
+    const auto settings = flags.replaced.apply<Family>(config, first_rank);
+    sizes = command_line::for_flag("--config", flags.config, [&] { return xtrain::sizes_of<Family>(settings); });
     xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
                                           ": its vocabulary of ", tokenizer.vocabulary(), " tokens must fit the model's ", sizes.vocabulary,
                                           " (--config ", flags.config, ")");
@@ -93,11 +98,11 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::tokenizer& 
 }
 
 template <class Model>
-void pretrain(pretrain_flags flags, bool context_given, const typename Model::recipe::parallel::config& layout, bool first_rank,
-              const std::stop_token& stop) {
+void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
+              const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
-  const auto sizes = complete<typename Model::family>(flags, tokenizer, context_given);
+  const auto sizes = complete<typename Model::family>(flags, config, tokenizer, context_given, first_rank);
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
@@ -112,8 +117,8 @@ void pretrain(pretrain_flags flags, bool context_given, const typename Model::re
   Model model(sizes, on, options);
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
-               xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
-               xtrain::count_text(static_cast<double>(data.tokens())).c_str());
+                 xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
+                 xtrain::count_text(static_cast<double>(data.tokens())).c_str());
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // it has no files of its own: they are written
     if (first_rank) {
@@ -137,9 +142,17 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     const bool context_given = app.count("--context") > 0;
     const xtrain::stop_on_interrupt interrupt;
+    xtrain::json_settings config;
+    if (flags.config.empty()) config.set("model_type", flags.model);
+    else
+      config = command_line::for_flag("--config", flags.config,
+                                      [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
+    xtrain::require<xtrain::config_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
+                                          "--override-config: replaces settings of a --config; none is given");
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      if (flags.model == "gpt2") pretrain<xtrain::gpt2<recipe>>(flags, context_given, layout, first_rank, interrupt.token());
-      else pretrain<xtrain::llama<recipe>>(flags, context_given, layout, first_rank, interrupt.token());
+      command_line::with_family<recipe, families>(
+          config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config,
+          [&](auto tag) { pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token()); });
     });
   });
 }

@@ -114,8 +114,9 @@ class log_lines final : public xtrain::observer {
 
 /// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped leaves a checkpoint
 /// to resume from. All ranks call it; the first one says what happens.
-template <class Model>
-void train(Model& model, const training_flags& flags, const xtrain::dataset& data, const xtrain::dataset* held_out,
+///   returns whether it ended
+template <class Model, class Data>
+bool train(Model& model, const training_flags& flags, const Data& data, const Data* held_out,
            const xtrain::checkpoint_options& files, bool first_rank, const std::stop_token& stop) {
   using recipe = typename Model::recipe;
   xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
@@ -151,12 +152,13 @@ void train(Model& model, const training_flags& flags, const xtrain::dataset& dat
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
     if (first_rank) std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
-    return;
+    return false;
   }
   if constexpr (recipe::adapter::freezes_weights)
     trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
   else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
   if (first_rank) std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
+  return true;
 }
 
 /// Prints what a run would need.

@@ -174,6 +174,41 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   CHECK(holds(mismatch.err, "--adapter " + folder / "tuned"));
 }
 
+TEST_CASE("settings of the folder are replaced, and words are added, for a run and for what it saves") {
+  const scratch_folder folder;
+  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "2"}).status == 0);
+  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--steps", "1", "--batch", "2"};
+  put_file(folder / "other.json", R"({"attention_dropout": 0.5, "rope_theta": 5000.0, "colour": "red"})");
+  const auto replaced = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output", folder / "replaced"});
+  CAPTURE(replaced.err);
+  REQUIRE(replaced.status == 0);
+  CHECK(holds(replaced.err, "rope_theta: 5000.0, was 10000.0"));
+  CHECK(holds(replaced.err, "'colour' is no setting of this model; left out"));
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "replaced").attention_dropout == 0.5);
+  put_file(folder / "other.json", R"({"num_hidden_layers": "one"})");
+  const auto wrong = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output", folder / "x"});
+  CHECK(wrong.status == 1);
+  CHECK(holds(wrong.err, "--override-config " + folder / "other.json"));
+  CHECK(holds(wrong.err, "'num_hidden_layers' must be a number"));
+
+  // sizes of one's own, from a config.json and what replaces some of it
+  put_file(folder / "other.json", R"({"num_hidden_layers": 2, "vocab_size": 300})");
+  const auto fresh = run("pretrain", {"--config", folder / "model/config.json", "--override-config", folder / "other.json", "--data", text_file(folder),
+                                      "--steps", "1", "--batch", "2", "--output", folder / "fresh"});
+  CAPTURE(fresh.err);
+  REQUIRE(fresh.status == 0);
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").layers == 2);
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").vocabulary == 300);
+
+  const auto more = run("finetune", finetune + words{"--add-tokens", "two,<tool>", "--pad-vocabulary", "8", "--output", folder / "more"});
+  CAPTURE(more.err);
+  REQUIRE(more.status == 0);
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "more").vocabulary == 264);  // 257 and two, rounded up
+  const auto ids = run("generate", {"--model", folder / "more", "--prompt", "one <tool>", "--max-new-tokens", "1", "--ids"});
+  CHECK(ids.status == 0);
+  CHECK(holds(get_file(folder / "more/tokenizer.json"), "<tool>"));
+}
+
 TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same weights, bit for bit") {
   const scratch_folder folder;
   const words flags = words{"--steps", "1500", "--save-every", "400", "--seed", "3"};

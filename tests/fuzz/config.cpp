@@ -76,6 +76,20 @@ bool reads_encoder() {
   });
 }
 
+/// The same text as settings that replace others: what holds afterwards is read or refused as a config.json is.
+void replaces_settings() {
+  (void)fuzz::reads([] {
+    json_settings theirs;
+    for (const char* size : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) theirs.set(size, 8);
+    theirs.set("model_type", "llama");
+    const auto result = override_settings<llama_family>(theirs, read_config(fuzz::folder().path()));
+    for (const auto& change : result.changes)
+      fuzz::must(change.key.find('.') != std::string::npos || result.settings.object()[change.key].dump() == change.after,
+                 "what was replaced must be there");
+    (void)sizes_of<llama_family>(result.settings);
+  });
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -84,6 +98,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool as_glm = read_as<chatglm1<recipe>>();
   const bool as_bert = reads_encoder<bert_classifier<recipe>>();
   (void)reads_encoder<bert_pretraining<recipe>>();
+  replaces_settings();
   fuzz::must(as_gpt2 + as_llama + as_glm + as_bert <= 1, "a config.json must be of one family");
   fuzz::accepted = as_gpt2 || as_llama || as_glm || as_bert;
   return 0;

@@ -1,7 +1,9 @@
-// A file of JSON records: as texts, and as instructions with their answers.
+// A file of JSON records: as texts, as instructions with their answers, and as texts with labels.
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/labelled_dataset.hpp>
 #include <xtrain/data/loader.hpp>
+#include <xtrain/data/sentence_loader.hpp>
 
 #include "fuzz.hpp"
 
@@ -89,6 +91,30 @@ bool read_instructions(const std::string& path, bool packed, overlong when_too_l
   });
 }
 
+/// Records with labels, as rows that are cut to a few tokens.
+bool read_labels(const std::string& path) {
+  return fuzz::reads([&] {
+    const sentence_dataset data = labelled_dataset(path, byte_tokenizer(), {.second = "input", .label = "output", .context = 12});
+    std::size_t record = 0;
+    detail::for_each_record(mapped_file(path), [&](const json&, std::size_t) {
+      fuzz::must(data.length(record) > 0 && data.length(record) <= 12, "a row must fit the context");
+      fuzz::must(data.label(record) >= 0 && static_cast<std::size_t>(data.label(record)) < data.labels.size(), "a label must have a name");
+      fuzz::must(data.second(record) <= data.length(record), "a second text must lie in its row");
+      ++record;
+    });
+    fuzz::must(record == data.size(), "every record must be a row");
+    const sentence_loader rows(data, {.batch = 2, .context = 12, .seed = 1});
+    std::vector<host_batch> batches;
+    std::size_t labels = 0;
+    for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
+      rows.fill({0, step}, batches);
+      for (const host_batch& batch : batches)
+        labels += static_cast<std::size_t>(std::count_if(batch.labels.begin(), batch.labels.end(), [](token label) { return label >= 0; }));
+    }
+    fuzz::must(labels == data.size(), "every row must come once");
+  });
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -99,6 +125,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool packed = read_instructions(path, true, overlong::truncate);
   const bool separate = read_instructions(path, false, overlong::leave_out);
   fuzz::must(packed == separate, "whether records are good must not depend on the layout");
-  fuzz::accepted = stream || packed;
+  const bool labelled = read_labels(path);
+  fuzz::accepted = stream || packed || labelled;
   return 0;
 }

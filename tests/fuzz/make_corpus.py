@@ -309,6 +309,8 @@ def dataset():
     def d(name, text):
         put("dataset", name, text)
 
+    d("valid-labels", '{"text": "good fish", "input": "a second text that is long", "output": "yes"}\n{"text": "", "input": "x", "output": 3}\n')
+    d("label-fraction", '{"text": "good", "input": "x", "output": 1.5}\n')
     d("valid-lines", '{"text": "one"}\n\n{"text": "two \\u00fc\\ud83d\\ude00", "more": [1, {"a": null}]}\r\n')
     d("valid-list", '[{"text": "one"}, {"text": "}],{\\"["}]')
     d("valid-mark", "\ufeff{\"text\": \"behind a byte order mark\"}")

@@ -10,6 +10,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
+#include <xtrain/data/sentence_loader.hpp>
 
 namespace xtrain {
 
@@ -44,6 +45,34 @@ template <class SumOfLosses, class AllRanks>
 template <class SumOfLosses>
 [[nodiscard]] evaluation evaluate_rows(const loader& rows, SumOfLosses&& sum_of_losses) {
   return evaluate_rows(rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {});
+}
+
+/// The same of rows that are seen whole: the mean over masked words plus the mean over labels. sum_of_losses(batch, label_weight)
+/// counts a label's loss so many times.
+///   throws  data_error when no row has a masked word or a label
+template <class SumOfLosses, class AllRanks>
+[[nodiscard]] evaluation evaluate_sentences(const sentence_loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
+  std::vector<host_batch> batches;
+  const auto for_each_batch = [&](auto&& visit) {
+    for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
+      rows.fill({0, s}, batches);
+      for (const host_batch& batch : batches) visit(batch);
+    }
+  };
+  std::array<double, 2> counts{};  // words, labels: known before the first loss is weighted
+  for_each_batch([&](const host_batch& batch) {
+    counts[0] += static_cast<double>(batch.target_count);
+    for (const token label : batch.labels) counts[1] += label >= 0 ? 1 : 0;
+  });
+  all_ranks(std::span<double>(counts));
+  const double targets = counts[0] > 0 ? counts[0] : counts[1];
+  require<data_error>(targets > 0, rows.data().source(), ": must hold masked words or labels to be evaluated on; it has neither");
+  const double label_weight = counts[1] > 0 ? targets / counts[1] : 0.0;
+  std::array<double, 1> sum{};
+  for_each_batch([&](const host_batch& batch) { sum[0] += sum_of_losses(batch, label_weight); });
+  all_ranks(std::span<double>(sum));
+  const double loss = sum[0] / targets;
+  return {.loss = loss, .perplexity = std::exp(loss), .targets = static_cast<std::size_t>(targets)};
 }
 
 }  // namespace xtrain

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -25,6 +25,7 @@
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
+#include <xtrain/io/vocabulary_rows.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 namespace xtrain {
@@ -88,12 +89,13 @@ template <class Family>
   else return false;
 }
 
-/// The tensor of a file has the shape that the model's parameter has.
+/// The tensor of a file has the shape that the model's parameter has, but for its rows if any number of them will do.
 ///   throws  config_error
 template <class Entry>
-void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where) {
+void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
   std::vector<std::size_t> expected = entry.spec.whole_shape();
   if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
+  if (any_rows && !tensor.shape.empty()) expected[0] = tensor.shape[0];
   require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
@@ -121,12 +123,14 @@ template <class Entry, class T>
   return part;
 }
 
-/// Copies a tensor into a parameter: checked, converted, transposed or its rows put in order where the files hold it otherwise.
+/// Copies a tensor into a parameter: checked, converted, transposed or its rows put in order where the files hold it otherwise. With
+/// `any_rows` the file may have more rows or fewer; see resized_rows.
 template <class Model, class Entry>
-void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where) {
+void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
   using number = typename Model::compute;
-  require_place(entry, tensor, where);
+  require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
+  const resized_rows<number> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
   std::vector<number> host;
   const auto write = [&] { model.parameters().set(model.work(), entry, std::span<const number>(host)); };
   if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
@@ -145,19 +149,18 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   }
   if (entry.spec.cut.exists()) {  // a rank reads its part only
     host.resize(entry.size());
-    entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
-      read_numbers<number>(tensor, whole, std::span<number>(host).subspan(here, count));
-    });
+    entry.spec.for_each_range(
+        [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<number>(host).subspan(here, count)); });
     return write();
   }
   if (entry.spec.quantised) {
     host.resize(entry.size());
-    read_numbers<number>(tensor, 0, host);
+    numbers.read(0, host);
     return write();
   }
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
     host.resize(std::min(numbers_at_once, entry.size() - first));
-    read_numbers<number>(tensor, first, host);
+    numbers.read(first, host);
     model.parameters().write(model.work(), entry, first, host);
     model.work().synchronize();
   }
@@ -205,10 +208,17 @@ template <class Model, class Entry>
 
 }  // namespace detail
 
+/// How files may differ from the model that they are read into.
+struct load_options {
+  /// The model may have more words than the files, or fewer. New words begin as the mean of the old ones, in the embedding and in a head
+  /// of its own; words beyond the model's are left out.
+  bool resize_vocabulary = false;
+};
+
 /// Loads every parameter of the model that is not an adapter's from whatever files the weights are in; `where` names them in errors.
 ///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
 template <class Model>
-void load_weights(Model& model, const tensor_source& weights, const std::string& where) {
+void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
   using family = typename Model::family;
   const auto find = [&](const std::string& name) { return weights.find(name); };
   std::vector<const file_tensor*> used;
@@ -217,7 +227,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
     if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
-    detail::load_parameter(model, entry, *tensor, where);
+    detail::load_parameter(model, entry, *tensor, where, how.resize_vocabulary && Model::has_row_per_word(entry.spec.name));
     used.push_back(tensor);
   }
   std::sort(used.begin(), used.end());
@@ -231,21 +241,30 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
 }
 /// The same from a folder: see weight_folder for what it may hold.
 template <class Model>
-void load_weights(Model& model, const std::string& folder) {
-  load_weights(model, weight_folder(folder), folder);
+void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
+  load_weights(model, weight_folder(folder), folder, how);
 }
 
-/// A model from a Hugging Face folder: config.json and weights. Tensors are converted to the recipe's precision one after the
-/// other; the files are mapped, not read into memory.
+/// A model of the given sizes, with a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
+/// are mapped, not read into memory.
+///   throws  file_error, config_error when the weights are of other sizes, memory_error
+template <class Model>
+[[nodiscard]] Model load_as(const std::string& folder, const typename Model::config& sizes,
+                            const typename Model::context& on = typename Model::context{}, const typename Model::options& options = {},
+                            const load_options& how = {}) {
+  Model model(typename Model::uninitialised_t{}, sizes, on, options);
+  model.initialise_adapter();
+  load_weights(model, folder, how);
+  return model;
+}
+
+/// A model from a Hugging Face folder: of the sizes that its config.json says.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
                                     const typename Model::context& on = typename Model::context{},
                                     const typename Model::options& options = {}) {
-  Model model(typename Model::uninitialised_t{}, read_sizes<typename Model::family>(folder), on, options);
-  model.initialise_adapter();
-  load_weights(model, folder);
-  return model;
+  return load_as<Model>(folder, read_sizes<typename Model::family>(folder), on, options);
 }
 
 /// A model from one file of llm.c or llama2.c: these hold the sizes as well.

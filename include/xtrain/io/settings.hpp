@@ -1,14 +1,17 @@
 // The settings in a config.json, read with their types checked and their other names known.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/json.hpp>
@@ -76,6 +79,16 @@ class json_settings {
     }
     return all;
   }
+  /// A list of strings; none when missing.
+  [[nodiscard]] std::vector<std::string> texts(names keys) const {
+    const json* value = find(keys);
+    std::vector<std::string> all;
+    if (value == nullptr) return all;
+    const bool good = value->is_array() && std::all_of(value->begin(), value->end(), [](const json& one) { return one.is_string(); });
+    require<config_error>(good, who_, ": '", *keys.begin(), "' must be a list of strings; given ", value->dump());
+    for (const json& one : *value) all.push_back(one.get<std::string>());
+    return all;
+  }
   /// An object inside the object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const {
     const json* value = find(keys);
@@ -94,8 +107,12 @@ class json_settings {
   [[nodiscard]] const std::string& who() const { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
+  /// All names of each setting that is asked for from now on go to the end of `asked`.
+  void remember_names(std::shared_ptr<std::vector<std::vector<std::string>>> asked) { asked_ = std::move(asked); }
+
  private:
   [[nodiscard]] const json* find(names keys) const {
+    if (asked_) asked_->emplace_back(keys.begin(), keys.end());
     for (const char* key : keys)
       if (const auto at = object_.find(key); at != object_.end() && !at->is_null()) return &*at;
     return nullptr;
@@ -108,6 +125,7 @@ class json_settings {
 
   json object_;
   std::string who_;
+  std::shared_ptr<std::vector<std::vector<std::string>>> asked_;
 };
 
 }  // namespace xtrain

@@ -130,6 +130,9 @@ struct bert_family {
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }
   static void complete(encoder_config&) {}
   static bool may_be_missing(std::string_view) { return false; }
+  static bool has_row_per_word(std::string_view parameter) {
+    return parameter == names().embedding + ".weight" || parameter == "cls.predictions.decoder.weight" || parameter == "cls.predictions.bias";
+  }
 
   template <class Settings>
   static encoder_config read(const Settings& s) {
@@ -218,7 +221,7 @@ struct bert_masked_words_family : bert_family {
   }
 };
 
-/// A label for each row. A folder without a classifier gets a fresh one.
+/// A label for each row. A folder without a classifier gets a fresh one, and one of masked words alone the layer before it too.
 struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
   template <class Recipe>
@@ -228,7 +231,9 @@ struct bert_classification_family : bert_family {
     if (c.labels.empty()) c.labels = {"LABEL_0", "LABEL_1"};
     require<config_error>(c.labels.size() > 1, name, ": there must be two labels at least; given ", c.labels.size());
   }
-  static bool may_be_missing(std::string_view parameter) { return parameter.starts_with("classifier."); }
+  static bool may_be_missing(std::string_view parameter) {
+    return parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
+  }
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c) {
     return bert_family::may_be_ignored(tensor, c) || tensor.starts_with("cls.");
   }

@@ -297,6 +297,12 @@ class decoder {
     return named_parameter<N>(*parameters_, name);
   }
 
+  /// Whether a parameter has a row for every word: the embedding, and a head of its own.
+  [[nodiscard]] static bool has_row_per_word(std::string_view name) {
+    const decoder_names names = Family::names();
+    return name == names.embedding + ".weight" || name == names.head + ".weight";
+  }
+
   /// What each place of a row sees, where it is more than what precedes it.
   [[nodiscard]] sight sees() const { return Family::sees(config_); }
 

@@ -253,6 +253,9 @@ class encoder {
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
+  /// Whether a parameter has a row for every word: the embedding, and what a head for words has of its own.
+  [[nodiscard]] static bool has_row_per_word(std::string_view name) { return Family::has_row_per_word(name); }
+
   /// Every place sees the whole of its sample.
   [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
 

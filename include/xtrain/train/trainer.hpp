@@ -19,6 +19,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/loader.hpp>
+#include <xtrain/data/sentence_loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/offload.hpp>
 #include <xtrain/eval/concepts.hpp>
@@ -118,26 +119,19 @@ class trainer {
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
     static_assert(
         causal_model<Model>,
-        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; call "
-        "step() with rows of its own, from sentence_batch(); see models/README.md");
-    if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
-    else rows.restore(progress_.data);
-    std::unique_ptr<loader> held_out_rows;
-    if (held_out != nullptr) held_out_rows = std::make_unique<loader>(*held_out, evaluation_settings());
-    const std::size_t steps = steps_of(rows);
-    const learning_rate_schedule rates = schedule_for(steps);
-    const auto begin = clock::now();
-    tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
-                   rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
-    while (progress_.step < steps && !stopped_anywhere(stop)) {
-      const auto batches = rows.next();
-      step_and_tell(batches, rates.at(progress_.step), steps, rows);
-      if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
-    }
-    // whoever asked for a stop waits for the checkpoint, not for an evaluation
-    const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
-    if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
-    tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
+        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; give it a "
+        "sentence_dataset, or call step() with rows from sentence_batch(); see models/README.md");
+    fit_rows(rows, held_out, std::move(stop));
+  }
+  /// The same of a model that sees whole rows.
+  void fit(const sentence_dataset& data, const sentence_dataset* held_out = nullptr, std::stop_token stop = {}) {
+    static_assert(!causal_model<Model>,
+                  "xtrain trainer::fit: the model must see whole rows, as those of a sentence_dataset are; this one predicts what follows; "
+                  "give it a dataset; see data/README.md");
+    sentence_loader rows(data, loader_settings());
+    for (const sentence_dataset* each : {&data, held_out})
+      if (each != nullptr) require_tokens_below(*each, model_->sizes().vocabulary);
+    fit_rows(rows, held_out, std::move(stop));
   }
 
   /// Mean loss and perplexity over all rows of the data, once.
@@ -145,6 +139,11 @@ class trainer {
     require_tokens_below(data, model_->sizes().vocabulary);
     loader rows(data, evaluation_settings());
     return evaluate(rows);
+  }
+  /// The same of rows that are seen whole: the mean over their masked words plus the mean over their labels.
+  [[nodiscard]] evaluation evaluate(const sentence_dataset& data) {
+    require_tokens_below(data, model_->sizes().vocabulary);
+    return evaluate(sentence_loader(data, evaluation_settings()));
   }
 
   /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
@@ -303,6 +302,28 @@ class trainer {
     std::size_t targets = 0, tokens = 0, places = 0;
   };
 
+  template <class Rows, class Data>
+  void fit_rows(Rows& rows, const Data* held_out, std::stop_token stop) {
+    if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
+    else rows.restore(progress_.data);
+    std::unique_ptr<Rows> held_out_rows;
+    if (held_out != nullptr) held_out_rows = std::make_unique<Rows>(*held_out, evaluation_settings());
+    const std::size_t steps = steps_of(rows);
+    const learning_rate_schedule rates = schedule_for(steps);
+    const auto begin = clock::now();
+    tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
+                   rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
+    while (progress_.step < steps && !stopped_anywhere(stop)) {
+      const auto batches = rows.next();
+      step_and_tell(batches, rates.at(progress_.step), steps, rows);
+      if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
+    }
+    // whoever asked for a stop waits for the checkpoint, not for an evaluation
+    const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
+    if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
+    tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
+  }
+
   static config complete(const Model& model, config c) {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
@@ -326,7 +347,8 @@ class trainer {
     else return places_of(model.parallel()).ranks;
   }
 
-  [[nodiscard]] std::size_t steps_of(const loader& rows) const {
+  template <class Rows>
+  [[nodiscard]] std::size_t steps_of(const Rows& rows) const {
     return config_.steps > 0 ? config_.steps : config_.epochs * rows.steps_per_epoch();
   }
   [[nodiscard]] learning_rate_schedule schedule_for(std::size_t steps) const {
@@ -528,7 +550,8 @@ class trainer {
         std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
   }
 
-  void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const loader& rows) {
+  template <class Rows>
+  void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const Rows& rows) {
     progress_.data = rows.state();  // where the step after this one comes from
     const std::size_t skipped_before = progress_.skipped;
     step_done done = step(batches, learning_rate);
@@ -559,7 +582,20 @@ class trainer {
           model_->parallel().data().all_reduce(sums, reduction::sum);
         });
   }
-  void evaluate_and_tell(const loader& rows) {
+  [[nodiscard]] evaluation evaluate(const sentence_loader& rows) {
+    return evaluate_sentences(
+        rows,
+        [&](const host_batch& batch, double label_weight) {
+          pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
+          p.batch = memory_->batch.upload(model_->work(), batch);
+          p.label_weight = label_weight;
+          model_->forward(p, memory_->passes.boundaries(), memory_->losses_of(p.batch.n()));
+          return sum_losses(p.batch.n());
+        },
+        [&](std::span<double> sums) { model_->parallel().data().all_reduce(sums, reduction::sum); });
+  }
+  template <class Rows>
+  void evaluate_and_tell(const Rows& rows) {
     const auto begin = clock::now();
     const evaluation found = evaluate(rows);
     tell(evaluation_done{progress_.step, found.loss, found.perplexity, found.targets, seconds_since(begin)});

@@ -1,0 +1,149 @@
+// Trains BERT: to find masked words, to label texts, or on both words and pairs of sentences.
+//
+//   train_encoder --task words  --model bert-base-uncased --data corpus.txt --steps 1000 --output adapted
+//   train_encoder --task labels --model adapted --data train.jsonl --eval-data test.jsonl --epochs 3 --output classifier
+//
+// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+#include <xtrain/data/labelled_dataset.hpp>
+#include <xtrain/data/masked_text_dataset.hpp>
+#include <xtrain/eval/accuracy.hpp>
+#include <xtrain/models/bert.hpp>
+
+#include "recipe.hpp"
+#include "training_run.hpp"
+
+namespace {
+
+struct encoder_flags : command_line::training_flags {
+  std::string task = "words", model{}, config{}, tokenizer{};
+  std::vector<std::string> data{};
+  xtrain::labelled_options records{};
+  xtrain::masked_text_options text{};
+  command_line::config_flags replaced{};
+  command_line::vocabulary_flags vocabulary{};
+
+  void add_all(CLI::App& app) {
+    app.add_option("--task", task, "words: find masked ones; labels: of JSON records; pretraining: words, and whether sentences follow")
+        ->check(command_line::one_of({"words", "labels", "pretraining"}))
+        ->capture_default_str();
+    auto* folder = app.add_option("--model", model, "folder with config.json and weights")->type_name("DIR");
+    app.add_option("--config", config, "config.json with the sizes of a model that begins from nothing")
+        ->excludes(folder)
+        ->type_name("FILE");
+    app.add_option("--tokenizer", tokenizer, "a folder or a file; default: the model's folder")->type_name("DIR|FILE");
+    app.add_option("--data", data, "text files or folders of them; of labels, one JSON(-lines) file")->required()->type_name("PATH...");
+    app.add_option("--text-field", records.text, "of every record")->capture_default_str();
+    app.add_option("--second-field", records.second, "of a second text in every record");
+    app.add_option("--label-field", records.label, "of every record")->capture_default_str();
+    app.add_flag("--lines", text.lines, "every line is a row, instead of text that fills rows");
+    app.add_option("--mask-share", text.masking.share, "of tokens that are to be found")
+        ->check(command_line::positive_share())
+        ->capture_default_str()
+        ->type_name("X");
+    app.add_flag("--whole-words", text.masking.whole_words, "words are masked with all their tokens");
+    app.add_option("--context", context, "longest row, in tokens; default: the model's, or the longest record's")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
+    app.add_option("--epochs", epochs, "passes over the data")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
+    learning_rate = 5e-5;
+    replaced.add(app);
+    vocabulary.add(app);
+    add(app);
+  }
+};
+
+/// Records with the labels that are known, if they have no others; else with their own.
+xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
+                                     const std::vector<std::string>& known) {
+  xtrain::sentence_dataset found = xtrain::labelled_dataset(path, tokenizer, options);
+  const bool fits = std::all_of(found.labels.begin(), found.labels.end(),
+                                [&](const std::string& label) { return std::find(known.begin(), known.end(), label) != known.end(); });
+  if (!fits || found.labels == known) return found;
+  options.labels = known;
+  return xtrain::labelled_dataset(path, tokenizer, options);
+}
+
+xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::string>& paths, const encoder_flags& flags,
+                                   const xtrain::tokenizer& tokenizer, const std::vector<std::string>& known_labels) {
+  return command_line::for_flag(flag, paths.front(), [&] {
+    if (flags.task == "words") return xtrain::masked_text_dataset(paths, tokenizer, flags.text);
+    if (flags.task == "pretraining") return xtrain::sentence_pair_dataset(paths, tokenizer, flags.text);
+    xtrain::require<xtrain::config_error>(paths.size() == 1, "must be one file of records; given ", paths.size());
+    return read_labels(paths.front(), tokenizer, flags.records, known_labels);
+  });
+}
+
+template <class Model>
+void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+                   bool first_rank, const std::stop_token& stop) {
+  using family = typename Model::family;
+  const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
+  const auto config = flags.replaced.apply<family>(settings, first_rank);
+  auto sizes = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config,
+                                      [&] { return xtrain::sizes_of<family>(config); });
+  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
+  flags.text.context = flags.records.context = flags.context > 0 ? flags.context : sizes.context;
+  flags.text.seed = flags.seed;
+  const auto data = read_data("--data", flags.data, flags, tokenizer, sizes.labels);
+  if (flags.task == "labels") sizes.labels = data.labels;
+  std::optional<xtrain::sentence_dataset> held_out;
+  if (!flags.eval_data.empty()) {
+    flags.records.labels = data.labels;  // no others can be predicted
+    held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer, data.labels));
+  }
+  command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocabulary); });
+  if (flags.context == 0)
+    flags.context = std::min(sizes.context, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
+
+  const auto on = flags.device.open<typename Model::device>();
+  const typename Model::options options{.parallel = layout, .seed = flags.seed};
+  command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
+  if (flags.plan) return;
+  flags.check_output();
+  auto model = flags.model.empty() ? Model(sizes, on, options) : command_line::for_flag("--model", flags.model, [&] {
+    return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
+  });
+  if (first_rank)
+    std::fprintf(stderr, "%s%s parameters; %zu rows\n", xtrain::describe<typename Model::recipe>().c_str(),
+                 xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(), data.size());
+  const bool done =
+      command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+                          {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer}, first_rank, stop);
+  if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
+    if (!done || !held_out) return;
+    const auto found = xtrain::accuracy(model, *held_out, {.batch = flags.batch});
+    if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains BERT: to find masked words, to label texts, or on both words and pairs of sentences.", "train_encoder");
+  encoder_flags flags;
+  flags.add_all(app);
+  flags.parallel.add<recipe::parallel>(app);
+  return command_line::run(app, argc, argv, [&] {
+    xtrain::require<xtrain::config_error>(!flags.model.empty() || !flags.config.empty(), "--model or --config: one of them must be given");
+    xtrain::require<xtrain::config_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
+    if (flags.tokenizer.empty()) flags.tokenizer = flags.model;
+    const auto config = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config, [&] {
+      return flags.model.empty() ? xtrain::json_settings(xtrain::read_json(flags.config), flags.config) : xtrain::read_config(flags.model);
+    });
+    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
+      flags.check_output();
+      flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer, flags.output);
+    }
+    const xtrain::stop_on_interrupt interrupt;
+    command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
+      const auto go = [&](auto tag) { train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };
+      if (flags.task == "words") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
+      else if (flags.task == "labels") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
+      else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});
+    });
+  });
+}

@@ -1,0 +1,68 @@
+// Tokens of one's own in a folder's tokenizer. Component 'text'.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/data/companion_files.hpp>
+#include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/data/tokenizer.hpp>
+
+namespace xtrain {
+
+/// Which of the texts are no tokens yet, in their order, each once.
+///   throws  config_error when one is empty
+[[nodiscard]] inline std::vector<std::string> texts_without_token(const tokenizer& of, std::span<const std::string> texts) {
+  std::vector<std::string> missing;
+  for (const std::string& text : texts) {
+    require<config_error>(!text.empty(), "add_tokens: a token must have a text; given an empty one");
+    if (of.find_token(text) < 0 && std::find(missing.begin(), missing.end(), text) == missing.end()) missing.push_back(text);
+  }
+  return missing;
+}
+
+/// Makes texts tokens of a folder's tokenizer: each is found as it is written, wherever it stands, and is ordinary text. Those that are
+/// tokens already stay as they are; the others get the numbers behind the vocabulary. Files change one by one; doing it again changes
+/// nothing.
+///   returns how many were added
+///   throws  file_error, config_error
+inline std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts) {
+  const tokenizer before = load_tokenizer(folder);
+  const std::vector<std::string> missing = texts_without_token(before, texts);
+  if (missing.empty()) return 0;
+  const std::string whole = folder + "/tokenizer.json", beside = folder + "/added_tokens.json", pieces = folder + "/tokenizer.model";
+  if (!file_exists(whole) && !file_exists(pieces)) before.save(folder);  // the description that can have tokens of its own
+  auto next = static_cast<token>(before.vocabulary());
+  json list = json::array(), numbers = json::object();
+  for (const std::string& text : missing) {
+    list.push_back(detail::json_of({.content = text, .id = next}));
+    numbers[text] = next++;
+  }
+  if (file_exists(whole)) {
+    json document = read_json(whole);
+    require<config_error>(document.is_object(), whole, ": must be a JSON object; it is ", document.type_name());
+    json& added = document["added_tokens"];
+    if (added.is_null()) added = json::array();
+    require<config_error>(added.is_array(), whole, ": 'added_tokens' must be a list; it is ", added.type_name());
+    for (const json& one : list) added.push_back(one);
+    write_file(whole, document.dump() + "\n");
+  }
+  if (file_exists(pieces) || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
+    json document = file_exists(beside) ? read_json(beside) : json::object();
+    require<config_error>(document.is_object(), beside, ": must be a JSON object; it is ", document.type_name());
+    document.update(numbers);
+    write_file(beside, document.dump(2) + "\n");
+  }
+  require<config_error>(texts_without_token(load_tokenizer(folder), texts).empty(), folder,
+                        ": must hold a tokenizer that tokens can be added to; what was added is not found in it");
+  return missing.size();
+}
+
+}  // namespace xtrain

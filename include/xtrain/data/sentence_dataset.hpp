@@ -1,0 +1,109 @@
+// Rows of sentences as encoders are trained with: each whole, of one sentence or two, with a label or words to be masked.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/data/spill.hpp>
+#include <xtrain/data/word_masking.hpp>
+
+namespace xtrain {
+
+/// One row in the making: tokens, with what is known about each.
+struct sentence_row {
+  std::vector<token> tokens{};
+  std::vector<bool> maskable{};   ///< it is a word, and nothing that was put in
+  std::vector<bool> continues{};  ///< it goes on with the word of the token before
+  std::size_t second = 0;         ///< where the second sentence begins; 0: there is none
+  token label = -1;               ///< negative: none
+
+  void clear() { *this = {}; }
+  void add(token id, bool is_word, bool goes_on = false) {
+    tokens.push_back(id);
+    maskable.push_back(is_word);
+    continues.push_back(goes_on);
+  }
+};
+
+/// Rows in the order they were added. Memory stays bounded; see dataset.
+class sentence_dataset {
+ public:
+  explicit sentence_dataset(std::string source) : source_(std::move(source)) { begins_.push_back(0); }
+
+  /// throws data_error when the row is empty or a token is negative or beyond 2^29
+  void add(const sentence_row& row) {
+    require<data_error>(!row.tokens.empty(), source_, ": a row must have tokens; row ", size() + 1, " is empty");
+    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
+      const token id = row.tokens[i];
+      require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
+      largest_ = std::max(largest_, id);
+      tokens_.push_back(id | (row.maskable[i] ? maskable_bit : 0) | (row.continues[i] ? continues_bit : 0));
+    }
+    begins_.push_back(tokens_.size());
+    seconds_.push_back(static_cast<std::uint32_t>(row.second == 0 ? row.tokens.size() : row.second));
+    labels_.push_back(row.label);
+    longest_ = std::max(longest_, row.tokens.size());
+    has_labels_ = has_labels_ || row.label >= 0;
+  }
+  /// Called once, after the last row.
+  ///   throws  data_error when there is none, or nothing is to be learned from them
+  void finish() {
+    tokens_.finish();
+    begins_.finish();
+    seconds_.finish();
+    labels_.finish();
+    require<data_error>(size() > 0, source_, ": must hold rows to learn from; it is empty");
+    require<data_error>(has_labels_ || masking, source_, ": rows must have labels or words to be masked; they have neither");
+    if (masking) detail::require_masking(*masking);
+  }
+
+  [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
+  [[nodiscard]] std::size_t begin(std::size_t row) const { return static_cast<std::size_t>(begins_[row]); }
+  [[nodiscard]] std::size_t length(std::size_t row) const { return static_cast<std::size_t>(begins_[row + 1] - begins_[row]); }
+  /// Token i of everything, and what is known about it.
+  [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & (continues_bit - 1); }
+  [[nodiscard]] bool maskable(std::size_t i) const { return (tokens_[i] & maskable_bit) != 0; }
+  [[nodiscard]] bool continues(std::size_t i) const { return (tokens_[i] & continues_bit) != 0; }
+  /// Where in the row the second sentence begins: its length, if there is none.
+  [[nodiscard]] std::size_t second(std::size_t row) const { return seconds_[row]; }
+  [[nodiscard]] token label(std::size_t row) const { return labels_[row]; }
+  [[nodiscard]] bool has_labels() const { return has_labels_; }
+  [[nodiscard]] std::size_t longest() const { return longest_; }
+  [[nodiscard]] std::size_t tokens() const { return tokens_.size(); }
+  [[nodiscard]] token largest_token() const { return largest_; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+
+  std::optional<word_masking> masking{};  ///< none: words are not to be found
+  std::vector<std::string> labels{};      ///< what the labels are called, where they have names
+
+ private:
+  static constexpr token maskable_bit = token{1} << 30, continues_bit = token{1} << 29;
+
+  std::string source_;
+  spilled_array<token> tokens_, labels_;
+  spilled_array<std::uint64_t> begins_;
+  spilled_array<std::uint32_t> seconds_;
+  std::size_t longest_ = 0;
+  token largest_ = -1;
+  bool has_labels_ = false;
+};
+
+/// throws data_error unless every token of the data is in a vocabulary of that size
+inline void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary) {
+  require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
+                      ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
+                      " occurs. Does the tokenizer belong to this model?");
+  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(),
+                      ": words are masked with tokens of a vocabulary of ", data.masking ? data.masking->vocabulary : 0,
+                      ", which must not be larger than the model's ", vocabulary);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,60 @@
+// Words that are hidden from a model, so that it learns to find them.                       [Devlin et al. 2019, section 3.1, "Task #1"]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+
+namespace xtrain {
+
+/// How words are hidden. A chosen token is to be predicted; in its place stands the mask, or any token, or itself.
+struct word_masking {
+  token mask = -1;             ///< the token that stands for a hidden one
+  std::size_t vocabulary = 0;  ///< what any token is one of
+  double share = 0.15;         ///< of the tokens that are chosen, each by itself
+  double as_mask = 0.8;        ///< share of those that become the mask
+  double as_any = 0.1;         ///< share of those that become any token; the others stay
+  bool whole_words = false;    ///< the tokens of a word are chosen together
+};
+
+namespace detail {
+
+/// throws config_error when there is no mask or a share is none
+inline void require_masking(const word_masking& how) {
+  require<config_error>(how.mask >= 0 && static_cast<std::size_t>(how.mask) < how.vocabulary,
+                        "word_masking: the mask must be a token of the vocabulary of ", how.vocabulary, "; given ", how.mask);
+  require<config_error>(how.share > 0.0 && how.share <= 1.0, "word_masking: share must be in (0, 1]; given ", how.share);
+  require<config_error>(how.as_mask >= 0.0 && how.as_any >= 0.0 && how.as_mask + how.as_any <= 1.0,
+                        "word_masking: as_mask and as_any must be shares, together at most 1; given ", how.as_mask, " and ", how.as_any);
+}
+
+/// What becomes of each token: a function of (seed, epoch, place in the data), whichever step and rank it falls to.
+class masking_draw {
+ public:
+  masking_draw(const word_masking& how, std::uint64_t seed, std::size_t epoch)
+      : how_(how), at_{seed, static_cast<std::uint32_t>(epoch), site_of_name("word_masking"), 0},
+        chosen_below_(dropout_threshold(how.share)) {}
+
+  /// Whether the token at that place of the data is chosen, or the word that begins there.
+  [[nodiscard]] bool chooses(std::size_t place) const { return how_.share >= 1.0 || random_quad(at_, place)[0] < chosen_below_; }
+  /// What stands where a chosen token was.
+  [[nodiscard]] token replacement(std::size_t place, token was) const {
+    const auto words = random_quad(at_, place);
+    const double which = static_cast<double>(words[1]) * 0x1p-32;
+    if (which < how_.as_mask) return how_.mask;
+    if (which >= how_.as_mask + how_.as_any) return was;
+    return static_cast<token>(std::uint64_t{words[2]} * how_.vocabulary >> 32);
+  }
+
+ private:
+  word_masking how_;
+  random_site at_;
+  std::uint32_t chosen_below_;
+};
+
+}  // namespace detail
+
+}  // namespace xtrain

@@ -1,0 +1,115 @@
+// Settings of a config.json, some of them replaced by those of another file.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/io/settings.hpp>
+
+namespace xtrain {
+
+/// All names of a setting, for each setting.
+using setting_names = std::vector<std::vector<std::string>>;
+
+/// What came of replacing settings.
+struct overridden_settings {
+  struct change {
+    std::string key{}, before{}, after{};  // values as JSON; before: empty where it was not set
+  };
+  json_settings settings{};            ///< what holds now
+  std::vector<change> changes{};       ///< what was replaced
+  std::vector<std::string> unknown{};  ///< keys that mean nothing here: they were left out
+};
+
+namespace detail {
+
+/// The type of a value in the words of an error. Whole numbers and others are one: which a setting must be, its reader says.
+[[nodiscard]] inline const char* kind_of(const json& value) {
+  return value.is_boolean()  ? "true or false"
+         : value.is_number() ? "a number"
+         : value.is_string() ? "a string"
+         : value.is_array()  ? "a list"
+         : value.is_object() ? "an object"
+                             : "null";
+}
+
+[[nodiscard]] inline bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Where a setting is set.
+struct setting_place {
+  std::string name{};
+  json* value = nullptr;
+};
+
+/// Every place where `key` is set: under its own name, under those that the same setting has in other files, and in objects of settings
+/// ("rope_parameters" has a rope_theta that counts before the one outside). None if it is not set.
+[[nodiscard]] inline std::vector<setting_place> places_of(json& config, const std::string& key, const setting_names& known) {
+  std::vector<std::string> names{key};
+  for (const std::vector<std::string>& same : known)
+    if (has_name(same, key))
+      for (const std::string& name : same)
+        if (!has_name(names, name)) names.push_back(name);
+  std::vector<setting_place> places;
+  for (const std::string& name : names)
+    if (config.contains(name)) places.push_back({name, &config[name]});
+  for (auto& [outer, member] : config.items())
+    if (member.is_object() && member.contains(key)) places.push_back({concat(outer, ".", key), &member[key]});
+  return places;
+}
+
+}  // namespace detail
+
+/// Replaces what `with` has and `config` knows: its own keys, and those of `known`. A value must be of the type that it replaces; null
+/// says that the setting is not given, and has no type.
+///   throws  config_error with key, expected and given
+[[nodiscard]] inline overridden_settings override_settings(const json_settings& config, const json_settings& with,
+                                                           const setting_names& known = {}) {
+  overridden_settings result;
+  json object = config.object();
+  for (const auto& member : with.object().items()) {
+    const std::string& key = member.key();
+    const json& value = member.value();
+    std::vector<detail::setting_place> places = detail::places_of(object, key, known);
+    if (places.empty()) {
+      if (std::none_of(known.begin(), known.end(), [&](const auto& names) { return detail::has_name(names, key); })) {
+        result.unknown.push_back(key);
+        continue;
+      }
+      places.push_back({key, &object[key]});
+      result.changes.push_back({key, "", value.dump()});
+    } else {
+      for (const auto& place : places) result.changes.push_back({place.name, place.value->dump(), value.dump()});
+    }
+    for (const auto& place : places) {
+      const std::string_view expected = detail::kind_of(*place.value);
+      require<config_error>(place.value->is_null() || value.is_null() || expected == detail::kind_of(value), with.who(), ": '", key,
+                            "' must be ", expected, ", as ", place.name, " in ", config.who(), " is (", place.value->dump(), "); given ",
+                            value.dump());
+      *place.value = value;
+    }
+  }
+  result.settings = json_settings(std::move(object), result.changes.empty() ? config.who() : concat(config.who(), " with ", with.who()));
+  return result;
+}
+
+/// The same where a family's settings are read: everything that it asks for is known, under any of its names.
+template <class Family>
+[[nodiscard]] overridden_settings override_settings(const json_settings& config, const json_settings& with) {
+  const auto asked = std::make_shared<setting_names>();
+  json_settings listened = config;
+  listened.remember_names(asked);
+  try {
+    (void)Family::read(listened);
+  } catch (const config_error&) {  // what is wrong with it may be what is replaced; what holds in the end is read again
+  }
+  return override_settings(config, with, *asked);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,59 @@
+// A row for each word: what becomes of embeddings and heads where a model has other words than the files.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/io/file_tensor.hpp>
+
+namespace xtrain {
+
+/// The least multiple that holds as many words.
+///   throws  config_error when it is none
+[[nodiscard]] inline std::size_t padded_vocabulary(std::size_t words, std::size_t multiple) {
+  require<config_error>(multiple > 0 && words + multiple > words,
+                        "padded_vocabulary: the multiple must be positive and not beyond all numbers; given ", multiple);
+  return (words + multiple - 1) / multiple * multiple;
+}
+
+namespace detail {
+
+/// A tensor's numbers as a parameter of `rows` rows has them. Rows that the file lacks are the mean of those it has: such words are as
+/// likely as an average one, and the others' logits stay.     [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
+template <number T>
+class resized_rows {
+ public:
+  ///   throws  file_error when there is no row to take the mean of
+  resized_rows(const file_tensor& from, std::size_t rows) : from_(&from) {
+    if (from.shape.empty() || rows <= from.shape[0]) return;
+    require<file_error>(from.size() > 0, "tensor '", from.name, "': must have rows, so that new ones can be made; it is empty");
+    const std::size_t columns = from.size() / from.shape[0];
+    std::vector<double> sum(columns);
+    std::vector<double> row(columns);
+    for (std::size_t r = 0; r < from.shape[0]; ++r) {
+      read_numbers<double>(from, r * columns, row);
+      for (std::size_t i = 0; i < columns; ++i) sum[i] += row[i];
+    }
+    for (const double all : sum) mean_.push_back(static_cast<T>(static_cast<accumulate_t<T>>(all / static_cast<double>(from.shape[0]))));
+  }
+
+  /// Elements first … first + to.size() − 1 of the parameter.
+  void read(std::size_t first, std::span<T> to) const {
+    const std::size_t in_file = from_->size(), there = first < in_file ? std::min(to.size(), in_file - first) : 0;
+    read_numbers<T>(*from_, first, to.first(there));
+    for (std::size_t i = there; i < to.size(); ++i) to[i] = mean_[(first + i) % mean_.size()];
+  }
+
+ private:
+  const file_tensor* from_;
+  std::vector<T> mean_;
+};
+
+}  // namespace detail
+
+}  // namespace xtrain

@@ -1,0 +1,49 @@
+// An encoder of whichever kind a folder holds.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/models/bert.hpp>
+#include <xtrain/models/concepts.hpp>
+#include <xtrain/models/family_list.hpp>
+
+namespace xtrain {
+
+using encoder_families = family_list<bert_pretraining_family, bert_masked_words_family, bert_classification_family>;
+
+namespace detail {
+
+/// Calls use(family_tag<Family>{}) with the family that one of the architectures is; returns whether there was one.
+template <class... Families, class Use>
+bool choose_architecture(family_list<Families...>, const std::vector<std::string>& architectures, Use&& use) {
+  const auto is_one = [&](const char* name) { return std::find(architectures.begin(), architectures.end(), name) != architectures.end(); };
+  return ((is_one(Families::architecture) ? (use(family_tag<Families>{}), true) : false) || ...);
+}
+
+}  // namespace detail
+
+/// Makes the encoder that a folder's config.json describes, with the heads that its `architectures` names, and calls visit(model). With
+/// <xtrain/io.hpp> included.
+///   throws  file_error, config_error, memory_error
+template <class Recipe, class Visit>
+void load_encoder(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},
+                  const model_options<typename Recipe::adapter, typename Recipe::parallel>& options = {}) {
+  static_assert(
+      requires { pretrained_settings(pretrained_tag<Recipe>{}, folder); },
+      "xtrain load_encoder: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+  const auto settings = pretrained_settings(pretrained_tag<Recipe>{}, folder);
+  const std::vector<std::string> architectures = settings.texts({"architectures"});
+  const bool found = detail::choose_architecture(encoder_families{}, architectures, [&](auto family) {
+    auto model = encoder<Recipe, typename decltype(family)::type>::from_pretrained(folder, on, options);
+    visit(model);
+  });
+  require<config_error>(found, folder,
+                        ": its architectures must name an encoder with heads (BertForPreTraining, BertForMaskedLM, "
+                        "BertForSequenceClassification); given '",
+                        architectures.empty() ? "" : architectures.front(), "'");
+}
+
+}  // namespace xtrain

@@ -1,0 +1,109 @@
+// The trainer of encoders, as a user at a terminal meets it.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/text.hpp>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+
+words operator+(words left, const words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+program_result run(const words& flags) { return run_program(words{EXAMPLES "/train_encoder"} + flags); }
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A vocabulary of words, sizes for it, documents, and records whose label is in their first word.
+struct small_world : scratch_folder {
+  words names = {"one", "two", "three", "four", "five", "six"};
+
+  small_world() {
+    std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", text, records;
+    for (const std::string& name : names) vocabulary += name + "\n";
+    std::filesystem::create_directory(*this / "words");
+    put_file(*this / "words/vocab.txt", vocabulary);
+    put_file(*this / "config.json",
+             R"({"model_type": "bert", "vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})");
+    for (std::size_t line = 0; line < 240; ++line) {
+      for (std::size_t i = 0; i < 6; ++i) text += names[(line + i) % 6] + " ";
+      text += line % 8 == 7 ? "\n\n" : "\n";
+      records += xtrain::concat("{\"text\": \"", names[line % 6], " ", names[(line * 5 + 1) % 6], "\", \"label\": \"",
+                                line % 6 < 3 ? "low" : "high", "\"}\n");
+    }
+    put_file(*this / "text.txt", text);
+    put_file(*this / "records.jsonl", records);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each folder leads to the next") {
+  const small_world world;
+  const words often = {"--learning-rate", "1e-2", "--batch", "8", "--seed", "1"};
+  const auto pairs =
+      run(often + words{"--task", "pretraining", "--config", world / "config.json", "--tokenizer", world / "words", "--data",
+                        world / "text.txt", "--eval-data", world / "text.txt", "--steps", "60", "--output", world / "pretrained"});
+  CAPTURE(pairs.err);
+  REQUIRE(pairs.status == 0);
+  CHECK(holds(pairs.err, "accuracy "));
+  CHECK(holds(get_file(world / "pretrained/config.json"), "BertForPreTraining"));
+
+  const auto found =
+      run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--lines", "--whole-words", "--eval-data",
+                        world / "text.txt", "--steps", "400", "--output", world / "adapted", "--add-tokens", "seven"});
+  CAPTURE(found.err);
+  REQUIRE(found.status == 0);
+  const std::size_t at = found.err.rfind("perplexity ");
+  REQUIRE(at != std::string::npos);
+  CHECK(std::stod(found.err.substr(at + 11)) < 4.0);  // of 11 words, six of which occur, in an order that says which is missing
+  CHECK(holds(get_file(world / "adapted/config.json"), "\"vocab_size\": 12"));
+
+  const auto labelled = run(often + words{"--task", "labels", "--model", world / "adapted", "--data", world / "records.jsonl",
+                                          "--eval-data", world / "records.jsonl", "--epochs", "3", "--output", world / "labels"});
+  CAPTURE(labelled.err);
+  REQUIRE(labelled.status == 0);
+  CHECK(holds(labelled.err, "accuracy 1.0000: 240 of 240 labels"));
+  const std::string config = get_file(world / "labels/config.json");
+  CHECK((holds(config, "BertForSequenceClassification") && holds(config, "\"high\"") && holds(config, "\"low\"")));
+  for (const char* name : {"model.safetensors", "vocab.txt", "tokenizer.json"})
+    CHECK(std::filesystem::exists(world / "labels" + "/" + name));
+}
+
+TEST_CASE("a run that was stopped goes on with the words that were to be masked, to the same weights") {
+  const small_world world;
+  const words flags = {"--config", world / "config.json", "--tokenizer", world / "words", "--data", world / "text.txt", "--batch", "8"};
+  REQUIRE(run(flags + words{"--steps", "20", "--schedule", "constant", "--output", world / "whole"}).status == 0);
+  REQUIRE(run(flags + words{"--steps", "13", "--schedule", "constant", "--save-every", "13", "--output", world / "halves"}).status == 0);
+  const auto rest = run(flags + words{"--steps", "20", "--schedule", "constant", "--resume", "--output", world / "halves"});
+  CAPTURE(rest.err);
+  REQUIRE(rest.status == 0);
+  CHECK(holds(rest.err, "going on after step 13"));
+  CHECK(get_file(world / "halves/model.safetensors") == get_file(world / "whole/model.safetensors"));
+}
+
+TEST_CASE("what an encoder's command line lacks is said") {
+  const small_world world;
+  const auto refused = [&](const words& flags, const std::string& part) {
+    const auto result = run(flags + words{"--output", world / "x"});
+    CAPTURE(result.err);
+    CHECK(result.status != 0);
+    CHECK(holds(result.err, part));
+  };
+  refused({"--data", world / "text.txt"}, "--model or --config: one of them must be given");
+  refused({"--data", world / "text.txt", "--config", world / "config.json"}, "--tokenizer: must be given beside --config");
+  refused({"--task", "label", "--data", "x"}, "did you mean 'labels'?");
+  const words fresh = {"--config", world / "config.json", "--tokenizer", world / "words"};
+  refused(fresh + words{"--task", "labels", "--data", world / "text.txt"}, "--data " + world / "text.txt");
+  refused(fresh + words{"--data", world / "text.txt", "--context", "2"}, "context must be given, and more than 3 tokens; given 2");
+  refused(fresh + words{"--data", world / "text.txt", "--context", "17"}, "context: must not be longer than the model's 16");
+  CHECK_FALSE(std::filesystem::exists(world / "x"));
+}

@@ -1,0 +1,66 @@
+// Tokens of one's own in a folder's tokenizer.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include <xtrain/data/add_tokens.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+const std::vector<std::string> texts = {"<tool>", "zebrafish", "<tool>"};
+
+/// What was added is found as it is written, everything else is as before, and adding again changes nothing.
+void check_added(const std::string& folder) {
+  const tokenizer before = load_tokenizer(folder);
+  const auto first = static_cast<token>(before.vocabulary());
+  CHECK(add_tokens(folder, texts) == 2);
+  const tokenizer after = load_tokenizer(folder);
+  CHECK(after.vocabulary() == before.vocabulary() + 2);
+  CHECK(after.find_token("<tool>") == first);
+  CHECK(after.find_token("zebrafish") == first + 1);
+  const std::vector<token> ids = after.encode("a <tool> b");
+  CHECK(std::count(ids.begin(), ids.end(), first) == 1);
+  CHECK(after.encode("a tool b") == before.encode("a tool b"));
+  CHECK(after.decode(std::vector<token>{first + 1}) == "zebrafish");
+  CHECK(add_tokens(folder, texts) == 0);
+  CHECK(load_tokenizer(folder).vocabulary() == after.vocabulary());
+}
+
+}  // namespace
+
+TEST_CASE("a tokenizer.json gets tokens") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  check_added(folder.path());
+}
+
+TEST_CASE("a vocab.txt gets tokens through a tokenizer.json beside it") {
+  const scratch_folder folder;
+  put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\ntool\n##fish\n");
+  check_added(folder.path());
+}
+
+TEST_CASE("SentencePiece's tokens are added beside its model") {
+  const std::string model = test_data("models/stories260K/tok512.model");
+  if (model.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to stories260K");
+    return;
+  }
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.model", get_file(model));
+  check_added(folder.path());
+  CHECK(folder.files() == std::vector<std::string>{"added_tokens.json", "tokenizer.model"});
+}
+
+TEST_CASE("what cannot be a token is refused, and nothing is written") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  const std::string before = get_file(folder / "tokenizer.json");
+  CHECK_THROWS_WITH_AS((void)add_tokens(folder.path(), std::vector<std::string>{"x", ""}), doctest::Contains("must have a text"),
+                       config_error);
+  CHECK(get_file(folder / "tokenizer.json") == before);
+}

@@ -1,0 +1,127 @@
+// Encoders trained from rows of sentences: words that are masked, and labels.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <xtrain/data/sentence_dataset.hpp>
+#include <xtrain/eval/accuracy.hpp>
+#include <xtrain/eval/logits.hpp>
+#include <xtrain/io.hpp>
+#include <xtrain/models/bert.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct plain : defaults {};
+using model_type = bert_pretraining<plain>;
+
+encoder_config sizes() {
+  return {.vocabulary = 30, .width = 24, .layers = 1, .heads = 2, .feed_forward = 32, .context = 16, .initial_deviation = 0.1};
+}
+training_config<adamw> settings(std::size_t steps) {
+  return {.steps = steps, .batch = 4, .context = 16, .learning_rate = 3e-3, .shape = schedule::constant};
+}
+/// Rows of one word over and over; whether its number is odd is their label.
+sentence_dataset counting(bool with_words) {
+  sentence_dataset all("numbers");
+  if (with_words) all.masking = word_masking{.mask = 4, .vocabulary = 30};
+  for (token row = 0; row < 61; ++row) {
+    sentence_row one;
+    const token word = 5 + row % 25;
+    one.label = word % 2;
+    one.add(2, false);
+    for (token i = 0; i < 6 + row % 8; ++i) one.add(word, true);
+    one.add(3, false);
+    all.add(one);
+  }
+  all.finish();
+  return all;
+}
+std::vector<float> weights_of(const model_type& model) {
+  const auto host = model.parameters().trained_values().host();
+  return {host.begin(), host.end()};
+}
+
+}  // namespace
+
+TEST_CASE("an encoder learns words and labels, and is judged by both") {
+  model_type model(sizes());
+  const sentence_dataset data = counting(true);
+  trainer trainer(model, settings(500));
+  const double before = trainer.evaluate(data).loss;
+  CHECK(before == doctest::Approx(std::log(30.0) + std::log(2.0)).epsilon(0.05));  // it knows nothing yet
+  trainer.fit(data, &data);
+  CHECK(trainer.evaluate(data).loss < before - 0.8);
+  const label_accuracy found = accuracy(model, counting(false));
+  CHECK(found.rows == 61);
+  CHECK(found.share() > 0.9);
+}
+
+TEST_CASE("an evaluation is the mean over words plus the mean over labels, whatever the batches") {
+  model_type model(sizes());
+  const sentence_dataset data = counting(true);
+  trainer trainer(model, settings(1));
+  const sentence_loader rows(data, {.batch = 61, .context = 16, .shuffle = false});  // all in one batch, masked alike
+  std::vector<host_batch> all;
+  rows.fill({0, 0}, all);
+  const auto words = logits(model, all.front());
+  const auto labels = label_logits(model, all.front());
+  const auto loss_of = [](auto&& at, std::size_t classes, token target) {
+    double sum = 0;
+    for (std::size_t v = 0; v < classes; ++v) sum += std::exp(static_cast<double>(at(v)));
+    return std::log(sum) - static_cast<double>(at(static_cast<std::size_t>(target)));
+  };
+  double of_words = 0, of_labels = 0;
+  for (std::size_t r = 0; r < 61; ++r) {
+    of_labels += loss_of([&](std::size_t v) { return labels(r, v); }, 2, all.front().labels[r]);
+    for (std::size_t i = 0; i < all.front().t; ++i)
+      if (const token target = all.front().targets[r * all.front().t + i]; target >= 0)
+        of_words += loss_of([&](std::size_t v) { return words(r, i, v); }, 30, target);
+  }
+  const evaluation found = trainer.evaluate(data);
+  CHECK(found.targets == all.front().target_count);
+  CHECK(found.loss == doctest::Approx(of_words / static_cast<double>(found.targets) + of_labels / 61).epsilon(1e-5));
+}
+
+TEST_CASE("a run that was interrupted in an epoch goes on to the same weights, bit for bit") {
+  const sentence_dataset data = counting(true);
+  model_type whole(sizes());
+  trainer whole_run(whole, settings(40));
+  whole_run.fit(data);
+  const scratch_folder folder;
+  {
+    model_type first(sizes());
+    trainer half(first, settings(40));
+    checkpoint_folder checkpoints(half, folder.path(), {.every = 25});
+    half.attach(checkpoints);
+    half.fit(data);
+  }
+  model_type again(sizes());
+  trainer rest(again, settings(40));
+  checkpoint_folder checkpoints(rest, folder.path());
+  REQUIRE(checkpoints.resume());
+  CHECK(rest.progress().step == 25);
+  rest.fit(data);
+  CHECK(weights_of(again) == weights_of(whole));
+}
+
+TEST_CASE("data that does not fit an encoder is refused") {
+  model_type model(sizes());
+  trainer trainer(model, settings(1));
+  sentence_dataset other("other");
+  other.masking = word_masking{.mask = 4, .vocabulary = 31};
+  sentence_row row;
+  row.add(5, true);
+  other.add(row);
+  other.finish();
+  CHECK_THROWS_WITH_AS(trainer.fit(other), doctest::Contains("a vocabulary of 31, which must not be larger than the model's 30"), data_error);
+  sentence_dataset third("third");
+  row.label = 2;
+  third.add(row);
+  third.finish();
+  CHECK_THROWS_WITH_AS(trainer.fit(third), doctest::Contains("labels must be below 2; given 2"), data_error);
+}
