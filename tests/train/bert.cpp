@@ -115,3 +115,10 @@ TEST_CASE("adapters of bert give peft's logits") {
     require_close({labels.begin(), labels.end()}, golden::numbers(of_labels, "logits"), fp32_logits, what);
   });
 }
+
+TEST_CASE("DoRA of bert begins with the base") {
+  const safetensors_file expected(golden::folder("bert_classification") + "/expected.safetensors");
+  auto model = bert_classifier<lora_recipe>::from_pretrained(golden::folder("bert_classification"), {}, {.adapter = {.dora = true}});
+  const auto labels = label_logits(model, fixture_rows(expected, "t7.", 0, 2, 7).batch());
+  require_close({labels.begin(), labels.end()}, golden::numbers(expected, "t7.logits"), fp32_logits, "labels");
+}

@@ -113,6 +113,7 @@ class bert_pretraining_heads {
 /// What BERT's models have in common: learned positions, segments, LayerNorm behind each branch, GELU (erf), biases everywhere.
 struct bert_family {
   static constexpr const char* name = "bert";
+  static constexpr bool transposed_in_files = false;
   static constexpr std::string_view peft_task = "";  // PEFT has none for words that were masked
 
   static encoder_names names() {
