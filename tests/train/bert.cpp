@@ -110,10 +110,14 @@ TEST_CASE("adapters of bert give peft's logits") {
   });
   // peft trains the classifier as well, and calls it by two names, of which a model has one
   const safetensors_file of_labels(golden::folder("bert_classification_lora") + "/expected.safetensors");
-  check_beside<bert_classifier<lora_recipe>>("bert_classification", "bert_classification_lora", [&](auto& model, const std::string& what) {
+  const auto says_as_peft = [&](auto& model, const std::string& what) {
     const auto labels = label_logits(model, rows_of(of_labels));
     require_close({labels.begin(), labels.end()}, golden::numbers(of_labels, "logits"), fp32_logits, what);
-  });
+  };
+  check_beside<bert_classifier<lora_recipe>>("bert_classification", "bert_classification_lora", says_as_peft);
+  auto plain = bert_classifier<fp32_recipe>::from_pretrained(golden::folder("bert_classification"));
+  merge_adapter(plain, golden::folder("bert_classification_lora"));
+  says_as_peft(plain, "merged from its folder");
 }
 
 TEST_CASE("DoRA of bert begins with the base") {
