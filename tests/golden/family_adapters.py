@@ -26,11 +26,15 @@ def formulas_of(family, base):
     return family(config).load_pretrained(fixture.HERE / base).with_linear_modules()
 
 
-def make_beside_formulas(name, family, base, targets, seed, **more):
-    arguments = dict(model=formulas_of(family, base), task_type=None, ask=lambda model, rows: model(rows["inputs"]),
-                     draw=lambda rng, model: dict(inputs=fixture.tokens(rng, (2, 9), model.config.get("vocab_size") or
-                                                                        model.config["padded_vocab_size"])))
-    fixture.make_adapter(name, base, targets, seed, **(arguments | more))
+def vocabulary_of(model):
+    return model.config.get("vocab_size") or model.config["padded_vocab_size"]
+
+
+def make_beside_formulas(name, family, base, targets, seed, draw=fixture.tokens):
+    """draw makes inputs of a shape, given the vocabulary."""
+    fixture.make_adapter(name, base, targets, seed, task_type=None, model=formulas_of(family, base),
+                         draw=lambda rng, model: dict(inputs=draw(rng, (2, 9), vocabulary_of(model))),
+                         ask=lambda model, rows: model(rows["inputs"]))
 
 
 def make_llamas():
@@ -47,8 +51,9 @@ def make_published():
     make_beside_formulas("internlm_lora", internlm, "internlm", ATTENTION + FEED_FORWARD, 34)
     make_beside_formulas("internlm2_lora", internlm2, "internlm2", ["wqkv", "wo", "w1", "w3", "w2"], 35)
     make_beside_formulas("chatglm2_lora", chatglm2, "chatglm2", CHATGLM, 36)
+    config = json.loads((fixture.HERE / "chatglm1" / "config.json").read_text())
     make_beside_formulas("chatglm1_lora", chatglm1, "chatglm1", CHATGLM, 37,
-                         draw=lambda rng, model: dict(inputs=rows_with_context(model.config)(rng, (2, 9), model.config["vocab_size"])["inputs"]))
+                         lambda *arguments: rows_with_context(config)(*arguments)["inputs"])
 
 
 def make_bert():

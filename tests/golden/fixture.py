@@ -141,8 +141,11 @@ def random_inputs(rng, model):
     return dict(inputs=tokens(rng, (2, 9), model.config.vocab_size))
 
 
-def make_adapter(name, base, targets, seed, *, model=None, draw=random_inputs, ask=lambda model, rows: model(input_ids=rows["inputs"]).logits,
-                 **settings):
+def logits_of(model, rows):
+    return model(input_ids=rows["inputs"]).logits
+
+
+def make_adapter(name, base, targets, seed, *, model=None, draw=random_inputs, ask=logits_of, **settings):
     """A LoRA adapter of rank 3 made by peft, and the logits of the base model with it.
 
     model  with the weights of the folder `base`; without it transformers loads the folder
@@ -161,7 +164,8 @@ def make_adapter(name, base, targets, seed, *, model=None, draw=random_inputs, a
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     saved = json.loads((folder / "adapter_config.json").read_text())
-    saved |= dict(base_model_name_or_path=base, target_modules=targets or sorted(saved["target_modules"]))  # no paths of a machine, no order of a set
+    # no paths of a machine, no order of a set
+    saved |= dict(base_model_name_or_path=base, target_modules=targets or sorted(saved["target_modules"]))
     saved["modules_to_save"] = saved["modules_to_save"] and sorted(saved["modules_to_save"])
     (folder / "adapter_config.json").write_text(json.dumps(saved, indent=2, sort_keys=True))
     rows = draw(rng, base_model)

@@ -101,8 +101,8 @@ void write_bert() {
   const auto logits_btv = logits(words, rows);
   write_ours(out + "/bert_pretraining_lora", tokens, {logits_btv.shape().begin(), logits_btv.shape().end()},
              {logits_btv.begin(), logits_btv.end()});
-  auto labels = adapted<xtrain::bert_classifier<lora_recipe>>("bert_classification",
-                                                              {.rank = 3, .alpha = 12, .modules_to_save = {"classifier"}});
+  auto labels =
+      adapted<xtrain::bert_classifier<lora_recipe>>("bert_classification", {.rank = 3, .alpha = 12, .modules_to_save = {"classifier"}});
   save_pretrained(labels, out + "/bert_classification_lora");
   const auto logits_bv = label_logits(labels, rows);
   write_ours(out + "/bert_classification_lora", tokens, {logits_bv.shape().begin(), logits_bv.shape().end()},

@@ -148,7 +148,8 @@ void check_beside(const std::string& base, const std::string& adapter, const Che
 inline auto says_as_peft(const std::string& adapter) {
   const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
   const auto inputs = golden::numbers(expected, "inputs");
-  return [rows = golden::batch(inputs, inputs, 0, 2, 9), logits = golden::numbers(expected, "logits")](auto& model, const std::string& what) {
+  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
+  return [rows, logits = golden::numbers(expected, "logits")](auto& model, const std::string& what) {
     require_close(logits_of(model, rows), logits, fp32_logits, what);
   };
 }

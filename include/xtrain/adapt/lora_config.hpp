@@ -106,9 +106,9 @@ struct lora_config {
     const auto holds = [&](std::string_view saved) {
       return [saved](const std::string& module) { return lies_in(module, [&](std::string_view name) { return name.ends_with(saved); }); };
     };
+    const auto is_there = [&](std::string_view saved) { return std::any_of(modules.begin(), modules.end(), holds(saved)); };
     for (const std::string& saved : modules_to_save)
-      if (!is_other_name_of_classifier(saved, [&](std::string_view name) { return std::any_of(modules.begin(), modules.end(), holds(name)); }))
-        must_be(saved, "a module of the model", modules, holds(saved));
+      if (!is_other_name_of_classifier(saved, is_there)) must_be(saved, "a module of the model", modules, holds(saved));
     for (const std::size_t layer : layers)
       require<config_error>(
           std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return layer_of(m, layer_patterns()) == layer; }),
