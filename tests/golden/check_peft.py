@@ -1,14 +1,15 @@
 """Checks with transformers and peft what xtrain writes: models that AutoModelForCausalLM loads, adapters that peft loads, and
 that they compute the logits that xtrain computed. For people; no test runs it.
 
-    python check_peft.py [--program PROGRAM | --folder FOLDER] [--record]
+    python check_peft.py [--folder FOLDER] [--record]
 
-Without arguments it compiles write_for_peft.cpp beside it (CXX chooses the compiler, CXXFLAGS more flags), runs it into a
-temporary folder and checks what is there. --program runs one that is compiled already, --folder takes what one has
+Without arguments it compiles write_for_peft.cpp and write_families_for_peft.cpp beside it, one after the other (CXX chooses the
+compiler, CXXFLAGS more flags), runs them into a temporary folder and checks what is there. --folder takes what they have
 written. --record writes the versions that agreed, and by how much, to VERSIONS_peft.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import platform
@@ -23,19 +24,31 @@ import safetensors.torch
 import torch
 import transformers
 
+import family_adapters
+from baichuan import baichuan
+from chatglm1 import chatglm1
+from chatglm2 import chatglm2
+from internlm import internlm, internlm2
+
 HERE = pathlib.Path(__file__).resolve().parent
 ADAPTERS = {"gpt2": ["lora", "dora", "embeddings"], "llama": ["lora", "pattern", "embeddings", "all_linear", "prefix"], "qwen2": ["rich", "biases"],
             "bloom": ["dora", "prefix"]}
+
+# Of the others what computes them: transformers' classes, or the formulas that are written out here.
+FAMILIES = {"mistral_lora": transformers.MistralForCausalLM, "mixtral_lora": transformers.MixtralForCausalLM,
+            "aquila_lora": transformers.LlamaForCausalLM, "bert_pretraining_lora": transformers.BertForPreTraining,
+            "bert_classification_lora": transformers.BertForSequenceClassification, "baichuan_lora": baichuan,
+            "internlm_lora": internlm, "internlm2_lora": internlm2, "chatglm1_lora": chatglm1, "chatglm2_lora": chatglm2}
 
 # Both sides compute in fp32 and sum in another order: a sum of k products is off by eps * sqrt(k) of itself, k is below 50,
 # and some 25 such sums follow one another: 25 * 6e-8 * 7 = 1.05e-5 of the largest logit.
 TOLERANCE = 1.05e-5
 
 
-def compiled(folder):
-    program = folder / "write_for_peft"
+def compiled(source, folder):
+    program = folder / source
     compiler = shlex.split(os.environ.get("CXX", "c++")) + ["-std=c++20", "-O1"] + shlex.split(os.environ.get("CXXFLAGS", ""))
-    subprocess.run([*compiler, f"-I{HERE.parents[1] / 'include'}", HERE / "write_for_peft.cpp", "-pthread", "-o", program], check=True)
+    subprocess.run([*compiler, f"-I{HERE.parents[1] / 'include'}", HERE / f"{source}.cpp", "-pthread", "-o", program], check=True)
     return program
 
 
@@ -47,7 +60,10 @@ def ours(folder):
 def theirs(model, tokens):
     model.eval()
     with torch.no_grad():
-        return model(input_ids=tokens).logits
+        result = model(tokens)
+    if torch.is_tensor(result):
+        return result
+    return result.prediction_logits if "prediction_logits" in result else result.logits
 
 
 def loaded(folder):
@@ -61,7 +77,11 @@ def loaded(folder):
 
 def adapted(base, folder):
     """The base model with the adapter, of which every tensor was read."""
-    model = peft.PeftModel.from_pretrained(loaded(base), folder)
+    return beside(loaded(base), folder)
+
+
+def beside(base, folder):
+    model = peft.PeftModel.from_pretrained(base, folder)
     read = peft.get_peft_model_state_dict(model)
     # of an adapted embedding peft would write the base as well, which has not changed
     read = {name: tensor for name, tensor in read.items() if not name.endswith("base_layer.weight")}
@@ -72,6 +92,25 @@ def adapted(base, folder):
         if not torch.equal(read[name], tensor):
             sys.exit(f"{folder.name}: peft read other values for {name}")
     return model
+
+
+def base_of(family, base):
+    """The fixture as a model that peft can put adapters beside."""
+    if not issubclass(family, transformers.PreTrainedModel):
+        model = family_adapters.formulas_of(family, base)
+        model.prepare_inputs_for_generation = None  # peft asks for it
+        return model
+    config = family.config_class.from_pretrained(HERE / base)
+    return family.from_pretrained(HERE / base, config=config, dtype=torch.float32)
+
+
+def require_usual_targets(folder, base):
+    """Where peft has a choice of modules for a family, ours is the same."""
+    usual = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    kind = json.loads((HERE / base / "config.json").read_text())["model_type"]
+    ours = json.loads((folder / "adapter_config.json").read_text())["target_modules"]
+    if kind in usual and sorted(usual[kind]) != sorted(ours):
+        sys.exit(f"{folder.name}: peft adapts {usual[kind]} unless it is told otherwise, xtrain {ours}")
 
 
 class Agreement:
@@ -107,13 +146,24 @@ def check(folder):
                 continue
             found.check(f"{family}: the same merged by peft", adapter, model.merge_and_unload())
             found.check(f"{family}: an adapter ({name}) merged by xtrain in transformers", merged, loaded(merged))
+    for name, family in FAMILIES.items():
+        base = json.loads((HERE / name / "adapter_config.json").read_text())["base_model_name_or_path"]
+        require_usual_targets(folder / name, base)
+        model = base_of(family, base)
+        plain = theirs(model, ours(folder / name)[0])
+        if (plain - ours(folder / name)[1]).abs().max().item() < 0.1:
+            sys.exit(f"{name}: the adapter changes next to nothing")
+        model = beside(model, folder / name)
+        found.check(f"{name.removesuffix('_lora')}: a saved adapter in peft", folder / name, model.base_model)
+        found.check(f"{name.removesuffix('_lora')}: the same merged by peft", folder / name, model.merge_and_unload())
+    experts = folder / "mixtral_experts_merged"
+    found.check("mixtral: an adapter of experts merged by xtrain in transformers", experts, loaded(experts))
     return found.found
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--program", type=pathlib.Path, help="write_for_peft, compiled")
-    arguments.add_argument("--folder", type=pathlib.Path, help="what write_for_peft has written")
+    arguments.add_argument("--folder", type=pathlib.Path, help="what both programs have written")
     arguments.add_argument("--record", action="store_true", help="write VERSIONS_peft")
     given = arguments.parse_args()
     versions = {"python": platform.python_version()}
@@ -123,9 +173,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder
         if folder is None:
-            program = given.program or compiled(pathlib.Path(scratch))
             folder = pathlib.Path(scratch) / "written"
-            subprocess.run([program.resolve(), folder], check=True)
+            subprocess.run([compiled("write_for_peft", pathlib.Path(scratch)), folder], check=True)
+            subprocess.run([compiled("write_families_for_peft", pathlib.Path(scratch)), HERE, folder], check=True)
         found = check(folder)
     if not all(share <= TOLERANCE for _, share in found):
         sys.exit("some logits are off")

@@ -133,12 +133,28 @@ def make(name, model, seed, *, vocabulary=None, config=None, draw=plain_rows, co
     return folder
 
 
-def make_adapter(name, base, targets, seed, **settings):
-    """A LoRA adapter of rank 3 made by peft, and the logits of the base model with it."""
+def causal_model(base):
+    return transformers.AutoModelForCausalLM.from_pretrained(HERE / base, torch_dtype=torch.float32)
+
+
+def random_inputs(rng, model):
+    return dict(inputs=tokens(rng, (2, 9), model.config.vocab_size))
+
+
+def logits_of(model, rows):
+    return model(input_ids=rows["inputs"]).logits
+
+
+def make_adapter(name, base, targets, seed, *, model=None, draw=random_inputs, ask=logits_of, **settings):
+    """A LoRA adapter of rank 3 made by peft, and the logits of the base model with it.
+
+    model  with the weights of the folder `base`; without it transformers loads the folder
+    draw   makes the rows that are asked, ask what the model says of them: logits, or several results by name
+    """
     rng = np.random.default_rng(seed)
-    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / base, torch_dtype=torch.float32)
-    settings = dict(r=3, lora_alpha=12, lora_dropout=0.0) | settings
-    model = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets, task_type="CAUSAL_LM", **settings))
+    base_model = causal_model(base) if model is None else model
+    settings = dict(r=3, lora_alpha=12, lora_dropout=0.0, task_type="CAUSAL_LM") | settings
+    model = peft.get_peft_model(base_model, peft.LoraConfig(target_modules=targets, **settings))
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "lora_" in n or "modules_to_save" in n:
@@ -148,20 +164,22 @@ def make_adapter(name, base, targets, seed, **settings):
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
     saved = json.loads((folder / "adapter_config.json").read_text())
-    saved |= dict(base_model_name_or_path=base, target_modules=targets)  # no paths of a machine, no order of a set
+    # no paths of a machine, no order of a set
+    saved |= dict(base_model_name_or_path=base, target_modules=targets or sorted(saved["target_modules"]))
     saved["modules_to_save"] = saved["modules_to_save"] and sorted(saved["modules_to_save"])
     (folder / "adapter_config.json").write_text(json.dumps(saved, indent=2, sort_keys=True))
-    inputs = tokens(rng, (2, 9), model.config.vocab_size)
+    rows = draw(rng, base_model)
+    model.eval()
     with torch.no_grad():
-        logits = model(input_ids=inputs).logits
-    save_file({"inputs": as_floats(inputs), "logits": as_floats(logits)}, folder / "expected.safetensors")
+        results = ask(model, rows)
+    results = results if isinstance(results, dict) else dict(logits=results)
+    save_file({key: as_floats(values) for key, values in (rows | results).items()}, folder / "expected.safetensors")
 
 
 def make_prefix(name, base, seed):
     """A prefix of 4 places made by peft, and the logits of the base model behind it."""
     rng = np.random.default_rng(seed)
-    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / base, torch_dtype=torch.float32)
-    model = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
+    model = peft.get_peft_model(causal_model(base), peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     with torch.no_grad():
         values = model.prompt_encoder["default"].embedding.weight
         values.copy_(torch.from_numpy(rng.standard_normal(tuple(values.shape)).astype(np.float32)))

@@ -8,7 +8,7 @@ import types
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import fixture
 
@@ -32,6 +32,28 @@ class file_model(torch.nn.Module):
 
     def linear(self, x, name, bias=False):
         return F.linear(x, self[f"{name}.weight"], self[f"{name}.bias"] if bias else None)
+
+    def with_linear_modules(self):
+        """Itself, its products computed by modules of the names that the file has: something that peft can put adapters beside."""
+        for name, weight in list(self.named_parameters()):
+            if weight.dim() != 2 or "embed" in name:
+                continue
+            *path, last = name.removesuffix(".weight").split(".")
+            parent = self
+            for part in path:
+                if part not in parent._modules:
+                    parent.add_module(part, torch.nn.Module())
+                parent = parent._modules[part]
+            bias = self._parameters.get(name.replace(".", "/").removesuffix("weight") + "bias")
+            module = torch.nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
+            module.weight, module.bias = weight, bias
+            parent.add_module(last, module)
+        self.linear = lambda x, name, bias=False: self.get_submodule(name)(x)
+        return self
+
+    def load_pretrained(self, folder):
+        self.load_state_dict({name.replace(".", "/"): p for name, p in load_file(folder / "model.safetensors").items()})
+        return self
 
     def save_pretrained(self, folder):
         folder.mkdir()

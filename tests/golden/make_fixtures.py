@@ -18,6 +18,7 @@ import transformers
 
 import families_published
 import families_transformers
+import family_adapters
 from fixture import HERE
 
 
@@ -26,6 +27,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     families_transformers.make_all()
     families_published.make_all()
+    family_adapters.make_all()
 
     versions = {m.__name__: m.__version__ for m in (torch, transformers, peft, tokenizers, safetensors, np)}
     (HERE / "VERSIONS").write_text("".join(f"{k} {v}\n" for k, v in versions.items()))

@@ -123,18 +123,15 @@ void check_fifty_steps_in_bf16(const std::string& name) {
   CHECK(error < 0.07);
 }
 
-template <template <class> class Family>
-void check_adapter(const std::string& base, const std::string& adapter) {
-  const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
-  const auto inputs = golden::numbers(expected, "inputs");
-  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
-  const auto logits = golden::numbers(expected, "logits");
-
-  auto beside = Family<lora_recipe>::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
-  load_adapter(beside, golden::folder(adapter));
-  require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " beside the weights");
+/// An adapter beside the weights, saved again, and merged into them. `check` compares what the model says with what peft's says.
+template <class Model, class Check>
+void check_beside(const std::string& base, const std::string& adapter, const Check& check) {
+  auto model = Model::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
+  load_adapter(model, golden::folder(adapter));
+  check(model, adapter + " beside the weights");
   const scratch_folder folder;
-  save_pretrained(beside, folder.path());
+  save_pretrained(model, folder.path());
+  CHECK(adapter_config_of(folder.path()) == model.settings().adapter);
   const safetensors_file before(golden::folder(adapter) + "/adapter_model.safetensors"),
       after(folder.path() + "/adapter_model.safetensors");
   CHECK(before.tensors().size() == after.tensors().size());
@@ -143,12 +140,32 @@ void check_adapter(const std::string& base, const std::string& adapter) {
     CHECK_MESSAGE(golden::numbers(before, tensor.name) == golden::numbers(after, tensor.name), adapter, ": '", tensor.name,
                   "' is another one");
   }
-  merge_adapter(beside);
-  require_close(logits_of(beside, rows), logits, fp32_logits, adapter + " merged");
+  merge_adapter(model);
+  check(model, adapter + " merged");
+}
 
+/// What a causal model says of the rows of an adapter's fixture.
+inline auto says_as_peft(const std::string& adapter) {
+  const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
+  const auto inputs = golden::numbers(expected, "inputs");
+  const host_batch rows = golden::batch(inputs, inputs, 0, 2, 9);
+  return [rows, logits = golden::numbers(expected, "logits")](auto& model, const std::string& what) {
+    require_close(logits_of(model, rows), logits, fp32_logits, what);
+  };
+}
+
+template <template <class> class Family>
+void check_beside(const std::string& base, const std::string& adapter) {
+  check_beside<Family<lora_recipe>>(base, adapter, says_as_peft(adapter));
+}
+
+/// The same, and merged into a plain model.
+template <template <class> class Family>
+void check_adapter(const std::string& base, const std::string& adapter) {
+  check_beside<Family>(base, adapter);
   auto plain = Family<fp32_recipe>::from_pretrained(golden::folder(base));
   merge_adapter(plain, golden::folder(adapter));
-  require_close(logits_of(plain, rows), logits, fp32_logits, adapter + " merged from its folder");
+  says_as_peft(adapter)(plain, adapter + " merged from its folder");
 }
 
 /// A prefix in front of the model. `kept` is the tensor that is saved as it was read, if there is one.

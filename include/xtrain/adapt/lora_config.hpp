@@ -103,9 +103,12 @@ struct lora_config {
       const bool left_out = std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return named(m) && leaves_out(m); });
       if (!left_out) must_be(target, "a linear module or an embedding of the model", adapted, named);
     }
+    const auto holds = [&](std::string_view saved) {
+      return [saved](const std::string& module) { return lies_in(module, [&](std::string_view name) { return name.ends_with(saved); }); };
+    };
+    const auto is_there = [&](std::string_view saved) { return std::any_of(modules.begin(), modules.end(), holds(saved)); };
     for (const std::string& saved : modules_to_save)
-      must_be(saved, "a module of the model", modules,
-              [&](const std::string& module) { return lies_in(module, [&](std::string_view name) { return name.ends_with(saved); }); });
+      if (!is_other_name_of_classifier(saved, is_there)) must_be(saved, "a module of the model", modules, holds(saved));
     for (const std::size_t layer : layers)
       require<config_error>(
           std::any_of(modules.begin(), modules.end(), [&](const std::string& m) { return layer_of(m, layer_patterns()) == layer; }),
@@ -142,6 +145,12 @@ struct lora_config {
     std::vector<pattern> all;
     for (const std::string& name : layers_pattern) all.push_back(ending(name, "lora: the pattern of layers"));
     return all;
+  }
+  /// Where rows get labels, PEFT saves the modules 'classifier' and 'score': models have one of them.
+  template <class IsThere>
+  [[nodiscard]] bool is_other_name_of_classifier(std::string_view saved, const IsThere& is_there) const {
+    const std::string_view other = saved == "score" ? "classifier" : saved == "classifier" ? "score" : "";
+    return std::find(modules_to_save.begin(), modules_to_save.end(), other) != modules_to_save.end() && is_there(other);
   }
   /// Matches names that end so from some dot on.
   [[nodiscard]] static pattern ending(const std::string& expression, std::string who) {

@@ -99,6 +99,13 @@ inline void require_same_head(adapter_tensors& tensors, const std::string& head,
                         given->name, "' differ");
 }
 
+/// What PEFT calls the family's task.
+template <class Family>
+[[nodiscard]] constexpr std::string_view peft_task() {
+  if constexpr (requires { Family::peft_task; }) return Family::peft_task;
+  else return "CAUSAL_LM";
+}
+
 template <class Store>
 [[nodiscard]] bool is_adapted(const Store& store, const std::string& module) {
   return store.find(concat(module, lora_names::a)) != nullptr || store.find(concat(module, lora_names::table_a)) != nullptr;
@@ -134,7 +141,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied);
+  const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied,
+                                          detail::peft_task<typename Model::family>());
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
 }

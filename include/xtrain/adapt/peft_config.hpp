@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,7 +109,9 @@ inline void require_plain_features(const json_settings& s) {
 /// The same written.
 ///   transposed_in_files   how files hold the family's linear weights
 ///   tied                  an embedding is trained, and the head with it
-[[nodiscard]] inline json peft_config(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied) {
+///   task                  which of PEFT's classes is around the model; none: the one that knows of no task
+[[nodiscard]] inline json peft_config(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied,
+                                      std::string_view task) {
   const json nothing = nullptr;
   const auto list_or_nothing = [&](const auto& values) { return values.empty() ? nothing : json(values); };
   const auto object_of = [](const auto& patterns) {
@@ -117,7 +120,7 @@ inline void require_plain_features(const json_settings& s) {
     return object;
   };
   return {{"peft_type", "LORA"},
-          {"task_type", "CAUSAL_LM"},
+          {"task_type", task.empty() ? nothing : json(task)},
           {"base_model_name_or_path", base_model},
           {"revision", nothing},
           {"inference_mode", true},

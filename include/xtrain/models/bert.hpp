@@ -113,6 +113,8 @@ class bert_pretraining_heads {
 /// What BERT's models have in common: learned positions, segments, LayerNorm behind each branch, GELU (erf), biases everywhere.
 struct bert_family {
   static constexpr const char* name = "bert";
+  static constexpr bool transposed_in_files = false;
+  static constexpr std::string_view peft_task = "";  // PEFT has none for words that were masked
 
   static encoder_names names() {
     return {.embedding = "bert.embeddings.word_embeddings",
@@ -224,6 +226,7 @@ struct bert_masked_words_family : bert_family {
 /// A label for each row. A folder without a classifier gets a fresh one, and one of masked words alone the layer before it too.
 struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
+  static constexpr std::string_view peft_task = "SEQ_CLS";
   template <class Recipe>
   using heads = bert_label_heads<Recipe>;
 

@@ -216,6 +216,7 @@ class encoder {
   explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
       : encoder(uninitialised_t{}, std::move(sizes), on, settings) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
+    meet_weights();
   }
 
   /// Values that are not defined: for whoever loads them next.
@@ -244,6 +245,12 @@ class encoder {
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed,
                             [](std::string_view name) { return Recipe::adapter::is_own(name) || Family::may_be_missing(name); });
+  }
+
+  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  void meet_weights() {
+    if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
+      Recipe::adapter::meet_weights(*parameters_, *stream_);
   }
 
   [[nodiscard]] const config& sizes() const { return config_; }

@@ -46,6 +46,18 @@ template <std::size_t N>
   return static_cast<std::uint8_t>(x - rising[above - 1] <= rising[above] - x ? above - 1 : above);
 }
 
+/// The same of a whole block among `shares`: those that lie below are counted, which takes no branches, so a vector at a time.
+[[nodiscard]] inline std::array<std::uint8_t, block> nearest_shares(const std::array<float, block>& x) {
+  std::array<std::uint32_t, block> above;
+  above.fill(1);
+  for (std::size_t s = 1; s + 1 < shares.size(); ++s)
+    for (std::size_t i = 0; i < block; ++i) above[i] += shares[s] < x[i] ? 1U : 0U;
+  std::array<std::uint8_t, block> place{};
+  for (std::size_t i = 0; i < block; ++i)
+    place[i] = static_cast<std::uint8_t>(x[i] - shares[above[i] - 1] <= shares[above[i]] - x[i] ? above[i] - 1 : above[i]);
+  return place;
+}
+
 /// Every number becomes the nearest share of its block's largest magnitude, and every such magnitude, less the mean of all, the nearest
 /// share of the largest of 256.
 ///   T   any number type; magnitudes are taken in fp32
@@ -59,13 +71,16 @@ template <class T>
   const auto quantise_blocks = [&](std::size_t part, std::size_t) {
     for (std::size_t b = part * blocks_per_part; b < std::min(blocks, (part + 1) * blocks_per_part); ++b) {
       const auto in = x.subspan(b * block, std::min(block, n - b * block));
-      for (const T value : in) largest[b] = std::max(largest[b], std::abs(static_cast<float>(value)));
-      const float to_share = largest[b] > 0 ? 1.0f / largest[b] : 0.0f;
+      std::array<float, block> share{};
+      std::transform(in.begin(), in.end(), share.begin(), [](T value) { return static_cast<float>(value); });
+      float most = 0;
+      for (const float value : share) most = std::max(most, std::abs(value));
+      for (float& value : share) value *= most > 0 ? 1.0f / most : 0.0f;
+      largest[b] = most;
+      const auto nibble = nearest_shares(share);
       std::uint8_t* const code = made.code_n2.data() + b * block / 2;
-      for (std::size_t i = 0; i < in.size(); ++i) {
-        const std::uint8_t nibble = nearest(shares, static_cast<float>(in[i]) * to_share);
-        code[i / 2] = static_cast<std::uint8_t>(i % 2 == 0 ? nibble << 4 | zero : (code[i / 2] & 0xF0) | nibble);
-      }
+      for (std::size_t i = 0; i < in.size(); i += 2)
+        code[i / 2] = static_cast<std::uint8_t>(nibble[i] << 4 | (i + 1 < in.size() ? nibble[i + 1] : zero));
     }
   };
   pool->run((blocks + blocks_per_part - 1) / blocks_per_part, pool->threads(), quantise_blocks);

@@ -129,6 +129,7 @@ TEST_CASE("modules to save are named by their ends, dots or not, and contain wha
   CHECK(trained({"1.mlp"}) ==
         names{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"});
   refused({.targets = {"o_proj"}, .modules_to_save = {""}}, "names of modules must not be empty");
+  refused({.targets = {"o_proj"}, .modules_to_save = {"classifier", "score"}}, "'classifier' must name a module of the model");
 }
 
 TEST_CASE("biases are trained everywhere or beside adapters") {

@@ -1,0 +1,42 @@
+// How much memory a process has taken that no file backs, while it runs: what a mapped file brings in is not counted.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+/// Bytes of that kind now; 0 when the process has ended.
+inline std::size_t anonymous_bytes(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
+  return 0;
+}
+
+/// The most that a process had, looked at a thousand times a second.
+class memory_watch {
+ public:
+  explicit memory_watch(pid_t process) : before_(anonymous_bytes(process)) {
+    thread_ = std::jthread([this, process](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        most_ = std::max(most_.load(), anonymous_bytes(process));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  [[nodiscard]] double most_mebibytes() const { return static_cast<double>(most_) / 1048576.0; }
+  /// More than when the watch began.
+  [[nodiscard]] double taken_mebibytes() const { return static_cast<double>(most_ - std::min(most_.load(), before_)) / 1048576.0; }
+
+ private:
+  std::size_t before_;
+  std::atomic<std::size_t> most_{0};
+  std::jthread thread_;
+};
