@@ -55,9 +55,9 @@ struct loss_products {
   }
 };
 
-/// Softmax, loss and gradient of one row of logits. Where T is the logits' type the gradient replaces them.
+/// Softmax, loss and gradient of one row of logits, which are used up where there is a gradient. Where T is their type it replaces them.
 template <class Arch, class T, class A>
-[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, const A* logits,
+[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, A* logits,
                                   T* dlogits) {
   using batch = simd::batch<A, Arch>;
   if (!in_table(target, v)) {
@@ -70,20 +70,29 @@ template <class Arch, class T, class A>
   for (std::size_t j = 0; j < whole; j += w) most = xsimd::max(most, simd::load<Arch>(logits + j));
   A largest = simd::largest(most);
   for (std::size_t j = whole; j < v; ++j) largest = std::max(largest, logits[j]);
+  const A at_target = logits[target];
+  const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
+  // what is summed is kept for the gradient
   batch sums(A{0});
-  for (std::size_t j = 0; j < whole; j += w) sums = sums + simd::exp(simd::load<Arch>(logits + j) - batch(largest));
+  for (std::size_t j = 0; j < whole; j += w) {
+    const batch p = simd::exp(simd::load<Arch>(logits + j) - batch(largest));
+    if (with_gradient) p.store_unaligned(logits + j);
+    sums = sums + p;
+  }
   A sum = simd::sum(sums);
-  for (std::size_t j = whole; j < v; ++j) sum += std::exp(logits[j] - largest);
+  for (std::size_t j = whole; j < v; ++j) {
+    const A p = std::exp(logits[j] - largest);
+    if (with_gradient) logits[j] = p;
+    sum += p;
+  }
   // a NaN among the logits reaches the loss through the sum, whatever the maximum made of it
   const A z = static_cast<A>(z_loss);
-  const A loss = std::log(sum) - (logits[target] - largest) + z * largest * largest;
+  const A loss = std::log(sum) - (at_target - largest) + z * largest * largest;
   if (with_gradient) {
     // forward: loss = logsumexp(logits) − logits[target] + z · largest²
-    const A at_target = logits[target];
-    const std::size_t peak = z_loss == 0.0 ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
     const batch scale(static_cast<A>(gradient_scale) / sum);
     simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::store(dlogits + j, simd::exp(simd::load<Arch>(logits + j, count) - batch(largest)) * scale, count);
+      simd::store(dlogits + j, simd::load<Arch>(logits + j, count) * scale, count);
     });
     const A pull = A{2} * z * largest, gradient = static_cast<A>(gradient_scale);
     const bool same = z_loss != 0.0 && peak == static_cast<std::size_t>(target);
