@@ -590,7 +590,7 @@ class conformance {
   void attentions() {
     using acc = accumulate_t<T>;
     const std::array<kernel::attention_shape, 5> shapes{
-        {{1, 1, 1, 1, 1}, {2, 5, 2, 1, 6}, {1, 67, 4, 2, 16}, {2, 130, 3, 3, 10}, {1, 150, 2, 2, 64}}};
+        {{1, 1, 1, 1, 1}, {2, 5, 2, 1, 6}, {1, 67, 4, 2, 16}, {2, 130, 3, 3, 10}, {1, 150, 2, 1, 64}}};
     for (const kernel::attention_shape& s : shapes) {
       const std::size_t rows = s.b * s.t;
       const auto terms = static_cast<double>(s.t + s.d);

@@ -153,6 +153,14 @@ struct attention_panel {
     }
   }
 
+  /// Among the blocks that the panel sees is one with chosen(index of the block).
+  template <class Chosen>
+  [[nodiscard]] bool sees_block(Chosen&& chosen) const {
+    for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys)
+      if (chosen(j0 / work_type::keys)) return true;
+    return false;
+  }
+
   /// Scores get the slope of their distance, and −infinity where a query may not see a key.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
@@ -318,10 +326,21 @@ void attend_all(const cpu_stream& stream, const kernel::attention<host_memory, T
   });
 }
 
-/// The backward of one panel of queries: adds to dk and dv of its key/value head.
+/// What one task makes of the backward of a key/value head: dq of panels part, part + parts, … of queries, or dk and dv of
+/// blocks part, part + parts, … of keys, or everything. Each sum is made by one task, in the same order however many there are.
+struct backward_share {
+  bool queries = true, keys = true;
+  std::size_t part = 0, parts = 1;
+
+  [[nodiscard]] std::size_t first_panel() const { return keys ? 0 : part; }
+  [[nodiscard]] std::size_t panel_step() const { return keys ? 1 : parts; }
+  [[nodiscard]] bool has_block(std::size_t block) const { return queries || block % parts == part; }
+};
+
+/// The backward of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
 template <class Arch, class T>
 void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b,
-                           std::size_t h, std::size_t i0) {
+                           std::size_t h, std::size_t i0, const backward_share& share) {
   using panel_type = attention_panel<Arch, T, kernel::attention_backward<host_memory, T>>;
   using work_type = attention_work<Arch, T>;
   using A = typename panel_type::A;
@@ -330,6 +349,7 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
   constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = work_type::keys;
   const kernel::attention_shape& s = k.shape;
   const panel_type panel(k, work, b, h, i0);
+  if (!panel.sees_block([&](std::size_t block) { return share.has_block(block); })) return;
   const std::size_t queries = panel.queries, o_row = s.h * s.d;
   const T* o = k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d;
   const strided<T> q = panel.q(), d_o{k.do_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, o_row, 1};
@@ -360,6 +380,7 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
                            to + c, s.d, adding);
   };
   panel.each_block([&](std::size_t j0, std::size_t keys) {
+    if (!share.has_block(j0 / most_keys)) return;
     const std::size_t units = units_of<U>(s.d);
     // forward: p = exp(scale · k qᵀ − lse)
     multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.k_rows, units}.from(j0), work.q_panel, work.scores, width,
@@ -386,20 +407,22 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
         (scale * p * (dp - delta)).store_unaligned(dp_line);
       }
     }
-    add_to_keys(panel.rounded(work.scores, keys), keys, work.do_lines, work.dv + j0 * s.d);
+    if (share.keys) add_to_keys(panel.rounded(work.scores, keys), keys, work.do_lines, work.dv + j0 * s.d);
     const auto* const ds = panel.rounded(work.dscores, keys);
-    add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
+    if (share.keys) add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
+    if (!share.queries) return;
     const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
     multiply_panel<Arch>(s.d, width, units_of<U>(keys),
                          packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed}, panel.panel_of(ds, keys),
                          work.sums, width, adding);
   });
-  panel.write_sums(k.dqkv.raw() + (b * s.t + i0) * s.row() + h * s.d, s.row());
+  if (share.queries) panel.write_sums(k.dqkv.raw() + (b * s.t + i0) * s.row() + h * s.d, s.row());
 }
 
-/// The backward of all heads that share one key/value head: only this task adds to that head's dk and dv.
+/// A share of the backward of all heads that use one key/value head.
 template <class Arch, class T>
-void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, std::size_t b, std::size_t group, std::byte* memory) {
+void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, std::size_t b, std::size_t group,
+                           const backward_share& share, std::byte* memory) {
   using kernel_type = kernel::attention_backward<host_memory, T>;
   using work_type = attention_work<Arch, T>;
   using A = typename work_type::A;
@@ -408,26 +431,62 @@ void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, 
   const work_type work(memory, s.t, s.d, true, k.dropout > 0.0);
   const auto part = [&](std::size_t column, std::size_t row) { return attention_panel<Arch, T, kernel_type>::part(k, b, column, row); };
   const std::size_t keys = s.key_offset() + group * s.d, values = s.value_offset() + group * s.d;
-  pack_a<Arch>(part(keys, 0), s.t, s.d, work.k_rows);
-  pack_a<Arch>(part(values, 0), s.t, s.d, work.v_rows);
-  for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys)
-    pack_a<Arch>(strided<T>{part(keys, j0).data, 1, s.row()}, s.d, std::min(work_type::keys, s.t - j0),
-                 work.k_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
-  std::fill_n(work.dk, s.t * s.d, A{0});
-  std::fill_n(work.dv, s.t * s.d, A{0});
-  const std::size_t heads = s.h / s.k;
+  const std::size_t units = units_of<U>(s.d);
+  const auto each_block = [&](auto&& visit) {
+    for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys)
+      if (share.has_block(j0 / work_type::keys)) visit(j0, std::min(work_type::keys, s.t - j0));
+  };
+  each_block([&](std::size_t j0, std::size_t count) {
+    pack_a<Arch>(part(keys, j0), count, s.d, work.k_rows + j0 * units);
+    pack_a<Arch>(part(values, j0), count, s.d, work.v_rows + j0 * units);
+    if (share.queries)
+      pack_a<Arch>(strided<T>{part(keys, j0).data, 1, s.row()}, s.d, count,
+                   work.k_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
+    if (!share.keys) return;
+    std::fill_n(work.dk + j0 * s.d, count * s.d, A{0});
+    std::fill_n(work.dv + j0 * s.d, count * s.d, A{0});
+  });
+  const std::size_t heads = s.h / s.k, step = work_type::queries;
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = 0; i0 < s.t; i0 += work_type::queries) attend_panel_backward<Arch>(k, work, b, h, i0);
+    for (std::size_t i0 = share.first_panel() * step; i0 < s.t; i0 += share.panel_step() * step)
+      attend_panel_backward<Arch>(k, work, b, h, i0, share);
+  if (!share.keys) return;
   const auto write = [&](const A* from, std::size_t column) {
-    for (std::size_t i = 0; i < s.t; ++i) {
-      T* to = k.dqkv.raw() + (b * s.t + i) * s.row() + column;
-      simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(to + c, simd::load<Arch>(from + i * s.d + c, count), count);
-      });
-    }
+    each_block([&](std::size_t j0, std::size_t count) {
+      for (std::size_t i = j0; i < j0 + count; ++i) {
+        T* to = k.dqkv.raw() + (b * s.t + i) * s.row() + column;
+        simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto lanes) XTRAIN_LAMBDA_INLINE {
+          simd::store(to + c, simd::load<Arch>(from + i * s.d + c, lanes), lanes);
+        });
+      }
+    });
   };
   write(work.dk, keys);
   write(work.dv, values);
+}
+
+/// The backward of all key/value heads of all rows. Where they are too few for the threads, dk and dv of a head are made by other
+/// tasks than its dq: both need the probabilities and their gradients, so seven products are computed instead of five.
+template <class Arch, class T>
+void attend_all_backward(const cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, std::size_t worker_bytes,
+                         std::byte* scratch) {
+  using work_type = attention_work<Arch, T>;
+  const kernel::attention_shape& s = k.shape;
+  const std::size_t groups = s.b * s.k, threads = stream.threads(), rounds = (groups + threads - 1) / threads;
+  const bool divides = 7 * groups < 5 * rounds * threads;
+  const auto parts_of = [&](std::size_t pieces) {
+    return divides ? std::clamp<std::size_t>(4 * threads / groups, 1, std::max<std::size_t>(1, pieces)) : 1;
+  };
+  const std::size_t key_parts = parts_of((s.t + work_type::keys - 1) / work_type::keys);
+  const std::size_t query_parts = divides ? parts_of((s.t + work_type::queries - 1) / work_type::queries) : 0;
+  const std::size_t tasks = key_parts + query_parts;
+  stream.parallel(groups * tasks, [&](std::size_t task, std::size_t worker) {
+    const std::size_t b = task / tasks / s.k, group = task / tasks % s.k, part = task % tasks;
+    const backward_share share = !divides         ? backward_share{}
+                                 : part < key_parts ? backward_share{false, true, part, key_parts}
+                                                    : backward_share{true, false, part - key_parts, query_parts};
+    attend_group_backward<Arch>(k, b, group, share, scratch + worker * worker_bytes);
+  });
 }
 
 /// The query at place `now` against places `from` … `end` − 1 of the cache of its key/value head. `scores` holds one number per
@@ -527,9 +586,7 @@ template <class T>
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
-  stream.parallel(k.shape.b * k.shape.k, [&](std::size_t task, std::size_t worker) {
-    cpu_kernels::attend_group_backward<simd::native>(k, task / k.shape.k, task % k.shape.k, scratch.raw() + worker * bytes);
-  });
+  cpu_kernels::attend_all_backward<simd::native>(stream, k, bytes, scratch.raw());
 }
 
 template <class T>

@@ -1,9 +1,11 @@
 // Head and cross-entropy in chunks of rows: logits of one chunk live in scratch memory, become their own gradient in
-// place, and are used up by two products before the next chunk.
+// place, whatever its number type, and are used up by two products before the next chunk.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include <xtrain/device/cpu/embedding.hpp>
 #include <xtrain/device/cpu/matmul.hpp>
@@ -16,52 +18,53 @@ namespace xtrain {
 namespace cpu_kernels {
 
 /// Rows of logits at once: enough that reading and packing the head's weight is paid for, few enough that n rows cost no
-/// memory. The chunks of n rows are alike, because a last one of a few rows would read the whole weight for little.
+/// memory. The chunks of n rows are alike, because a last one of a few rows would read the whole weight for little. Where products
+/// are of 16-bit numbers, what they read and add to weighs more, and a quarter more rows are worth their memory.
+template <class T>
 [[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
-  constexpr std::size_t most_rows = 280, fewest_rows = 56;  // whole tiles of fourteen rows
+  constexpr std::size_t most_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // whole tiles of fourteen rows
   constexpr std::size_t most_logits = most_rows * 50304;
   return std::clamp(most_logits / std::max<std::size_t>(1, v), fewest_rows, most_rows);
 }
+template <class T>
 [[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n, std::size_t v) {
-  const std::size_t most = largest_loss_chunk(v);
+  const std::size_t most = largest_loss_chunk<T>(v);
   const std::size_t chunks = (n + most - 1) / most;
   return chunks <= 1 ? n : (n + chunks - 1) / chunks;
 }
 /// dx is summed over slices of the vocabulary, so that a packed slice of dlogits stays small.
 inline constexpr std::size_t vocabulary_slice = 8192;
 
-/// The products of one chunk, and where its pieces of scratch memory begin.
+/// The products of one chunk, and where its pieces of scratch memory begin. Rows of dlogits begin where rows of logits begin.
 template <class T, class G>
 struct loss_products {
   using A = accumulate_t<T>;
   static constexpr bool narrow = !std::is_same_v<T, A>;
 
+  std::size_t row;  // from one row of dlogits to the next, in T
   kernel::matmul<host_memory, T, A> logits;
   kernel::matmul<host_memory, T, A> dx;  // of one slice
   kernel::matmul<host_memory, T, G> dweight;
   kernel::column_sum<host_memory, T, G> dbias;
-  std::size_t dlogits_at, dx_at, rest_at;
+  std::size_t dx_at, rest_at;
 
   loss_products(const kernel::linear_cross_entropy<host_memory, T, G>& k, std::size_t rows)
-      : logits{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = k.v, .transpose_b = true},
-        dx{.m = rows, .n = k.c, .k = std::min(k.v, vocabulary_slice), .lda = k.v, .ldb = k.c, .ldc = k.c},
-        dweight{.m = k.v, .n = k.c, .k = rows, .lda = k.v, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true},
-        dbias{.n = rows, .c = k.v, .stride = k.v} {
+      : row(k.v * (sizeof(A) / sizeof(T))), logits{.m = rows, .n = k.v, .k = k.c, .lda = k.c, .ldb = k.c, .ldc = k.v, .transpose_b = true},
+        dx{.m = rows, .n = k.c, .k = std::min(k.v, vocabulary_slice), .lda = row, .ldb = k.c, .ldc = k.c},
+        dweight{.m = k.v, .n = k.c, .k = rows, .lda = row, .ldb = k.c, .ldc = k.c, .transpose_a = true, .accumulate = true},
+        dbias{.n = rows, .c = k.v, .stride = row} {
     const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-    const bool apart = narrow && k.with_gradient;
-    dlogits_at = apart ? aligned(rows * k.v * sizeof(A)) : 0;
-    dx_at = (apart ? dlogits_at : aligned(rows * k.v * sizeof(A))) + (apart ? aligned(rows * k.v * sizeof(T)) : 0);
-    rest_at = dx_at + (apart ? aligned(rows * k.c * sizeof(A)) : 0);
+    dx_at = aligned(rows * k.v * sizeof(A));
+    rest_at = dx_at + (narrow && k.with_gradient ? aligned(rows * k.c * sizeof(A)) : 0);
   }
 };
 
-/// Softmax, loss and gradient of one row of logits. Where T is the logits' type the gradient replaces them.
+/// Softmax and loss of one row of logits. Where there is a gradient it takes their place, as numbers of T.
 template <class Arch, class T, class A>
-[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, const A* logits,
-                                  T* dlogits) {
+[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, A* logits) {
   using batch = simd::batch<A, Arch>;
   if (!in_table(target, v)) {
-    if (with_gradient) std::fill_n(dlogits, v, T{});
+    if (with_gradient) std::memset(logits, 0, v * sizeof(T));
     return A{0};
   }
   constexpr std::size_t w = simd::width<A, Arch>;
@@ -70,25 +73,45 @@ template <class Arch, class T, class A>
   for (std::size_t j = 0; j < whole; j += w) most = xsimd::max(most, simd::load<Arch>(logits + j));
   A largest = simd::largest(most);
   for (std::size_t j = whole; j < v; ++j) largest = std::max(largest, logits[j]);
+  const A at_target = logits[target];
+  const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
+  // what is summed is kept for the gradient
   batch sums(A{0});
-  for (std::size_t j = 0; j < whole; j += w) sums = sums + simd::exp(simd::load<Arch>(logits + j) - batch(largest));
+  for (std::size_t j = 0; j < whole; j += w) {
+    const batch p = simd::exp(simd::load<Arch>(logits + j) - batch(largest));
+    if (with_gradient) p.store_unaligned(logits + j);
+    sums = sums + p;
+  }
   A sum = simd::sum(sums);
-  for (std::size_t j = whole; j < v; ++j) sum += std::exp(logits[j] - largest);
+  for (std::size_t j = whole; j < v; ++j) {
+    const A p = std::exp(logits[j] - largest);
+    if (with_gradient) logits[j] = p;
+    sum += p;
+  }
   // a NaN among the logits reaches the loss through the sum, whatever the maximum made of it
   const A z = static_cast<A>(z_loss);
-  const A loss = std::log(sum) - (logits[target] - largest) + z * largest * largest;
+  const A loss = std::log(sum) - (at_target - largest) + z * largest * largest;
   if (with_gradient) {
     // forward: loss = logsumexp(logits) − logits[target] + z · largest²
-    const A at_target = logits[target];
-    const std::size_t peak = z_loss == 0.0 ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
     const batch scale(static_cast<A>(gradient_scale) / sum);
-    simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::store(dlogits + j, simd::exp(simd::load<Arch>(logits + j, count) - batch(largest)) * scale, count);
-    });
+    // what is not read yet lies behind what is written: T is no wider than a logit
+    auto* const dlogits = reinterpret_cast<std::byte*>(logits);
+    std::array<T, 256> some;
+    for (std::size_t j = 0; j < v; j += some.size()) {
+      const std::size_t numbers = std::min(some.size(), v - j);
+      simd::for_each_vector<A, Arch>(0, numbers, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(some.data() + i, simd::load<Arch>(logits + j + i, count) * scale, count);
+      });
+      std::memcpy(dlogits + j * sizeof(T), some.data(), numbers * sizeof(T));
+    }
+    const auto put = [&](std::size_t j, A gradient) {
+      const auto rounded = static_cast<T>(gradient);
+      std::memcpy(dlogits + j * sizeof(T), &rounded, sizeof(T));
+    };
     const A pull = A{2} * z * largest, gradient = static_cast<A>(gradient_scale);
     const bool same = z_loss != 0.0 && peak == static_cast<std::size_t>(target);
-    dlogits[target] = static_cast<T>(gradient * (std::exp(at_target - largest) / sum - A{1} + (same ? pull : A{0})));
-    if (z_loss != 0.0 && !same && peak < v) dlogits[peak] = static_cast<T>(gradient * (A{1} / sum + pull));
+    put(static_cast<std::size_t>(target), gradient * (std::exp(at_target - largest) / sum - A{1} + (same ? pull : A{0})));
+    if (z_loss != 0.0 && !same && peak < v) put(peak, gradient * (A{1} / sum + pull));
   }
   return loss;
 }
@@ -98,7 +121,7 @@ template <class Arch, class T, class A>
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
   // of the largest chunk that any number of rows up to n has: n rows may make smaller ones than fewer rows
-  const cpu_kernels::loss_products<T, G> products(k, std::min(k.n, cpu_kernels::largest_loss_chunk(k.v)));
+  const cpu_kernels::loss_products<T, G> products(k, std::min(k.n, cpu_kernels::largest_loss_chunk<T>(k.v)));
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});
   return products.rest_at + product;
@@ -108,10 +131,10 @@ template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   using products_type = cpu_kernels::loss_products<T, G>;
   using A = accumulate_t<T>;
-  const std::size_t chunk = cpu_kernels::loss_chunk(k.n, k.v);
+  const std::size_t chunk = cpu_kernels::loss_chunk<T>(k.n, k.v);
   const products_type whole(k, chunk);
   A* const logits = reinterpret_cast<A*>(scratch.raw());
-  T* const dlogits = reinterpret_cast<T*>(scratch.raw() + whole.dlogits_at);
+  const T* const dlogits = reinterpret_cast<const T*>(scratch.raw());
   const auto rest = scratch.subspan(whole.rest_at, scratch.size() - whole.rest_at);
   for (std::size_t first = 0; first < k.n; first += chunk) {
     const std::size_t rows = std::min(chunk, k.n - first);
@@ -124,7 +147,7 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
         k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(
-            k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale, k.z_loss, logits + i * k.v, dlogits + i * k.v);
+            k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale, k.z_loss, logits + i * k.v);
     });
     if (!k.with_gradient) continue;
     // forward: logits = x · weightᵀ + bias
@@ -135,7 +158,7 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     products.dx.c = span_of(dx_sums, rows * k.c);
     for (std::size_t from = 0; from < k.v; from += cpu_kernels::vocabulary_slice) {
       products.dx.k = std::min(cpu_kernels::vocabulary_slice, k.v - from);
-      products.dx.a = span_of(static_cast<const T*>(dlogits) + from, (rows - 1) * k.v + products.dx.k);
+      products.dx.a = span_of(dlogits + from, (rows - 1) * products.row + products.dx.k);
       products.dx.b = k.weight_vc.subspan(from * k.c, products.dx.k * k.c);
       products.dx.accumulate = from != 0;
       run_native(stream, products.dx, rest);
@@ -148,12 +171,12 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
       });
     }
     if (!k.dbias_v.empty()) {
-      products.dbias.x_nc = span_of(static_cast<const T*>(dlogits), rows * k.v);
+      products.dbias.x_nc = span_of(dlogits, (rows - 1) * products.row + k.v);
       products.dbias.sum_c = k.dbias_v;
       run_native(stream, products.dbias, rest);
     }
     if (k.dweight_vc.empty()) continue;
-    products.dweight.a = span_of(static_cast<const T*>(dlogits), rows * k.v);
+    products.dweight.a = span_of(dlogits, (rows - 1) * products.row + k.v);
     products.dweight.b = k.x_nc.subspan(first * k.c, rows * k.c);
     products.dweight.c = k.dweight_vc;
     run_native(stream, products.dweight, rest);

@@ -166,17 +166,37 @@ void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& 
   }
 }
 
-/// Columns are divided among threads, so each column is summed from the first row to the last.
+/// Columns are divided among threads, so each column is summed from the first row to the last; several vectors side by side, because
+/// rows lie far from one another.
 template <class Arch, class T, class G>
 void sum_columns(const cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k) {
   using A = accumulate_t<T>;
-  stream.parallel_ranges(k.c, 8 * simd::width<A, Arch>, [&](std::size_t begin, std::size_t end) {
-    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-      simd::batch<A, Arch> sum(A{0});
-      for (std::size_t i = 0; i < k.n; ++i) sum = sum + simd::load<Arch>(k.x_nc.raw() + i * k.stride + j, count);
-      G* out = k.sum_c.raw() + j;
-      simd::store(out, sum + simd::load<Arch>(out, count), count);
-    });
+  using batch = simd::batch<A, Arch>;
+  constexpr std::size_t w = simd::width<A, Arch>, vectors = 8, rows_ahead = 8;
+  const auto add_to_sum = [&](std::size_t j, const batch& sum, auto count) XTRAIN_LAMBDA_INLINE {
+    G* const out = k.sum_c.raw() + j;
+    simd::store(out, sum + simd::load<Arch>(out, count), count);
+  };
+  stream.parallel_ranges(k.c, vectors * w, [&](std::size_t begin, std::size_t end) {
+    if (end - begin == vectors * w) {
+      batch sum[vectors];
+      XTRAIN_UNROLL for (std::size_t v = 0; v < vectors; ++v) sum[v] = batch(A{0});
+      const T* row = k.x_nc.raw() + begin;
+      for (std::size_t i = 0; i < k.n; ++i, row += k.stride) {
+        XTRAIN_UNROLL for (std::size_t v = 0; v < vectors; ++v) {
+          __builtin_prefetch(row + rows_ahead * k.stride + v * w);
+          sum[v] = sum[v] + simd::load<Arch>(row + v * w);
+        }
+      }
+      constexpr std::integral_constant<std::size_t, w> whole{};
+      XTRAIN_UNROLL for (std::size_t v = 0; v < vectors; ++v) add_to_sum(begin + v * w, sum[v], whole);
+    } else {
+      simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        batch sum(A{0});
+        for (std::size_t i = 0; i < k.n; ++i) sum = sum + simd::load<Arch>(k.x_nc.raw() + i * k.stride + j, count);
+        add_to_sum(j, sum, count);
+      });
+    }
   });
 }
 

@@ -168,6 +168,14 @@ XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
+#ifdef __AVX512BF16__
+    // the processor's own rounding takes subnormal numbers for zeros: where there are some, it is done by hand
+    constexpr int subnormal = 0x20;
+    if (__builtin_expect(_mm512_fpclass_ps_mask(value, subnormal) == 0, 1)) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(value));
+      return;
+    }
+#endif
     const __m512i u = _mm512_castps_si512(value);
     const __m512i upper = _mm512_srli_epi32(u, 16);
     const __m512i bias = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_epi32(upper, _mm512_set1_epi32(1)));

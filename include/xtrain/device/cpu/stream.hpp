@@ -47,12 +47,19 @@ class cpu_stream : public host_stream {
     executor_->run(parts, threads_, part);
   }
 
+  void copy_within(void* to, const void* from, std::size_t bytes) const {
+    parallel_ranges(bytes, bytes_per_part, [&](std::size_t begin, std::size_t end) {
+      std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
+    });
+  }
   void fill_zero(void* to, std::size_t bytes) const {
-    parallel_ranges(bytes, std::size_t{1} << 20,
+    parallel_ranges(bytes, bytes_per_part,
                     [&](std::size_t begin, std::size_t end) { std::memset(static_cast<char*>(to) + begin, 0, end - begin); });
   }
 
  private:
+  static constexpr std::size_t bytes_per_part = std::size_t{1} << 19;
+
   std::shared_ptr<executor> executor_;
   std::size_t threads_;
 };

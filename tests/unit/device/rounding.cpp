@@ -1,0 +1,32 @@
+// Vectors are rounded as single numbers are, whatever instructions do it.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <xtrain/device/cpu/cpu.hpp>
+
+using namespace xtrain;
+
+TEST_CASE("vectors are rounded to bf16 as single numbers are: subnormal, infinite and no numbers included") {
+  // every sign and exponent and the upper bits of the fraction; below them what lies around the middle between two bf16
+  constexpr std::array<std::uint32_t, 6> lower{0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff};
+  std::vector<float> x;
+  for (const std::uint32_t low : lower)
+    for (std::uint32_t high = 0; high < 0x10000; ++high) x.push_back(std::bit_cast<float>(high << 16 | low));
+  // and vectors in which one number is subnormal
+  for (std::uint32_t i = 0; i < 64; ++i) x.push_back(i % 16 == 5 ? std::bit_cast<float>(0x00012345U + i) : 1.0f + 0.001f * static_cast<float>(i));
+  std::vector<bf16> y(x.size());
+  cpu::stream stream{cpu::context()};
+  run_kernel(stream,
+             kernel::cast<host_memory, float, bf16>{
+                 .n = x.size(), .x_n = span_of(std::span<const float>(x)), .y_n = span_of(std::span<bf16>(y))},
+             {});
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) different += y[i].bits != bf16(x[i]).bits ? 1 : 0;
+  CHECK(different == 0);
+}
