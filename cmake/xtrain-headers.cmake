@@ -14,6 +14,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
+    xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/part.hpp
     xtrain/comm/self.hpp
