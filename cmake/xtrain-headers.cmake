@@ -20,6 +20,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
+    xtrain/comm/waiting.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
@@ -214,6 +215,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/json_lines.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/progress_bar.hpp
+    xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/trainer.hpp

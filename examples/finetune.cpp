@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     const xtrain::stop_on_interrupt interrupt;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {

@@ -19,7 +19,7 @@ template <class Parallel>
 concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
 struct rank_flags {
-  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1;
+  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1, ranks_every = 0;
 
   /// A trainer has the flags that its strategy knows.
   template <class Parallel>
@@ -29,6 +29,11 @@ struct rank_flags {
         app.add_option(flag, to, help)->check(positive_whole_number())->type_name("N")->capture_default_str();
       };
       count("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)");
+      ranks_every = 10;
+      app.add_option("--ranks-every", ranks_every, "steps between what --metrics records of every rank; 0: never")
+          ->check(whole_number())
+          ->type_name("N")
+          ->capture_default_str();
       using config = typename Parallel::config;
       if constexpr (requires(config c) { c.tensor; }) count("--tensor", tensor, "ranks that divide every layer");
       if constexpr (requires(config c) { c.context; }) count("--context-ranks", context, "ranks that share rows");
