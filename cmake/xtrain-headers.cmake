@@ -186,6 +186,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/plan/machine.hpp
     xtrain/plan/machines.hpp
     xtrain/plan/measure_machine.hpp
+    xtrain/plan/mesh_plan.hpp
     xtrain/plan/plan.hpp
     xtrain/plan/predict.hpp
     xtrain/plan/run_layout.hpp

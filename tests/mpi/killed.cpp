@@ -47,9 +47,9 @@ void train(const std::string& folder, std::size_t steps) {
     xtrain::trainer trainer(model, small_run::settings(steps));
     xtrain::checkpoint_folder files(trainer, folder + "/run", {.every = 3, .keep = 2});
     files.resume();
-    trainer.attach(files);
     loss_lines lines(folder + "/losses." + std::to_string(wires->rank()));
-    trainer.attach(lines);
+    trainer.attach(lines);  // before the checkpoints: a step that is not done again has its line
+    trainer.attach(files);
     trainer.fit(small_run::data());
     trainer.save(folder + "/model");
   });
