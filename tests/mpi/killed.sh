@@ -35,7 +35,7 @@ while [ "$killed" -lt "$kills" ]; do
   if [ ! -d "$whole" ]; then
     mkdir "$whole"
     began=$(milliseconds)
-    timeout -k 5 120 "$mpirun" -n "$ranks" "$program" "$whole" "$strategy" "$steps" > "$scratch/said" 2>&1 || fail "an uninterrupted run must end well"
+    timeout -k 5 600 "$mpirun" -n "$ranks" "$program" "$whole" "$strategy" "$steps" > "$scratch/said" 2>&1 || fail "an uninterrupted run must end well"
     echo "$(($(milliseconds) - began))" > "$whole/took"
   fi
   here="$scratch/killed"
@@ -81,7 +81,7 @@ while [ "$killed" -lt "$kills" ]; do
   [ -z "$(find "$here/run" -name '.*.part' 2> /dev/null)" ] || unfinished=$((unfinished + 1))
   step=$("$program" "$here" check 2> "$scratch/said") || fail "its checkpoints must be whole"
   [ "$step" = 0 ] || from_checkpoint=$((from_checkpoint + 1))
-  timeout -k 5 120 "$mpirun" -n "$ranks" "$program" "$here" "$strategy" "$steps" > "$scratch/said" 2>&1 || fail "it must go on"
+  timeout -k 5 600 "$mpirun" -n "$ranks" "$program" "$here" "$strategy" "$steps" > "$scratch/said" 2>&1 || fail "it must go on"
   losses "$here" > "$scratch/here"
   losses "$whole" > "$scratch/expected"
   cmp "$scratch/here" "$scratch/expected" > "$scratch/said" || fail "its losses must be those of an uninterrupted run"
