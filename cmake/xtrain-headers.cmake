@@ -14,11 +14,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/background.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
+    xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/part.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
+    xtrain/comm/waiting.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/number.hpp
@@ -193,6 +195,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/plan/machine.hpp
     xtrain/plan/machines.hpp
     xtrain/plan/measure_machine.hpp
+    xtrain/plan/mesh_plan.hpp
     xtrain/plan/plan.hpp
     xtrain/plan/predict.hpp
     xtrain/plan/run_layout.hpp
@@ -222,6 +225,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/json_lines.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/progress_bar.hpp
+    xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/trainer.hpp

@@ -126,6 +126,7 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
       flags.check_output();

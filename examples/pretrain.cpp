@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.watch_over(app.get_name(), argc, argv);
     const bool context_given = app.count("--context") > 0;
     const xtrain::stop_on_interrupt interrupt;
     xtrain::json_settings config;

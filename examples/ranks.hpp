@@ -2,11 +2,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
+#include <xtrain/comm/launch.hpp>
 #include <xtrain/parallel.hpp>
 
 #include "command_line.hpp"
@@ -18,7 +19,7 @@ template <class Parallel>
 concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
 struct rank_flags {
-  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1;
+  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1, ranks_every = 0;
 
   /// A trainer has the flags that its strategy knows.
   template <class Parallel>
@@ -28,6 +29,11 @@ struct rank_flags {
         app.add_option(flag, to, help)->check(positive_whole_number())->type_name("N")->capture_default_str();
       };
       count("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)");
+      ranks_every = 10;
+      app.add_option("--ranks-every", ranks_every, "steps between what --metrics records of every rank; 0: never")
+          ->check(whole_number())
+          ->type_name("N")
+          ->capture_default_str();
       using config = typename Parallel::config;
       if constexpr (requires(config c) { c.tensor; }) count("--tensor", tensor, "ranks that divide every layer");
       if constexpr (requires(config c) { c.context; }) count("--context-ranks", context, "ranks that share rows");
@@ -53,11 +59,22 @@ struct rank_flags {
   }
 };
 
-/// A launcher has started this process as one of several.
-[[nodiscard]] inline bool is_launched() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID"})
-    if (std::getenv(variable) != nullptr) return true;
-  return false;
+/// What a launcher has started must become ranks of one run: as many runs, each writing into the same folder, are what nobody wants.
+///   has_ranks     the strategy divides a run
+///   connects      the program is made with what connects processes
+///   ranks         as --ranks says; 1 if nothing was said
+inline void require_one_run(const xtrain::launched_process& process, bool has_ranks, bool connects, std::size_t ranks) {
+  if (process.alone()) return;
+  const std::string who = process.size == 0 ? xtrain::concat("launch: ", process.launcher, " has started this process as one of several")
+                                            : xtrain::concat("launch: ", process.launcher, " has started this process as one of ", process.size);
+  const std::string count = process.size == 0 ? "N" : xtrain::concat(process.size);
+  xtrain::require<xtrain::config_error>(has_ranks, who, ", but this trainer's strategy has one rank: each would train the same model into one folder. Start it once, "
+                                        "or make a trainer with ranks: xtrain_add_trainer(... PARALLEL data_parallel MPI)");
+  xtrain::require<xtrain::config_error>(connects, who, ", but this trainer is made without MPI: each would train the same model into one folder. Say MPI to "
+                                        "xtrain_add_trainer, or start it once, with --ranks ", count);
+  xtrain::require<xtrain::config_error>(process.mpi, who, ", but does not connect them; use mpirun -n ", count, " or srun -n ", count);
+  xtrain::require<xtrain::config_error>(ranks == 1 || ranks == process.size, "--ranks ", ranks, ": the launcher says how many there are, ", count,
+                                        "; leave it out");
 }
 
 /// Calls run(layout, whether this is the first rank) on every rank. `Processes` is xtrain::mpi_session, or void where the program is made
@@ -65,20 +82,23 @@ struct rank_flags {
 template <class Parallel, class Processes, class Run>
 void on_ranks(const rank_flags& flags, Run&& run) {
   using config = typename Parallel::config;
+  const xtrain::launched_process process = xtrain::launched();
+  require_one_run(process, has_ranks<Parallel>, !std::is_void_v<Processes>, flags.ranks);
   if constexpr (!has_ranks<Parallel>) {
     run(config{}, true);
   } else {
     const auto one = [&](const std::shared_ptr<xtrain::transport>& wires) { run(flags.layout<config>(wires), wires->rank() == 0); };
     if constexpr (!std::is_void_v<Processes>) {
-      if (is_launched()) {
-        xtrain::require<xtrain::config_error>(flags.ranks == 1, "--ranks: the launcher says how many there are; leave it out");
+      if (!process.alone()) {
+        xtrain::keep_to_own_processors(process);
         Processes session;
+        // an MPI that does not know this launcher begins a run of its own in every process
+        xtrain::require<xtrain::config_error>(process.size == 0 || session.size() == process.size, "launch: ", process.launcher, " has started ", process.size,
+                                              " processes, and MPI knows of ", session.size(),
+                                              ": the launcher must be of the MPI that this program is made with (srun --mpi=list says what it knows)");
         session.run(one);
         return;
       }
-    } else {
-      xtrain::require<xtrain::config_error>(!is_launched(), "a launcher has started several processes, but this trainer is made without MPI; say MPI "
-                                                            "to xtrain_add_trainer, or use --ranks without a launcher");
     }
     xtrain::run_ranks(flags.ranks, one);
   }

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "command_line.hpp"
 #include "ranks.hpp"
+#include "restarts.hpp"
 
 namespace command_line {
 
@@ -23,7 +25,7 @@ struct training_flags {
   std::size_t warmup_steps = 0;
   std::string schedule = "cosine";
   std::string output{}, eval_data{}, metrics{}, tensorboard{};
-  std::size_t eval_every = 0, save_every = 0, save_total_limit = 0;
+  std::size_t eval_every = 0, save_every = 0, save_total_limit = 0, restarts = 0;
   std::uint64_t seed = 42;
   bool resume = false, save_asynchronously = false, plan = false;
   device_flags device{};
@@ -52,6 +54,7 @@ struct training_flags {
         ->capture_default_str();
     app.add_option("--output", output, "folder for the model and its checkpoints")->type_name("DIR");
     app.add_flag("--resume", resume, "go on from the newest checkpoint in --output");
+    app.add_option("--restarts", restarts, "how often a run that dies is started again from its newest checkpoint")->check(whole_number())->type_name("N");
     app.add_option("--eval-data", eval_data, "held-out data")->type_name("PATH");
     app.add_option("--eval-every", eval_every, "steps between evaluations; 0: at the end only")->check(whole_number())->type_name("N");
     app.add_option("--save-every", save_every, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
@@ -80,8 +83,14 @@ struct training_flags {
     if constexpr (requires { c.optimizer.weight_decay; }) c.optimizer.weight_decay = weight_decay;
     c.max_gradient_norm = max_gradient_norm;
     c.evaluate_every = eval_every;
+    c.measure_ranks_every = metrics.empty() ? 0 : parallel.ranks_every;
     c.seed = seed;
     return c;
+  }
+
+  /// With --restarts this process only watches over another one, which trains, and ends with it.
+  void watch_over(const std::string& name, int argc, char** argv) const {
+    if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_every, output));
   }
 
   /// The folder must be named, and must not hold an earlier run unless that is to go on.

@@ -236,6 +236,73 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   CHECK(holds(other.err, "seed"));
 }
 
+namespace {
+
+/// The process that another one has started, and is waiting for; 0: there is none.
+pid_t child_of(pid_t parent) {
+  const std::string children = get_file(xtrain::concat("/proc/", parent, "/task/", parent, "/children"));
+  return children.empty() ? 0 : static_cast<pid_t>(std::stol(children));
+}
+
+}  // namespace
+
+TEST_CASE("a run that is killed is started again, as often as it was said, and comes to the same weights") {
+  const scratch_folder folder;
+  const words flags = words{"--steps", "1500", "--save-every", "100", "--save-total-limit", "2"};
+  REQUIRE(run("pretrain", pretrain_flags(folder, "whole") + flags).status == 0);
+
+  running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "killed") + flags + words{"--restarts", "3"});
+  const auto kill_after = [&](std::size_t step) {
+    while (!watched.ended()) {
+      const auto found = xtrain::checkpoints_in(folder / "killed");
+      if (!found.empty() && found.back().first >= step) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (const pid_t child = child_of(watched.id()); child != 0) ::kill(child, SIGKILL);
+  };
+  kill_after(200);
+  kill_after(600);
+  const auto result = watched.wait();
+  CAPTURE(result.err);
+  CHECK(result.status == 0);
+  CHECK(holds(result.err, "pretrain: the run was killed by signal 9 (Killed); started again, 1 of 3, from step "));
+  CHECK(holds(result.err, "started again, 2 of 3, from step "));
+  CHECK(bytes_of_weights(folder / "killed") == bytes_of_weights(folder / "whole"));
+}
+
+TEST_CASE("what would fail again is not started again, and who asks a run to end asks its child") {
+  const scratch_folder folder;
+  const words flags = words{"--steps", "100000", "--save-every", "50", "--save-total-limit", "1", "--restarts", "2"};
+  const auto nothing = run("pretrain", tiny + words{"--data", folder / "missing.txt", "--output", folder / "out"} + flags);
+  CHECK(nothing.status == 1);
+  CHECK(holds(nothing.err, "pretrain: the run failed with status 1; it saved nothing before that, and would fail again: not started again\n"));
+  const auto unsaved = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "1", "--restarts", "1"});
+  CHECK(unsaved.status == 1);
+  CHECK(unsaved.err == "pretrain: --restarts: needs --output and --save-every: a run goes on from its last checkpoint\n");
+
+  running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "out") + flags);
+  while (!watched.ended() && xtrain::checkpoints_in(folder / "out").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  watched.send(SIGTERM);
+  const auto result = watched.wait();
+  CHECK(result.status == 0);
+  CHECK(holds(result.err, "stopped after step "));
+  CHECK_FALSE(holds(result.err, "started again"));
+}
+
+TEST_CASE("what a launcher has started as several processes does not train as often") {
+  const scratch_folder folder;
+  const auto launched = [&](const words& variables, const words& flags) { return run_program(words{"/usr/bin/env"} + variables + words{EXAMPLES "/pretrain"} + flags); };
+  const words flags = pretrain_flags(folder, "out") + words{"--steps", "2"};
+  const auto by_mpirun = launched({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"}, flags);
+  CHECK(by_mpirun.status == 1);
+  CHECK(holds(by_mpirun.err, "pretrain: launch: mpirun (Open MPI) has started this process as one of 4, but this trainer's strategy has one rank"));
+  CHECK(launched({"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"}, flags).status == 1);
+  CHECK(launched({"RANK=0", "WORLD_SIZE=2"}, flags).status == 1);
+  CHECK(holds(launched({"PMI_RANK=0", "PMI_SIZE=2"}, flags + words{"--save-every", "1", "--restarts", "1"}).err, "start the launcher again"));
+  CHECK_FALSE(std::filesystem::exists(folder / "out"));
+  CHECK(launched({"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}, flags).status == 0);  // one process is one run
+}
+
 TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint whole") {
   const scratch_folder folder;
   REQUIRE(run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "4", "--save-every", "2"}).status == 0);

@@ -31,7 +31,48 @@ void equals_threads(std::size_t tensor) {
   CHECK(of_processes.held_out == of_threads.held_out);
 }
 
+/// What the first rank hears of all.
+class rank_figures final : public observer {
+ public:
+  using observer::on;
+  void on(const rank_measured& one) override { all.push_back(one); }
+  std::vector<rank_measured> all;
+};
+
 }  // namespace
+
+TEST_CASE("the first rank hears what every rank's steps took, when it is time, and the others hear nothing") {
+  mpi_session session({.patience = std::chrono::seconds(60)});
+  const dataset data = sentences();
+  rank_figures heard;
+  session.run([&](const wires& ranks) {
+    const cpu::context on;
+    llama<recipe<data_parallel>> model(sizes(false), on, {.parallel = {.ranks = ranks}});
+    run_config settings{.steps = 5, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+    settings.measure_ranks_every = 2;
+    trainer trainer(model, settings);
+    trainer.attach(heard);
+    trainer.fit(data);
+  });
+  if (session.rank() != 0) {
+    CHECK(heard.all.empty());
+    return;
+  }
+  REQUIRE(heard.all.size() == 2 * session.size());
+  for (std::size_t i = 0; i < heard.all.size(); ++i) {
+    const rank_measured& one = heard.all[i];
+    CHECK(one.step == 2 + i / session.size() * 2);
+    CHECK(one.rank == i % session.size());
+    CHECK(one.ranks == session.size());
+    CHECK(one.seconds > 0);
+    CHECK(one.waiting >= 0);
+    CHECK(one.waiting <= one.seconds);
+    CHECK((session.size() == 1 || one.waiting > 0));
+    CHECK(one.tokens > 0);
+    CHECK(one.tokens <= 4 * 24);  // rows of a step x context
+    CHECK(one.peak_memory == heard.all[0].peak_memory);  // all ranks keep the same
+  }
+}
 
 TEST_CASE("every rank has all weights, or its part of them") {
   equals_threads<data_parallel>(1);

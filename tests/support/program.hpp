@@ -41,6 +41,7 @@ class running_program {
   running_program(const running_program&) = delete;
   running_program& operator=(const running_program&) = delete;
 
+  [[nodiscard]] pid_t id() const { return child_; }
   void send(int signal) const { ::kill(child_, signal); }
   [[nodiscard]] std::string err() const { return get_file(err_); }
   /// Nothing more comes from it.

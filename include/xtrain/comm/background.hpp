@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include <xtrain/comm/waiting.hpp>
+
 namespace xtrain {
 
 class background {
@@ -44,6 +46,7 @@ class background {
   /// Waits until the first `count` pieces of work are done.
   ///   throws  what a piece of work threw
   void finish(std::size_t count) {
+    const detail::waiting_for_ranks waits;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_ >= count || problem_; });
     if (problem_) std::rethrow_exception(problem_);

@@ -23,6 +23,7 @@
 
 #include <xtrain/comm/mpi_world.hpp>
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/comm/waiting.hpp>
 #include <xtrain/core/error.hpp>
 
 namespace xtrain::detail {
@@ -74,6 +75,7 @@ class mpi_message : public message {
 
   void wait() final {
     if (std::exchange(waited_, true)) return;
+    const waiting_for_ranks waits;
     auto began = mpi_world::clock::now();
     for (std::size_t seen = 0; !done();) {
       const auto now = mpi_world::clock::now();

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/comm/waiting.hpp>
 #include <xtrain/core/error.hpp>
 
 namespace xtrain {
@@ -159,6 +160,7 @@ class thread_message final : public message {
 
   void wait() override {
     if (std::exchange(waited_, true)) return;
+    const waiting_for_ranks waits;
     world_->wait(where_, letter_, waits_, other_);
   }
 

@@ -178,7 +178,7 @@ struct rank_seconds {
   std::string text = concat("step           ", fixed(step.seconds * 1e3, 1), " ms\n");
   const auto line = [&](std::string name, double seconds) {
     name.resize(13, ' ');
-    if (seconds > 0) text += concat("  ", name, fixed(seconds * 1e3, 1), " ms  ", fixed(100 * seconds / step.seconds, 1), " %\n");
+    if (seconds > 1e-6 * step.seconds) text += concat("  ", name, fixed(seconds * 1e3, 1), " ms  ", fixed(100 * seconds / step.seconds, 1), " %\n");
   };
   line("passes", step.passes);
   line("layers", step.layers);

@@ -2,27 +2,19 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <xtrain/comm/transport.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
-#include <xtrain/layers/recompute.hpp>
 #include <xtrain/parallel/pipeline.hpp>
-#include <xtrain/parallel/single.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/plan/machine.hpp>
-#include <xtrain/plan/plan.hpp>
-#include <xtrain/plan/predict.hpp>
+#include <xtrain/plan/mesh_plan.hpp>
 #include <xtrain/plan/run_layout.hpp>
-#include <xtrain/train/concepts.hpp>
 
 namespace xtrain {
 
@@ -37,17 +29,6 @@ struct search_settings {
   std::vector<std::size_t> chunks{1};              ///< stages on each rank, likewise
 };
 
-/// A way to train that fits.
-struct found_plan {
-  std::string_view strategy{};
-  run_layout layout{};
-  std::size_t batch = 0;  ///< rows of a micro-batch
-  std::size_t bytes = 0;  ///< of device memory, on the rank that needs most
-  predicted_step time{};
-  double tokens_per_second = 0;  ///< of each device
-  double share_of_peak = 0;      ///< of operations that the model needs
-};
-
 /// Strategies that a search tries: rows, layers and stages at once, without and with a divided optimizer; and weights divided, too.
 template <class... Strategy>
 struct strategies {};
@@ -56,32 +37,6 @@ using usual_strategies =
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>, parallel<zero<3>, tensor_parallel>>;
 
 namespace detail {
-
-/// The recipe, with another strategy.
-template <class Recipe, class Strategy>
-struct recipe_with_strategy : Recipe {
-  using parallel = Strategy;
-};
-/// One device that keeps everything: its operations are those that the model needs.
-template <class Recipe>
-struct recipe_of_one : Recipe {
-  using parallel = single;
-  using recompute = recompute_none;
-};
-
-/// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
-struct model_needs {
-  double operations = 0;
-  double weights = 0, gradients = 0, optimizer = 0;
-};
-template <class Model>
-[[nodiscard]] model_needs needs_of(const typename Model::config& sizes, std::size_t context, const typename Model::device::properties& properties) {
-  using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
-  const rehearsal step = plan<trainer<one>>(sizes, {}, {.steps = 1, .batch = 1, .context = context}, properties);
-  const auto bytes = [&](memory_role role) { return static_cast<double>(step.of(role)); };
-  return {step.record.operations() / static_cast<double>(step.places), bytes(memory_role::weights), bytes(memory_role::gradients),
-          bytes(memory_role::optimizer)};
-}
 
 template <class Model>
 class plan_search {
@@ -94,6 +49,8 @@ class plan_search {
     require_machine(on);
     require<config_error>(settings.devices > 0 && settings.rows > 0, "search: devices and rows must be at least 1; given ", settings.devices, " and ",
                           settings.rows);
+    require_mesh({.mesh = {.data = settings.devices}, .rows = settings.devices}, on);
+    (void)on.peak(number_traits<typename precision::compute>::name);
     if (settings_.context == 0) settings_.context = sizes.context;
     std::sort(settings_.batches.begin(), settings_.batches.end());
     needs_ = needs_of<Model>(sizes, settings_.context, of_device);
@@ -111,7 +68,7 @@ class plan_search {
         for (const std::size_t chunks : settings_.chunks)
           for (const std::size_t batch : settings_.batches)
             if (batch > 0 && chunks > 0 && settings_.rows / data % batch == 0 && (chunks == 1 || pipeline > 1))
-              if (!try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks)) break;
+              if (!is_there(data, tensor, pipeline, chunks, batch) && !try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks)) break;
       }
     }
   }
@@ -123,14 +80,19 @@ class plan_search {
 
  private:
   template <class Strategy>
-  static constexpr bool has_stages = requires(typename Strategy::config config) { config.chunks; };
-
-  template <class Strategy>
   [[nodiscard]] bool is_tried(std::size_t tensor, std::size_t pipeline) const {
     if (settings_.devices % (tensor * pipeline) != 0) return false;
     if (!has_stages<Strategy>) return pipeline == 1;
     const auto& wanted = settings_.pipelines;
     return wanted.empty() || std::find(wanted.begin(), wanted.end(), pipeline) != wanted.end();
+  }
+
+  /// Where nobody sees other rows, strategies that divide something among those who do are all the same.
+  [[nodiscard]] bool is_there(std::size_t data, std::size_t tensor, std::size_t pipeline, std::size_t chunks, std::size_t batch) const {
+    return data == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
+             const mesh_sizes& mesh = one.layout.mesh;
+             return mesh.data == 1 && mesh.tensor == tensor && mesh.pipeline == pipeline && one.layout.chunks == chunks && one.batch == batch;
+           });
   }
 
   /// Weights, gradients and optimizer state alone: a rank's share, if it were equal, is never more than what its rehearsal finds.
@@ -145,36 +107,10 @@ class plan_search {
   /// False: it does not fit, and larger micro-batches do not either.
   template <class Strategy>
   [[nodiscard]] bool try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
-    using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
-    const std::size_t micro_batches = settings_.rows / mesh.data / batch;
-    // a rank never has more on the way than this many: more of them take more time, not more memory
-    const std::size_t rehearsed = std::min(micro_batches, (chunks == 1 ? 1 : 2) * mesh.pipeline);
-    const bool stages = mesh.pipeline > 1;
-    std::vector<std::size_t> places{0};
-    if (mesh.pipeline > 2) places.push_back(1);
-    if (stages) places.push_back(mesh.pipeline - 1);
     try {
-      found_plan found{.strategy = Strategy::name, .batch = batch};
-      std::vector<rehearsal> ranks;
-      for (const std::size_t place : places) {
-        typename model::options options;
-        options.parallel.ranks = std::make_shared<dry_transport>(place * mesh.data * mesh.tensor, settings_.devices);
-        options.parallel.tensor = mesh.tensor;
-        if constexpr (has_stages<Strategy>) {
-          options.parallel.data = mesh.data;
-          options.parallel.chunks = stages ? chunks : 1;
-        }
-        if (ranks.empty()) found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
-        ranks.push_back(plan<trainer<model>>(*sizes_, options, {.steps = 1, .batch = batch, .accumulate = rehearsed, .context = settings_.context},
-                                             *properties_));
-        found.bytes = std::max(found.bytes, ranks.back().total());
-        if (found.bytes > on_->memory) return false;
-      }
-      const std::string_view number = number_traits<typename precision::compute>::name;
-      found.time = predict(ranks, found.layout, *on_, number, rehearsed);
-      const double tokens = static_cast<double>(settings_.rows * settings_.context);
-      found.tokens_per_second = tokens / found.time.seconds / static_cast<double>(settings_.devices);
-      found.share_of_peak = found.time.share_of_peak(tokens * needs_.operations, settings_.devices, on_->peak(number));
+      found_plan found = plan_mesh_within<Model, Strategy>(
+          on_->memory, needs_, *sizes_, {.mesh = mesh, .chunks = chunks, .rows = settings_.rows, .batch = batch, .context = settings_.context}, *on_, *properties_);
+      if (found.bytes > on_->memory) return false;
       found_.push_back(found);
     } catch (const config_error&) {
       // heads, layers or micro-batches do not divide this way
@@ -215,15 +151,16 @@ template <class Model, class Strategies = usual_strategies>
     text.insert(0, width - std::min(width, text.size()), ' ');
     return text;
   };
-  std::string text = "  data tensor stages chunks  zero  rows   x   memory    step  bubble  tokens/s    of peak\n";
+  std::string text = "  data tensor stages chunks  zero recompute  rows     x      memory      step  bubble        sent messages  tokens/s  of peak\n";
   for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
     const found_plan& one = found[i];
     const run_layout& at = one.layout;
+    const traffic sent = one.sent.total();
     text += concat(cell(concat(at.mesh.data), 6), cell(concat(at.mesh.tensor), 7), cell(concat(at.mesh.pipeline), 7), cell(concat(at.chunks), 7),
-                   cell(concat(at.zero_stage), 6), cell(concat(one.batch), 6), cell(concat(at.micro_batches), 4), "  ",
-                   cell(bytes_text(one.bytes), 10), cell(concat(fixed(one.time.seconds, 2), " s"), 9),
-                   cell(concat(fixed(100 * one.time.bubble / one.time.seconds, 1), " %"), 8), cell(fixed(one.tokens_per_second, 0), 10),
-                   cell(concat(fixed(100 * one.share_of_peak, 1), " %"), 11), "\n");
+                   cell(concat(at.zero_stage), 6), cell(std::string(one.recompute), 10), cell(concat(one.batch), 6), cell(concat(at.micro_batches), 6),
+                   cell(bytes_text(one.bytes), 12), cell(concat(fixed(one.time.seconds, 2), " s"), 10),
+                   cell(concat(fixed(100 * one.time.bubble / one.time.seconds, 1), " %"), 8), cell(bytes_text(sent.bytes), 12), cell(concat(sent.messages), 9),
+                   cell(fixed(one.tokens_per_second, 0), 10), cell(concat(fixed(100 * one.share_of_peak, 1), " %"), 9), "\n");
   }
   return text;
 }

@@ -26,6 +26,7 @@ struct training_config {
   double max_gradient_norm = 1.0;              ///< longer gradients are shortened to this; 0: never
   dynamic_loss_scale::config loss_scale = {};  ///< for precisions that scale the loss
   std::size_t evaluate_every = 0;              ///< steps between evaluations; 0: at the end only
+  std::size_t measure_ranks_every = 0;         ///< steps between looks at what every rank takes; 0: never. The same on all ranks
   std::size_t max_bad_steps = 8;               ///< steps in a row whose loss or gradients are not finite, before giving up
   bool shuffle = true;                         ///< rows in another order every epoch
   std::uint64_t seed = 42;                     ///< of the order, of dropout, of stochastic rounding

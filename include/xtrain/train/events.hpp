@@ -40,6 +40,17 @@ struct step_done {
   [[nodiscard]] double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
+/// What one rank's steps took, mean over those since all ranks were asked last. The first rank hears of every rank, in their order; the
+/// others of none.
+struct rank_measured {
+  std::size_t step = 0;  ///< counted from 1
+  std::size_t rank = 0, ranks = 1;
+  double seconds = 0;  ///< of a step, with its rows and its messages
+  double waiting = 0;  ///< of those: for messages of other ranks
+  double tokens = 0;   ///< of a step, in this rank's rows, without padding
+  std::size_t peak_memory = 0;  ///< of its device, in bytes
+};
+
 /// A step changed nothing, because something was not finite.
 struct step_skipped {
   std::size_t step = 0;   ///< counted from 1
@@ -72,6 +83,7 @@ class observer {
   virtual void on(const run_began&) {}
   virtual void on(const step_done&) {}
   virtual void on(const step_skipped&) {}
+  virtual void on(const rank_measured&) {}
   virtual void on(const evaluation_done&) {}
   virtual void on(const run_ended&) {}
 };

@@ -50,6 +50,16 @@ class json_lines_record final : public observer {
     if (peak_ > 0 && done.seconds > 0) put("share_of_peak", done.operations / done.seconds / peak_);
     end();
   }
+  void on(const rank_measured& one) override {
+    begin("rank");
+    put("step", one.step);
+    put("rank", one.rank);
+    put("seconds", one.seconds);
+    put("waiting", one.waiting);
+    put("tokens", one.tokens);
+    put("peak_memory", one.peak_memory);
+    end();
+  }
   void on(const step_skipped& skipped) override {
     begin("skipped");
     put("step", skipped.step);

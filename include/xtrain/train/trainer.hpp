@@ -36,6 +36,7 @@
 #include <xtrain/train/concepts.hpp>
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/events.hpp>
+#include <xtrain/train/rank_stopwatch.hpp>
 #include <xtrain/train/recipe.hpp>
 
 namespace xtrain {
@@ -313,9 +314,12 @@ class trainer {
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
-    while (progress_.step < steps && !stopped_anywhere(stop)) {
+    while (progress_.step < steps) {
+      stopwatch_.begin();
+      if (stopped_anywhere(stop)) break;
       const auto batches = rows.next();
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
+      tell_of_ranks();
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
     // whoever asked for a stop waits for the checkpoint, not for an evaluation
@@ -555,10 +559,27 @@ class trainer {
     progress_.data = rows.state();  // where the step after this one comes from
     const std::size_t skipped_before = progress_.skipped;
     step_done done = step(batches, learning_rate);
+    std::size_t own_tokens = 0;
+    for (const host_batch& batch : batches) own_tokens += batch.token_count;
+    stopwatch_.end(own_tokens);
     if (progress_.skipped != skipped_before) return;
     done.steps = steps;
     done.epoch = static_cast<double>(progress_.step) / static_cast<double>(rows.steps_per_epoch());
     tell(done);
+  }
+
+  /// One small message from every rank, and only now and then.
+  void tell_of_ranks() {
+    if (config_.measure_ranks_every == 0 || progress_.step % config_.measure_ranks_every != 0) return;
+    auto& everyone = model_->parallel().everyone();
+    const auto own = stopwatch_.take(model_->on().memory().total_peak);
+    std::vector<double> all(own.size() * everyone.size());
+    detail::gather_at_first(everyone, own, std::span<double>(all));
+    if (everyone.rank() != 0) return;
+    for (std::size_t rank = 0; rank < everyone.size(); ++rank) {
+      const double* one = all.data() + rank * own.size();
+      tell(rank_measured{progress_.step, rank, everyone.size(), one[0], one[1], one[2], static_cast<std::size_t>(one[3])});
+    }
   }
 
   [[nodiscard]] evaluation evaluate(const loader& rows) {
@@ -609,6 +630,7 @@ class trainer {
   dynamic_loss_scale scale_;
   training_progress progress_{};
   std::optional<step_skipped> last_skip_;
+  detail::rank_stopwatch stopwatch_;
   bool restored_ = false;
   bool stopped_ = false;
   std::vector<observer*> observers_;

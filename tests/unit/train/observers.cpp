@@ -136,6 +136,7 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
     record.on(step_skipped{.step = 4, .reason = "weight \"a\\b\"\n is bad", .in_a_row = 2});
     record.on(evaluation_done{.step = 5, .loss = 1.0, .perplexity = 2.7, .targets = 9});
     record.on(run_ended{.step = 5, .steps = 10, .stopped = true});
+    record.on(rank_measured{.step = 5, .rank = 1, .ranks = 2, .seconds = 0.5, .waiting = 0.125, .tokens = 50, .peak_memory = 4096});
   }
   std::vector<json> lines;
   const std::string text = get_file(folder / "m.jsonl");
@@ -144,7 +145,7 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
     lines.push_back(parse_json(text.substr(begin, end - begin), "m.jsonl"));
     begin = end + 1;
   }
-  REQUIRE(lines.size() == 6);
+  REQUIRE(lines.size() == 7);
   CHECK(lines[1]["event"] == "step");
   CHECK(lines[1]["loss"] == 2.5);
   CHECK(lines[1]["lr"] == 1e-3);
@@ -155,6 +156,9 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
   CHECK(lines[2]["loss"].is_null());
   CHECK(lines[3]["reason"] == "weight \"a\\b\"\n is bad");
   CHECK(lines[5]["stopped"] == 1);
+  CHECK(lines[6]["event"] == "rank");
+  CHECK(lines[6]["rank"] == 1);
+  CHECK(lines[6]["waiting"] == 0.125);
   json_lines_record again(folder / "m.jsonl");  // a resumed run goes on in the same file
   again.on(a_step);
   CHECK(get_file(folder / "m.jsonl").size() > text.size());

@@ -1,0 +1,191 @@
+// Which way of dividing a model among devices is fastest, and what one way comes to. Nothing is trained, and no device is needed.
+//
+//   plan --model llama --layers 80 --width 8192 --heads 64 --feed-forward 22016 --devices 32 --rows 64 --machine 910b --search
+//   plan --config config.json --devices 32 --rows 64 --tensor 8 --stages 4 --batch 2
+//
+// Precision and optimizer are chosen when it is compiled: see xtrain_add_trainer.
+#include "recipe.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <xtrain/parallel.hpp>
+#include <xtrain/plan/machine_file.hpp>
+#include <xtrain/plan/machines.hpp>
+#include <xtrain/plan/measure_machine.hpp>
+#include <xtrain/plan/search.hpp>
+
+#include "command_line.hpp"
+
+namespace {
+
+using namespace xtrain;
+
+struct keeping_recipe : recipe {
+  using recompute = recompute_none;
+};
+struct recomputing_recipe : recipe {
+  using recompute = recompute_full;
+};
+
+struct plan_flags {
+  std::string model = "llama", config{}, machine = "a100", save_machine{}, recompute{};
+  decoder_config sizes{.vocabulary = 32'000, .context = 2'048};
+  std::size_t context = 0, devices = 1, rows = 1, top = 10, tensor = 0, stages = 0, zero = 0, batch = 0;
+  bool untied = false, measure = false, search = false, zero_given = false;
+
+  void add_all(CLI::App& app) {
+    const auto count = [&](const char* flag, std::size_t& to, const char* help) {
+      return app.add_option(flag, to, help)->check(command_line::positive_whole_number())->type_name("N");
+    };
+    app.add_option("--model", model, "family: " + families::names())->capture_default_str();
+    auto* file = app.add_option("--config", config, "config.json with family and sizes, instead of the flags below")->type_name("FILE");
+    count("--layers", sizes.layers, "blocks")->excludes(file);
+    count("--width", sizes.width, "channels of the residual stream")->excludes(file);
+    count("--heads", sizes.heads, "attention heads")->excludes(file);
+    count("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->excludes(file);
+    count("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->excludes(file);
+    count("--vocabulary", sizes.vocabulary, "tokens")->excludes(file)->capture_default_str();
+    app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
+    count("--context", context, "tokens of a row; default: 2048, or the file's");
+    count("--devices", devices, "devices to divide the model among")->capture_default_str();
+    count("--rows", rows, "rows of a step, of all devices together")->capture_default_str();
+    auto* named = app.add_option("--machine", machine, "a100, h100, h200, 910b, s4000, or a JSON file")->type_name("NAME|FILE")->capture_default_str();
+    app.add_flag("--measure", measure, "the machine is this processor, measured")->excludes(named);
+    app.add_option("--save-machine", save_machine, "write the machine's description to a file, to be edited")->type_name("FILE");
+    app.add_option("--recompute", recompute, "none or full; default: none, and both when searching")->check(command_line::one_of({"none", "full"}));
+    app.add_flag("--search", search, "list the fastest ways that fit, instead of planning one; flags below narrow it");
+    count("--top", top, "how many to list")->capture_default_str();
+    count("--tensor", tensor, "ranks that divide every layer; default: 1");
+    count("--stages", stages, "stages of a pipeline; default: 1");
+    app.add_option("--zero", zero, "what ranks that see other rows divide: 0 nothing, 1 the optimizer's state, 3 that, gradients and weights; default: 0")
+        ->check(command_line::whole_number())
+        ->type_name("N");
+    count("--batch", batch, "rows of a micro-batch; default: 1");
+  }
+
+  [[nodiscard]] xtrain::machine planned_machine() const {
+    const bool is_file = machine.find_first_of("./") != std::string::npos;
+    xtrain::machine found = measure   ? measure_machine(cpu::context())
+                            : is_file ? command_line::for_flag("--machine", "", [&] { return read_machine(machine); })
+                                      : command_line::for_flag("--machine", "", [&] { return machine_named(machine); });
+    if (!save_machine.empty()) command_line::for_flag("--save-machine", "", [&] { write_file(save_machine, machine_text(found)); });
+    require<config_error>(!measure || devices == 1, "--measure: tells of one device and not of wires; for --devices ", devices,
+                          " save it with --save-machine, say what 'inside' and 'between' are, and pass the file as --machine");
+    return found;
+  }
+};
+
+/// A way of running a plan: the line that makes the trainer, and the one that starts it.
+std::string how_to_run(const found_plan& plan) {
+  const auto& [data, tensor, stages, context, expert] = plan.layout.mesh;
+  const std::string beside = plan.layout.zero_stage == 0 ? "data_parallel" : concat("zero<", plan.layout.zero_stage, ">");
+  const std::string rows = tensor == 1 && stages == 1 ? beside : concat("parallel<", beside, ", tensor_parallel>");
+  const std::string strategy = stages == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
+  const std::size_t ranks = plan.layout.mesh.ranks();
+  std::string text = concat("  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION ", recipe::precision::name, " RECOMPUTE recompute_", plan.recompute,
+                            ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
+  text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer", tensor > 1 ? concat(" --tensor ", tensor) : std::string(),
+                 stages > 1 ? concat(" --data-ranks ", data) : std::string(), " --batch ", plan.batch, " --accumulate ", plan.layout.micro_batches, " ...\n");
+  return text;
+}
+
+template <class Model>
+void search(const plan_flags& flags, const decoder_config& sizes, const machine& on, std::vector<found_plan>& found) {
+  search_settings settings{.devices = flags.devices, .rows = flags.rows, .context = flags.context};
+  if (flags.batch > 0) settings.batches = {flags.batch};
+  if (flags.tensor > 0) settings.tensors = {flags.tensor};
+  if (flags.stages > 0) settings.pipelines = {flags.stages};
+  for (const found_plan& one : search_plans<Model>(sizes, settings, on, cpu::properties{8}))
+    if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages)) found.push_back(one);
+}
+
+template <class Family>
+std::vector<found_plan> search(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
+  std::vector<found_plan> found;
+  if (flags.recompute != "full") search<decoder<keeping_recipe, Family>>(flags, sizes, on, found);
+  if (flags.recompute != "none") search<decoder<recomputing_recipe, Family>>(flags, sizes, on, found);
+  std::stable_sort(found.begin(), found.end(), [](const found_plan& a, const found_plan& b) { return a.time.seconds < b.time.seconds; });
+  return found;
+}
+
+std::string on_what(const plan_flags& flags, const machine& on) {
+  return concat(flags.devices, " x ", on.name, " (", bytes_text(on.memory), " each)");
+}
+
+template <class Family>
+void list_plans(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
+  const std::vector<found_plan> found = search<Family>(flags, sizes, on);
+  if (found.empty()) {
+    machine roomy = on;
+    roomy.memory = std::size_t{1} << 60;
+    const std::vector<found_plan> all = search<Family>(flags, sizes, roomy);
+    require<config_error>(!all.empty(), "search: nothing divides ", flags.rows, " rows, ", sizes.layers, " layers and ", sizes.heads, " heads among ", flags.devices,
+                          " devices this way; choose --rows or --devices with more divisors, or give fewer flags");
+    const found_plan& least = *std::min_element(all.begin(), all.end(), [](const found_plan& a, const found_plan& b) { return a.bytes < b.bytes; });
+    const mesh_sizes& mesh = least.layout.mesh;
+    fail<memory_error>("search: nothing fits ", on_what(flags, on), "; what needs least is data ", mesh.data, " x tensor ", mesh.tensor, " x stages ", mesh.pipeline,
+                       ", zero ", least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.batch, " rows: ", bytes_text(least.bytes),
+                       ". More devices, or an adapter, need less of each");
+  }
+  std::printf("%s, %s parameters, on %s, a step of %zu rows\n%s%zu ways fit. The first:\n%s", std::string(Family::name).c_str(),
+              count_text(static_cast<double>(found.front().parameters)).c_str(), on_what(flags, on).c_str(), flags.rows, search_text(found, flags.top).c_str(),
+              found.size(), how_to_run(found.front()).c_str());
+}
+
+template <class Model>
+found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
+  const std::size_t tensor = std::max<std::size_t>(flags.tensor, 1), stages = std::max<std::size_t>(flags.stages, 1);
+  require<config_error>(flags.devices % tensor == 0 && flags.devices / tensor % stages == 0, "--devices ", flags.devices,
+                        ": must be a multiple of --tensor ", tensor, " x --stages ", stages);
+  require<config_error>(flags.zero == 0 || flags.zero == 1 || (flags.zero == 3 && stages == 1), "--zero ", flags.zero,
+                        ": must be 0 or 1, or 3 without stages; given with --stages ", stages);
+  const mesh_settings settings{.mesh = {.data = flags.devices / tensor / stages, .tensor = tensor, .pipeline = stages},
+                               .rows = flags.rows,
+                               .batch = std::max<std::size_t>(flags.batch, 1),
+                               .context = flags.context};
+  const cpu::properties eight{8};
+  if (flags.zero == 0) return plan_mesh<Model, pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>>(sizes, settings, on, eight);
+  if (flags.zero == 1) return plan_mesh<Model, pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>>(sizes, settings, on, eight);
+  return plan_mesh<Model, parallel<zero<3>, tensor_parallel>>(sizes, settings, on, eight);
+}
+
+template <class Family>
+void show_plan(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
+  const found_plan plan = flags.recompute == "full" ? plan_one<decoder<recomputing_recipe, Family>>(flags, sizes, on)
+                                                    : plan_one<decoder<keeping_recipe, Family>>(flags, sizes, on);
+  std::printf("%s, %s parameters, on %s\n%sto run it:\n%s", std::string(Family::name).c_str(), count_text(static_cast<double>(plan.parameters)).c_str(),
+              on_what(flags, on).c_str(), mesh_text(plan).c_str(), how_to_run(plan).c_str());
+  std::fflush(stdout);
+  require<memory_error>(plan.bytes <= on.memory, "memory: a rank must fit ", bytes_text(on.memory), "; it needs ", bytes_text(plan.bytes),
+                        "; --search lists what fits");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Which way of dividing a model among devices is fastest, and what one way comes to.", "plan");
+  plan_flags flags;
+  flags.add_all(app);
+  return command_line::run(app, argc, argv, [&] {
+    flags.zero_given = app.count("--zero") > 0;
+    const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model")
+                                                        : command_line::for_flag("--config", "", [&] { return json_settings(read_json(flags.config), flags.config); });
+    families::choose(settings, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
+      using family = typename decltype(tag)::type;
+      decoder_config sizes = flags.sizes;
+      if (flags.config.empty()) {
+        require<config_error>(sizes.layers > 0 && sizes.width > 0 && sizes.heads > 0, "sizes: --layers, --width and --heads must be given, or --config");
+        if (flags.context > 0) sizes.context = flags.context;
+        sizes.tied_head = !flags.untied;
+      } else {
+        sizes = command_line::for_flag("--config", "", [&] { return family::read(settings); });
+      }
+      const machine on = flags.planned_machine();
+      if (flags.search) list_plans<family>(flags, sizes, on);
+      else show_plan<family>(flags, sizes, on);
+    });
+  });
+}

@@ -1,0 +1,112 @@
+// --restarts: a run that dies is started again, and goes on where its last checkpoint left it.
+#pragma once
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <xtrain/comm/launch.hpp>
+#include <xtrain/io.hpp>
+
+namespace command_line {
+
+namespace restarts {
+
+/// How a child ended.
+struct ending {
+  int status = 0;      // its exit status, or 128 + the signal that killed it
+  bool killed = false;
+  bool asked = false;  // somebody wanted it to end
+};
+
+/// Runs this program with other arguments, and waits for it. What asks this process to end is passed on.
+///   throws  file_error when no process can be started
+inline ending run_child(std::vector<std::string> arguments) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  sigset_t ours, before;
+  sigemptyset(&ours);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&ours, signal);
+  ::sigprocmask(SIG_BLOCK, &ours, &before);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // it must not train on beside the next one, if this process is killed
+    if (::getppid() != parent) ::_exit(1);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::execv("/proc/self/exe", pointers.data());
+    ::_exit(127);
+  }
+  xtrain::require<xtrain::file_error>(child > 0, "--restarts: a process must be started; the system says: ", std::strerror(errno));
+  ending end;
+  for (int status = 0;;) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&ours, &info);
+    if (signal == SIGINT || signal == SIGTERM) {
+      end.asked = true;
+      if (info.si_code != SI_KERNEL) ::kill(child, signal);  // a terminal has sent it to both
+    }
+    if (::waitpid(child, &status, WNOHANG) != child) continue;
+    end.killed = WIFSIGNALED(status);
+    end.status = end.killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    break;
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return end;
+}
+
+/// The arguments of a child: without --restarts, which is for this process, and for a second one with --resume.
+inline std::vector<std::string> arguments_of_child(int argc, char** argv, bool resume) {
+  std::vector<std::string> all;
+  for (int i = 0; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--restarts") ++i;
+    else if (!argument.starts_with("--restarts=") && argument != "--resume") all.push_back(argument);
+    else if (argument == "--resume") resume = true;
+  }
+  if (resume) all.emplace_back("--resume");
+  return all;
+}
+
+inline std::size_t last_step(const std::string& folder) {
+  const auto found = xtrain::checkpoints_in(folder);
+  return found.empty() ? 0 : found.back().first;
+}
+
+}  // namespace restarts
+
+/// Runs the program as a child, and again when it dies, at most `most` times. Returns the exit status of the last.
+///   throws  config_error when it would begin anew each time, or is one of several processes
+inline int run_with_restarts(const std::string& name, int argc, char** argv, std::size_t most, std::size_t save_every, const std::string& output) {
+  xtrain::require<xtrain::config_error>(xtrain::launched().alone(), "--restarts: one of a launcher's processes cannot start the others again; start the launcher again, "
+                                        "with --resume, while it fails");
+  xtrain::require<xtrain::config_error>(save_every > 0 && !output.empty(), "--restarts: needs --output and --save-every: a run goes on from its last checkpoint");
+  for (std::size_t attempt = 0;; ++attempt) {
+    const std::size_t before = restarts::last_step(output);
+    const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
+    if (end.status == 0 || end.asked || (!end.killed && end.status == 2)) return end.status;
+    const std::string how = end.killed ? xtrain::concat("was killed by signal ", end.status - 128, " (", ::strsignal(end.status - 128), ")")
+                                       : xtrain::concat("failed with status ", end.status);
+    const std::size_t step = restarts::last_step(output);
+    const auto say = [&](const std::string& then) { std::fprintf(stderr, "%s: the run %s; %s\n", name.c_str(), how.c_str(), then.c_str()); };
+    if (!end.killed && step <= before) {
+      say("it saved nothing before that, and would fail again: not started again");
+      return end.status;
+    }
+    if (attempt == most) {
+      say(xtrain::concat("it has been started again ", most, most == 1 ? " time" : " times", " already"));
+      return end.status;
+    }
+    say(xtrain::concat("started again, ", attempt + 1, " of ", most, ", ", step > 0 ? xtrain::concat("from step ", step) : "from the beginning"));
+  }
+}
+
+}  // namespace command_line

@@ -1,0 +1,110 @@
+// How this process was started: by itself, or by a launcher as one of several. Launchers say so in variables of the environment.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+/// A process among those that one launcher has started.
+struct launched_process {
+  std::string_view launcher{};                 ///< empty: none, the process is by itself
+  bool mpi = false;                            ///< its processes find one another by MPI
+  std::size_t rank = 0, size = 1;              ///< a size of 0: several, and only MPI knows how many
+  std::size_t local_rank = 0, local_size = 1;  ///< among those on this host: which of its devices, or processors, are this process's
+
+  [[nodiscard]] bool alone() const { return size == 1; }
+};
+
+namespace detail {
+
+struct launcher_variables {
+  std::string_view launcher;
+  bool mpi;
+  const char *rank, *size, *local_rank, *local_size;
+};
+/// The more particular first: mpirun works under Slurm too, and what it starts has the variables of both. A script of sbatch has
+/// SLURM_PROCID and SLURM_NTASKS, though it is by itself; only what srun starts is part of a step.
+inline constexpr std::array<launcher_variables, 6> known_launchers{{
+    {"mpirun (Open MPI)", true, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpirun (MVAPICH)", true, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec (PMI)", true, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", true, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+    {"a launcher (PMIx)", true, "PMIX_RANK", nullptr, nullptr, nullptr},
+    {"a launcher (RANK, WORLD_SIZE)", false, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+}};
+
+inline std::size_t launch_number(const char* variable, std::string_view text) {
+  std::size_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require<config_error>(problem == std::errc{} && end == text.data() + text.size(), variable, ": must be a whole number; given '", text, "'");
+  return value;
+}
+/// Slurm writes "4(x2),3": four on each of two hosts, three on the next. The most are taken.
+inline std::size_t most_on_a_host(const char* variable, std::string_view text) {
+  std::size_t most = 0;
+  while (!text.empty()) {
+    const std::string_view host = text.substr(0, text.find(','));
+    most = std::max(most, launch_number(variable, host.substr(0, host.find('('))));
+    text.remove_prefix(std::min(text.size(), host.size() + 1));
+  }
+  return most;
+}
+
+}  // namespace detail
+
+/// What the environment says of this process; `value_of(name)` gives a variable's text, or a null pointer.
+///   throws  config_error when a launcher's variables are no numbers, or contradict one another
+template <class ValueOf>
+[[nodiscard]] launched_process launched(ValueOf&& value_of) {
+  for (const detail::launcher_variables& one : detail::known_launchers) {
+    const char* const rank = value_of(one.rank);
+    const char* const size = one.size != nullptr ? value_of(one.size) : nullptr;
+    if (rank == nullptr || (one.size != nullptr && size == nullptr)) continue;  // half of them say nothing: scripts leave some behind
+    launched_process found{.launcher = one.launcher, .mpi = one.mpi, .rank = detail::launch_number(one.rank, rank), .size = 0};
+    if (size != nullptr) {
+      found.size = detail::launch_number(one.size, size);
+      require<config_error>(found.rank < found.size, one.rank, ": must be below ", one.size, "; given ", found.rank, " and ", found.size);
+    }
+    const auto local = [&](const char* variable) -> const char* { return variable != nullptr ? value_of(variable) : nullptr; };
+    if (const char* text = local(one.local_rank)) found.local_rank = detail::launch_number(one.local_rank, text);
+    if (const char* text = local(one.local_size)) found.local_size = detail::most_on_a_host(one.local_size, text);
+    found.local_size = std::max(found.local_size, found.local_rank + 1);
+    return found;
+  }
+  return {};
+}
+[[nodiscard]] inline launched_process launched() {
+  return launched([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+/// Where a launcher has started several processes on a host and let each use every processor, this one keeps its share: otherwise each
+/// would have as many threads as there are processors. Call it before the first device is opened. Returns whether anything was changed.
+inline bool keep_to_own_processors(const launched_process& process) {
+  cpu_set_t allowed;
+  if (process.local_size < 2 || ::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return false;
+  const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
+  if (count < 2 || static_cast<long>(count) < ::sysconf(_SC_NPROCESSORS_ONLN)) return false;  // the launcher, or the user, has chosen already
+  const std::size_t share = std::max<std::size_t>(1, count / process.local_size), first = process.local_rank * share % count;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  std::size_t place = 0;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (!CPU_ISSET(processor, &allowed)) continue;
+    if (place >= first && place < first + share) CPU_SET(processor, &own);
+    ++place;
+  }
+  return ::sched_setaffinity(0, sizeof(own), &own) == 0;
+}
+
+}  // namespace xtrain

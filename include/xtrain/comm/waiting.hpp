@@ -1,0 +1,30 @@
+// How long a thread has waited for other ranks: for their messages, or for the thread that exchanges messages while it computes.
+#pragma once
+
+#include <chrono>
+
+namespace xtrain {
+
+/// Of the calling thread, since it began. A rank's own thread is the one that trains.
+[[nodiscard]] inline std::chrono::steady_clock::duration& time_waited() {
+  thread_local std::chrono::steady_clock::duration waited{};
+  return waited;
+}
+
+namespace detail {
+
+/// While it lives, the thread waits.
+class waiting_for_ranks {
+ public:
+  waiting_for_ranks() = default;
+  ~waiting_for_ranks() { time_waited() += std::chrono::steady_clock::now() - began_; }
+  waiting_for_ranks(const waiting_for_ranks&) = delete;
+  waiting_for_ranks& operator=(const waiting_for_ranks&) = delete;
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace detail
+
+}  // namespace xtrain

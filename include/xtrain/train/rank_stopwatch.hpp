@@ -1,0 +1,60 @@
+// What a rank's steps take, until the first rank asks for it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <span>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/comm/waiting.hpp>
+
+namespace xtrain::detail {
+
+class rank_stopwatch {
+ public:
+  /// What ranks tell the first one: seconds and waiting of a step, its tokens, the largest memory so far.
+  using figures = std::array<double, 4>;
+
+  void begin() {
+    began_ = clock::now();
+    waited_ = time_waited();
+  }
+  /// The step's work is done; what observers make of it is not part of it.
+  void end(std::size_t tokens) {
+    seconds_ += clock::now() - began_;
+    waiting_ += time_waited() - waited_;
+    tokens_ += tokens;
+    ++steps_;
+  }
+  /// Means over the steps since the last call.
+  [[nodiscard]] figures take(std::size_t peak_memory) {
+    const auto steps = static_cast<double>(std::max<std::size_t>(steps_, 1));
+    const figures taken{seconds_.count() / steps, waiting_.count() / steps, static_cast<double>(tokens_) / steps, static_cast<double>(peak_memory)};
+    seconds_ = waiting_ = {};
+    tokens_ = steps_ = 0;
+    return taken;
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  clock::time_point began_{};
+  clock::duration waited_{};
+  std::chrono::duration<double> seconds_{}, waiting_{};
+  std::size_t tokens_ = 0, steps_ = 0;
+};
+
+/// `own` of every rank, in the order of ranks, at the first; the others' `all` is not theirs to read.
+template <class Communicator, std::size_t N>
+void gather_at_first(Communicator& ranks, const std::array<double, N>& own, std::span<double> all) {
+  if constexpr (requires { ranks.gather(std::span<const double>(own), all, std::size_t{0}); }) {
+    ranks.gather(std::span<const double>(own), all, 0);
+  } else {  // a communicator needs no more than sums
+    std::fill(all.begin(), all.end(), 0.0);
+    std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(N * ranks.rank()));
+    ranks.all_reduce(all, reduction::sum);
+  }
+}
+
+}  // namespace xtrain::detail

@@ -1,0 +1,91 @@
+// The planner, as a user at a terminal meets it.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+
+program_result plan(words flags) {
+  flags.insert(flags.begin(), EXAMPLES "/plan");
+  return run_program(std::move(flags));
+}
+words operator+(words left, const words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const words seven_billion = {"--layers", "32", "--width", "4096", "--heads", "32", "--feed-forward", "11008", "--untied-head"};
+
+}  // namespace
+
+TEST_CASE("a search lists what fits, the fastest first, and says how to run it") {
+  const auto found = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--machine", "910b", "--search", "--top", "2"});
+  CAPTURE(found.err);
+  CHECK(found.status == 0);
+  CHECK(holds(found.out, "llama, 6.74 G parameters, on 8 x 910b (64.00 GiB each), a step of 32 rows\n"));
+  CHECK(holds(found.out, "ways fit. The first:\n  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION bf16_mixed RECOMPUTE recompute_"));
+  CHECK(holds(found.out, "mpirun -n 8 my_trainer "));
+  const auto narrow = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--search", "--tensor", "8", "--recompute", "full", "--batch", "4"});
+  CHECK(holds(narrow.out, "1 ways fit"));
+  CHECK(holds(narrow.out, "--tensor 8 --batch 4 --accumulate 8"));
+}
+
+TEST_CASE("one mesh is planned: memory, messages, time") {
+  const auto one = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--tensor", "2", "--stages", "2", "--zero", "1", "--batch", "4"});
+  CAPTURE(one.err);
+  CHECK(one.status == 0);
+  for (const char* part : {"mesh           data 2 x tensor 2 x stages 2, zero 1\n", "  optimizer    ", "  stages       ", "  bubble       ",
+                           "PARALLEL \"pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>\" MPI)\n",
+                           "mpirun -n 8 my_trainer --tensor 2 --data-ranks 2 --batch 4 --accumulate 4"})
+    CHECK_MESSAGE(holds(one.out, part), part);
+}
+
+TEST_CASE("what does not fit says what it needs, and what would need least") {
+  const auto one = plan(seven_billion);
+  CHECK(one.status == 1);
+  CHECK(holds(one.out, "memory         "));
+  CHECK(holds(one.err, "plan: memory: a rank must fit 80.00 GiB; it needs 1"));
+  CHECK(holds(one.err, "--search lists what fits"));
+  const auto none = plan(seven_billion + words{"--search", "--machine", "s4000"});
+  CHECK(none.status == 1);
+  CHECK(holds(none.err, "plan: search: nothing fits 1 x s4000 (48.00 GiB each); what needs least is data 1 x tensor 1 x stages 1, zero 0, recompute full, 1 rows: 1"));
+}
+
+TEST_CASE("what cannot be divided is refused with the numbers") {
+  const auto error = [](const words& flags) { return plan(seven_billion + flags).err; };
+  CHECK(error({"--devices", "8", "--tensor", "3"}) == "plan: --devices 8: must be a multiple of --tensor 3 x --stages 1\n");
+  CHECK(error({"--devices", "8", "--rows", "12"}) == "plan: mesh: rows of a step must be a multiple of data x batch; given 12, 8 and 1\n");
+  CHECK(holds(error({"--devices", "3", "--rows", "3", "--tensor", "3"}), "32 heads are not divisible by 3"));
+  CHECK(holds(error({"--zero", "2"}), "--zero 2: must be 0 or 1, or 3 without stages"));
+  CHECK(holds(error({"--devices", "7", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 7 devices this way"));
+  CHECK(holds(error({"--machine", "a101"}), "plan: --machine: machine: must be a100, h100, h200, 910b or s4000; given a101"));
+  CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: tells of one device and not of wires"));
+  CHECK(holds(plan({"--devices", "2"}).err, "sizes: --layers, --width and --heads must be given, or --config"));
+  CHECK(holds(plan({"--model", "lama"}).err, "--model lama: its model_type must be one that this program was compiled with (llama, bloom)"));
+  CHECK(plan({"--device", "2"}).status == 2);
+}
+
+TEST_CASE("sizes come from a config.json and the machine from a file, too") {
+  const scratch_folder folder;
+  put_file(folder / "config.json", R"({"model_type": "bloom", "vocab_size": 1000, "hidden_size": 64, "n_layer": 4, "n_head": 4})");
+  const auto saved = plan({"--config", folder / "config.json", "--context", "128", "--machine", "h100", "--save-machine", folder / "m.json"});
+  CAPTURE(saved.err);
+  CHECK(saved.status == 0);
+  CHECK(holds(saved.out, "bloom, "));
+  std::string text = get_file(folder / "m.json");
+  const std::string name = "\"h100\"";
+  REQUIRE(holds(text, name));
+  text.replace(text.find(name), name.size(), "\"mine\"");
+  put_file(folder / "m.json", text);
+  const auto mine = plan({"--config", folder / "config.json", "--context", "128", "--machine", folder / "m.json", "--devices", "4", "--rows", "8", "--search"});
+  CHECK(holds(mine.out, "on 4 x mine (80.00 GiB each)"));
+  put_file(folder / "m.json", R"({"bandwith": 1})");
+  CHECK(holds(plan({"--config", folder / "config.json", "--machine", folder / "m.json"}).err, "must hold numbers of a machine only; given 'bandwith'"));
+}
