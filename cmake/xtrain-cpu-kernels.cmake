@@ -4,7 +4,7 @@
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cpu_kernels)
 #
 # They are compiled with optimisation in every configuration, so that a debug build of a program that links the target trains
-# at full speed and is compiled in half the time. NATIVE compiles them, and what links them, for the processor at hand
+# at almost full speed. NATIVE compiles them, and what links them, for the processor at hand
 # (xtrain::native): kernels and programs must be compiled for the same processor.
 
 set(XTRAIN_CPU_KERNELS_SOURCE "${CMAKE_CURRENT_LIST_DIR}/cpu_kernels.cpp")

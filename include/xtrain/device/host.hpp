@@ -1,6 +1,7 @@
 // What every device in host memory shares: allocation that is counted and limited, and a stream that works at once.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
