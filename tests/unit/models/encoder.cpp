@@ -10,7 +10,7 @@
 #include <xtrain/adapt/prefix_tuning.hpp>
 #include <xtrain/data/sentence_batch.hpp>
 #include <xtrain/io.hpp>
-#include <xtrain/models/bert.hpp>
+#include <xtrain/models/encoder_families.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include "golden.hpp"
@@ -226,6 +226,19 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   const scratch_folder saved;
   save_pretrained(model, saved.path());
   CHECK(bert_classifier<plain>::from_pretrained(saved.path()).sizes() == model.sizes());
+}
+
+TEST_CASE("a folder says itself which encoder it holds") {
+  for (const auto& one : {std::pair{"bert_pretraining", "BertForPreTraining"}, {"bert_classification", "BertForSequenceClassification"}}) {
+    std::string visited;
+    load_encoder<plain>(golden::folder(one.first), [&](auto& model) { visited = std::remove_cvref_t<decltype(model)>::family::architecture; });
+    CHECK(visited == one.second);
+  }
+  const scratch_folder folder;
+  put_file(folder / "config.json", R"({"model_type": "bert", "architectures": ["BertModel"]})");
+  CHECK_THROWS_WITH_AS(load_encoder<plain>(folder.path(), [](auto&) {}), doctest::Contains("given 'BertModel'"), config_error);
+  put_file(folder / "config.json", R"({"model_type": "bert", "architectures": "BertModel"})");
+  CHECK_THROWS_WITH_AS(load_encoder<plain>(folder.path(), [](auto&) {}), doctest::Contains("must be a list of strings"), config_error);
 }
 
 TEST_CASE("rows that do not fit an encoder are refused") {
