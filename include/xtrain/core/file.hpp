@@ -8,7 +8,9 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -158,6 +160,14 @@ class deferred_sync {
   deferred_sync* outer_;
   unsynced_files files_;
 };
+
+/// These bytes of mapped memory will be read soon: the system may begin to bring them in. Only advice, and nothing waits for it.
+inline void will_be_read(std::span<const std::byte> bytes) {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
+  if (!bytes.empty()) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+}
 
 /// A file that appears under its name only when it is whole: written beside it, synced, renamed. If anything fails, what
 /// had the name before is still there, untouched. (Under a deferred_sync a power failure may leave neither.)

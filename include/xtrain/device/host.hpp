@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
@@ -114,11 +115,7 @@ class host_context {
   /// What is in files, by role.
   [[nodiscard]] memory_count memory_in_files() const { return shared_->in_files.count(); }
   /// Memory that will be read soon: the system may begin to bring it from its file.
-  void will_read(const void* memory, std::size_t bytes) const {
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGE_SIZE));
-    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory) / page * page, end = reinterpret_cast<std::uintptr_t>(memory) + bytes;
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);  // only advice
-  }
+  void will_read(const void* memory, std::size_t bytes) const { will_be_read({static_cast<const std::byte*>(memory), bytes}); }
 
   [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
   [[nodiscard]] std::size_t memory_limit() const { return shared_->limit; }

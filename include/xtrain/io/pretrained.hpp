@@ -206,6 +206,23 @@ template <class Model, class Entry>
   return tensor;
 }
 
+/// Loads tensors into their parameters, one after the other. Those that follow come from the disk meanwhile, if this rank reads the whole
+/// of them.
+template <class Model, class Places, class AnyRows>
+void load_places(Model& model, const Places& places, const std::string& where, const AnyRows& any_rows) {
+  constexpr std::size_t bytes_ahead = std::size_t{256} << 20;
+  std::size_t next = 0, on_the_way = 0;
+  for (const auto& [entry, tensor] : places) {
+    for (; next < places.size() && on_the_way < bytes_ahead; ++next) {
+      const auto& entry_ahead = *places[next].first;
+      if (entry_ahead.is_here && !entry_ahead.spec.cut.exists()) will_be_read(places[next].second->bytes);
+      on_the_way += places[next].second->bytes.size();
+    }
+    load_parameter(model, *entry, *tensor, where, any_rows(*entry));
+    on_the_way -= tensor->bytes.size();
+  }
+}
+
 }  // namespace detail
 
 /// How files may differ from the model that they are read into.
@@ -221,13 +238,16 @@ template <class Model>
 void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
   using family = typename Model::family;
   const auto find = [&](const std::string& name) { return weights.find(name); };
+  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && Model::has_row_per_word(entry.spec.name); };
+  std::vector<std::pair<const typename Model::store::entry*, const file_tensor*>> places;
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
     const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
     if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
-    detail::load_parameter(model, entry, *tensor, where, how.resize_vocabulary && Model::has_row_per_word(entry.spec.name));
+    detail::require_place(entry, *tensor, where, any_rows(entry));
+    places.emplace_back(&entry, tensor);
     used.push_back(tensor);
   }
   std::sort(used.begin(), used.end());
@@ -236,6 +256,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
     fail<config_error>(where, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
                        " layers, width ", model.sizes().width, ")");
   }
+  detail::load_places(model, places, where, any_rows);
   model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
   if constexpr (requires { model.meet_weights(); }) model.meet_weights();
 }

@@ -153,6 +153,19 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   }
 }
 
+TEST_CASE("weights of another model are refused before any of them is read") {
+  decoder_config sizes = read_sizes<llama_family>(golden::folder("llama_tied"));
+  sizes.layers = 2;
+  llama<plain> model(sizes);
+  const auto values = [&] {
+    const auto all = model.parameters().trained_values().host();
+    return std::vector<float>(all.begin(), all.end());
+  };
+  const std::vector<float> before = values();
+  CHECK_THROWS_WITH_AS(load_weights(model, golden::folder("llama_tied")), doctest::Contains("has no place in the model"), config_error);
+  CHECK(values() == before);
+}
+
 TEST_CASE("damaged folders are refused and say what is wrong") {
   CHECK_THROWS_WITH_AS((void)llama<plain>::from_pretrained("/no/such/folder"), doctest::Contains("must be a folder with a model"),
                        file_error);
