@@ -168,7 +168,7 @@ XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
-#ifdef __AVX512BF16__
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
     // the processor's own rounding takes subnormal numbers for zeros: where there are some, it is done by hand
     constexpr int subnormal = 0x20;
     if (__builtin_expect(_mm512_fpclass_ps_mask(value, subnormal) == 0, 1)) {
