@@ -93,7 +93,8 @@ void on_ranks(const rank_flags& flags, Run&& run) {
         xtrain::keep_to_own_processors(process);
         Processes session;
         // an MPI that does not know this launcher begins a run of its own in every process
-        xtrain::require<xtrain::config_error>(process.size == 0 || session.size() == process.size, "launch: ", process.launcher, " has started ", process.size,
+        const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
+        xtrain::require<xtrain::config_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
                                               " processes, and MPI knows of ", session.size(),
                                               ": the launcher must be of the MPI that this program is made with (srun --mpi=list says what it knows)");
         session.run(one);

@@ -64,7 +64,7 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(error({"--devices", "8", "--rows", "12"}) == "plan: mesh: rows of a step must be a multiple of data x batch; given 12, 8 and 1\n");
   CHECK(holds(error({"--devices", "3", "--rows", "3", "--tensor", "3"}), "32 heads are not divisible by 3"));
   CHECK(holds(error({"--zero", "2"}), "--zero 2: must be 0 or 1, or 3 without stages"));
-  CHECK(holds(error({"--devices", "7", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 7 devices this way"));
+  CHECK(holds(error({"--devices", "37", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 37 devices this way"));
   CHECK(holds(error({"--machine", "a101"}), "plan: --machine: machine: must be a100, h100, h200, 910b or s4000; given a101"));
   CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: tells of one device and not of wires"));
   CHECK(holds(plan({"--devices", "2"}).err, "sizes: --layers, --width and --heads must be given, or --config"));

@@ -248,17 +248,22 @@ pid_t child_of(pid_t parent) {
 
 TEST_CASE("a run that is killed is started again, as often as it was said, and comes to the same weights") {
   const scratch_folder folder;
-  const words flags = words{"--steps", "1500", "--save-every", "100", "--save-total-limit", "2"};
+  const words flags = words{"--steps", "3000", "--save-every", "100", "--save-total-limit", "2"};
   REQUIRE(run("pretrain", pretrain_flags(folder, "whole") + flags).status == 0);
 
   running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "killed") + flags + words{"--restarts", "3"});
+  pid_t killed = 0;
   const auto kill_after = [&](std::size_t step) {
     while (!watched.ended()) {
       const auto found = xtrain::checkpoints_in(folder / "killed");
-      if (!found.empty() && found.back().first >= step) break;
+      const pid_t child = child_of(watched.id());
+      if (!found.empty() && found.back().first >= step && child != 0 && child != killed) {
+        ::kill(child, SIGKILL);
+        killed = child;
+        return;
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    if (const pid_t child = child_of(watched.id()); child != 0) ::kill(child, SIGKILL);
   };
   kill_after(200);
   kill_after(600);
