@@ -43,6 +43,16 @@ void check_products() {
   }
 }
 
+template <class T>
+void check_losses() {
+  using loss = kernel::linear_cross_entropy<host_memory, T>;
+  for (const std::size_t v : {std::size_t{257}, std::size_t{50257}, std::size_t{250880}}) {
+    CAPTURE(v);
+    for (const bool with_gradient : {false, true})
+      CHECK(first_that_needs_less(loss{.c = 64, .v = v, .with_gradient = with_gradient}, &loss::n, 2000, 2) == 0);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the products of a linear layer do not need more scratch memory for fewer rows") {
@@ -52,12 +62,8 @@ TEST_CASE("the products of a linear layer do not need more scratch memory for fe
 }
 
 TEST_CASE("the head's loss does not need more scratch memory for fewer rows") {
-  using loss = kernel::linear_cross_entropy<host_memory, float>;
-  for (const std::size_t v : {std::size_t{257}, std::size_t{50257}, std::size_t{250880}}) {
-    CAPTURE(v);
-    for (const bool with_gradient : {false, true})
-      CHECK(first_that_needs_less(loss{.c = 64, .v = v, .with_gradient = with_gradient}, &loss::n, 2000, 2) == 0);
-  }
+  check_losses<float>();
+  check_losses<bf16>();
 }
 
 TEST_CASE("attention does not need more scratch memory for shorter rows") {
