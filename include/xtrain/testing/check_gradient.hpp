@@ -12,6 +12,7 @@
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/offload.hpp>
 #include <xtrain/device/reference/reference.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -27,6 +28,7 @@ struct gradient_recipe {
   using precision = fp64;
   using parallel = single;
   using recompute = recompute_none;
+  using offload = no_offload;
   using adapter = no_adapter;
 };
 
