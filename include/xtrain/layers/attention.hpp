@@ -152,7 +152,8 @@ class causal_attention {
             {o.qkv_names.at(2), own_kv.count, {}, kv, {own_kv}, copies}};
   }
   static std::vector<module_part> qkv_parts(const attention_options& o, const layer_share& share) {
-    if (share.divides()) return divided_qkv_parts(o, share);
+    if constexpr (divides_layers<Recipe>)
+      if (share.divides()) return divided_qkv_parts(o, share);
     const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
     if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};

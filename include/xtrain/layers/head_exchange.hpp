@@ -33,7 +33,10 @@ class head_exchange {
   }
 
   /// This rank has some places only. (A pass over whole rows does not need the other ranks.)
-  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return share_.divides() && p.batch.is_part(); }
+  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const {
+    if constexpr (!shares_rows<Recipe>) return false;  // and none of this is compiled
+    else return share_.divides() && p.batch.is_part();
+  }
 
   // what this rank attends with
   [[nodiscard]] std::size_t heads() const { return all_heads_ / share_.ranks; }
