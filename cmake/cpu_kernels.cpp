@@ -12,7 +12,7 @@ void compiled_once<Kernel>::run(cpu_stream& stream, const Kernel& kernel, scratc
 }
 template <class Kernel>
 std::size_t compiled_once<Kernel>::scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
-  return xtrain::scratch_bytes(cpu, kernel);
+  return scratch_bytes_here(cpu, kernel);
 }
 
 #define XTRAIN_DEFINE(...) template struct compiled_once<__VA_ARGS__>;

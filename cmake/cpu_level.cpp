@@ -15,7 +15,7 @@ void at_level<Level, Kernel>::run(cpu_stream& stream, const Kernel& kernel, scra
 }
 template <level Level, class Kernel>
 std::size_t at_level<Level, Kernel>::scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
-  return xtrain::scratch_bytes(cpu, kernel);
+  return scratch_bytes_here(cpu, kernel);
 }
 template <level Level>
 std::string facts<Level>::instructions() {

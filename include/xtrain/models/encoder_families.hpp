@@ -30,7 +30,7 @@ bool choose_architecture(family_list<Families...>, const std::vector<std::string
 ///   throws  file_error, config_error, memory_error
 template <class Recipe, class Visit>
 void load_encoder(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},
-                  const model_options<typename Recipe::adapter, typename Recipe::parallel>& options = {}) {
+                  const model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>& options = {}) {
   static_assert(
       requires { pretrained_settings(pretrained_tag<Recipe>{}, folder); },
       "xtrain load_encoder: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");

@@ -461,7 +461,8 @@ struct tensor_parallel {
 };
 
 /// The same, and norms, residuals and dropout between layers divided along time: each rank keeps 1/n of what flows from layer to layer.
-/// What it sends is as much: halves of the sums that tensor_parallel makes, at other places.  [Korthikanti et al. 2022, section 4.2.2]
+/// It sends halves of the sums that tensor_parallel makes, at other places, and the input of every first matrix once more on the way back: a fourth
+/// more in a layer.                                                        [Korthikanti et al. 2022, section 4.2.2]
 struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
   static constexpr bool divides_between_layers = true;

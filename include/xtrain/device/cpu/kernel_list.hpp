@@ -69,7 +69,6 @@ inline constexpr bool listed = false;
   X(kernel::sgd<host_memory, bf16, bf16, bf16, bf16>) \
   XTRAIN_CPU_KERNEL_LIST_OF_16_BITS(X, fp16)
 
-
 #define XTRAIN_LIST(...) \
   template <>            \
   inline constexpr bool listed<__VA_ARGS__> = true;

@@ -81,6 +81,14 @@ void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memo
 #endif
 }
 
+/// What a kernel of this compilation needs. Kernels that are compiled apart ask this one: run_kernel and scratch_bytes are other functions
+/// there than in the program.
+template <class Kernel>
+[[nodiscard]] std::size_t scratch_bytes_here(const cpu_properties& cpu, const Kernel& kernel) {
+  if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);
+  else return 0;
+}
+
 template <class Kernel>
 [[nodiscard]] std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel) {
 #ifdef XTRAIN_CPU_LEVELS
@@ -90,8 +98,7 @@ template <class Kernel>
   if constexpr (cpu_kernels::listed<Kernel>) return cpu_kernels::compiled_once<Kernel>::scratch_bytes(cpu, kernel);
   else
 #endif
-  if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);
-  else return 0;
+  return scratch_bytes_here(cpu, kernel);
 }
 
 }  // namespace xtrain
