@@ -23,6 +23,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/waiting.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
+    xtrain/core/file_ranges.hpp
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/random.hpp
@@ -262,7 +263,9 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/json_dataset.hpp
     xtrain/data/labelled_dataset.hpp
     xtrain/io.hpp
+    xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp
+    xtrain/io/file_writers.hpp
     xtrain/io/folder.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
@@ -278,9 +281,11 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/torch_file.hpp
     xtrain/io/vocabulary_rows.hpp
     xtrain/io/weight_file.hpp
+    xtrain/io/write_together.hpp
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
     xtrain/train/checkpoint.hpp
+    xtrain/train/optimizer_file.hpp
 )
 
 set(XTRAIN_TEXT_HEADERS

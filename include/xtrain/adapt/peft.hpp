@@ -117,6 +117,7 @@ template <class Store>
 struct save_adapter_options {
   std::string base_model{};      ///< name or path of the model the adapter belongs to
   std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
+  bool one_writer = false;       ///< of several ranks, only the first writes: see save_options
 };
 
 /// Writes the adapter, and what is trained of the base model with it.
@@ -137,14 +138,14 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
     tied = true;
     tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, head)));
   }
-  const detail::saving_ranks ranks(model);
-  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  const detail::saving_ranks ranks(model, options.one_writer);
+  if (!ranks.writes()) return (void)detail::follow_safetensors_with(ranks.together(), std::move(tensors));
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied,
                                           detail::peft_task<typename Model::family>());
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
-  write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
+  (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
 }
 
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).

@@ -152,6 +152,7 @@ class deferred_sync {
 
  private:
   friend class atomic_file;
+  friend class file_ranges;
   static deferred_sync*& innermost() {
     static thread_local deferred_sync* one = nullptr;
     return one;
@@ -174,7 +175,9 @@ inline void will_be_read(std::span<const std::byte> bytes) {
 class atomic_file {
  public:
   /// throws file_error when the directory cannot be written to
-  explicit atomic_file(std::string path) : path_(std::move(path)), temporary_(concat(path_, ".", ::getpid(), ".part")) {
+  explicit atomic_file(std::string path) : atomic_file(path, concat(path, ".", ::getpid(), ".part")) {}
+  /// The same, with a name of one's own while it is written: in the same directory.
+  atomic_file(std::string path, std::string temporary) : path_(std::move(path)), temporary_(std::move(temporary)) {
     file_ = detail::descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     require<file_error>(file_.valid(), path_, ": must be writable; the system says: ", detail::reason(errno));
   }
@@ -186,6 +189,14 @@ class atomic_file {
 
   void write(const void* data, std::size_t bytes) { detail::write_all(file_.get(), data, bytes, path_); }
   void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Gives it its length before it is written: what is not written is zero.
+  ///   throws  file_error
+  void set_size(std::size_t bytes) {
+    const int result = ::ftruncate(file_.get(), static_cast<::off_t>(bytes));
+    require<file_error>(result == 0, path_, ": must be written whole; of ", bytes, " bytes the system says: ", detail::reason(errno));
+  }
+  /// What it is called until it is whole.
+  [[nodiscard]] const std::string& temporary() const { return temporary_; }
 
   /// Makes the file appear.
   ///   throws  file_error when it could not be made durable; then it does not appear

@@ -18,6 +18,7 @@
 #include <xtrain/io/tensor_source.hpp>
 #include <xtrain/io/torch_file.hpp>
 #include <xtrain/io/weight_file.hpp>
+#include <xtrain/io/write_together.hpp>
 
 namespace xtrain {
 
@@ -107,17 +108,18 @@ namespace detail {
   return {std::move(shards), total};
 }
 
-/// What a rank does while another writes the weights.
-inline void follow_weights(std::vector<tensor_to_write> tensors, std::size_t shard_bytes) {
-  for (auto& shard : cut_into_shards(std::move(tensors), shard_bytes).first) produce_for_another(std::move(shard));
+/// What a rank does while the first writes the weights, alone or together with all.
+inline void follow_weights(std::vector<tensor_to_write> tensors, std::size_t shard_bytes, file_writers* together = nullptr) {
+  for (auto& shard : cut_into_shards(std::move(tensors), shard_bytes).first) (void)follow_safetensors_with(together, std::move(shard));
 }
 
 }  // namespace detail
 
 /// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
-/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename.
+/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename. With `together`, the other ranks
+/// write their parts of each file.
 inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes,
-                          const std::string& stem = "model") {
+                          const std::string& stem = "model", file_writers* together = nullptr) {
   namespace fs = std::filesystem;
   const std::string single = stem + ".safetensors";
   const std::string index = single + ".index.json";
@@ -133,7 +135,7 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
   }
   std::vector<std::string> fresh;
   if (shards.size() == 1) {
-    write_safetensors(folder + "/" + single, std::move(shards.front()));
+    (void)detail::write_safetensors_with(together, folder + "/" + single, std::move(shards.front()));
     fs::remove(folder + "/" + index, ignored);
   } else {
     json map = json::object();
@@ -156,7 +158,7 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
     for (std::size_t s = 0; s < shards.size(); ++s) {
       fresh.push_back(name_of_shard(s));
       for (const tensor_to_write& tensor : shards[s]) map[tensor.name] = fresh.back();
-      write_safetensors(folder + "/" + fresh.back(), std::move(shards[s]));
+      (void)detail::write_safetensors_with(together, folder + "/" + fresh.back(), std::move(shards[s]));
     }
     write_file(folder + "/" + index, json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
     fs::remove(folder + "/" + single, ignored);  // until now a reader preferred it

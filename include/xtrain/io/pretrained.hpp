@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,8 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/io/file_runs.hpp>
+#include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
@@ -166,6 +171,13 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   }
 }
 
+/// A strategy of several ranks may say what each of them keeps: then they can write a file together.
+template <class Strategy, class Store>
+concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
+  { state.kept(store, entry, std::size_t{}) } -> std::same_as<kept_numbers>;
+  state.everyone().wires();
+};
+
 /// A parameter on its way into a file.
 template <class Model, class Entry>
 [[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
@@ -203,6 +215,14 @@ template <class Model, class Entry>
       }
     }
   };
+  using strategy = std::remove_cvref_t<decltype(model.parallel())>;
+  if constexpr (tells_what_is_kept<strategy, typename Model::store>)
+    tensor.produce_own = [&model, &entry](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+      const auto& store = model.parameters();
+      const auto array = store.kept_values();
+      write_kept<number>(model.work(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
+                         static_cast<std::size_t>(&entry - store.entries().data()), sink);
+    };
   return tensor;
 }
 
@@ -313,6 +333,9 @@ template <class Any>
 struct save_options {
   std::size_t shard_bytes = 5'000'000'000;  ///< largest weight file
   std::string tokenizer_from{};             ///< folder or file whose tokenizer files are copied along
+  /// Where several ranks train the model, the first writes all of it, and the others send it their parts. Otherwise each writes its own if
+  /// all see one file system.
+  bool one_writer = false;
 };
 
 /// Files that make a tokenizer, as folders hold them.
@@ -354,20 +377,31 @@ template <class Model>
 
 namespace detail {
 
-/// Where several ranks train one model, the first writes it; the others help, and go on when it is written.
+/// Where several ranks train one model, the first makes its files; all write them, or the first does and the others help. They go on when it is
+/// written.
 template <class Model>
 class saving_ranks {
  public:
-  explicit saving_ranks(const Model& model) : model_(&model) {}
+  explicit saving_ranks(const Model& model, bool one_writer = false) : model_(&model) {
+    if constexpr (tells_what_is_kept<strategy, typename Model::store>) {
+      if (!one_writer && model.parallel().everyone().size() > 1)
+        together_ = std::make_unique<writers_of<std::remove_cvref_t<decltype(model.parallel().everyone())>>>(model.parallel().everyone());
+    }
+  }
   ~saving_ranks() noexcept(false) {
     if (std::uncaught_exceptions() == thrown_before_) model_->parallel().everyone().barrier();
   }
   saving_ranks(const saving_ranks&) = delete;
   saving_ranks& operator=(const saving_ranks&) = delete;
   [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
+  /// Null: the first rank writes alone.
+  [[nodiscard]] file_writers* together() const { return together_.get(); }
 
  private:
+  using strategy = std::remove_cvref_t<decltype(std::declval<const Model&>().parallel())>;
+
   const Model* model_;
+  std::unique_ptr<file_writers> together_;
   int thrown_before_ = std::uncaught_exceptions();
 };
 
@@ -381,8 +415,8 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
                                                                         const save_options& options = {}) {
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
-  const detail::saving_ranks ranks(model);
-  if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes);
+  const detail::saving_ranks ranks(model, options.one_writer);
+  if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes, ranks.together());
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   if constexpr (requires { model.sizes().eos; }) {  // it generates
@@ -393,7 +427,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
     write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
   }
   write_file(folder + "/config.json", config_text(model));
-  write_weights(folder, std::move(tensors), options.shard_bytes);
+  write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());
 }
 
 }  // namespace xtrain

@@ -128,6 +128,8 @@ struct tensor_to_write {
   std::size_t bytes = 0;
   /// Calls sink(data, size) with the bytes, in order.
   std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
+  /// Where ranks write a file together: calls sink(first byte, data, size) with the bytes of the tensor that are this rank's to write.
+  std::function<void(const std::function<void(std::size_t, const void*, std::size_t)>& sink)> produce_own{};
 };
 
 namespace detail {
@@ -148,16 +150,16 @@ inline void produce_for_another(std::vector<tensor_to_write> tensors) {
 
 }  // namespace detail
 
-/// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
-/// them: widest type first, then by name.
-///   throws  file_error; what had the name before is untouched then
-inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
-                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  detail::sort_as_written(tensors);
+namespace detail {
+
+/// What stands in front of the tensors' bytes.
+///   throws  file_error
+[[nodiscard]] inline std::string safetensors_header(const std::string& path, const std::vector<tensor_to_write>& sorted,
+                                                    const std::map<std::string, std::string>& metadata) {
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::size_t next = 0;
-  for (const tensor_to_write& tensor : tensors) {
+  for (const tensor_to_write& tensor : sorted) {
     require<file_error>(tensor.name != "__metadata__", path,
                         ": tensors must not be called '__metadata__', which is the format's own; one is");
     header[tensor.name] = {{"dtype", tensor.number}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
@@ -170,11 +172,13 @@ inline void write_safetensors(const std::string& path, std::vector<tensor_to_wri
     fail<file_error>(path, ": names of tensors must be UTF-8; one is not");
   }
   while (text.size() % 8 != 0) text.push_back(' ');
-  atomic_file file(path);
   const std::uint64_t length = text.size();
-  file.write(&length, 8);
-  file.write(text);
-  for (const tensor_to_write& tensor : tensors) {
+  return std::string(reinterpret_cast<const char*>(&length), 8) + text;
+}
+
+/// The tensors' bytes, one behind the other, and the file takes its name.
+inline void write_tensors(atomic_file& file, const std::string& path, const std::vector<tensor_to_write>& sorted) {
+  for (const tensor_to_write& tensor : sorted) {
     std::size_t written = 0;
     tensor.produce([&](const void* data, std::size_t size) {
       written += size;
@@ -184,6 +188,20 @@ inline void write_safetensors(const std::string& path, std::vector<tensor_to_wri
                         " were produced");
   }
   file.commit();
+}
+
+}  // namespace detail
+
+/// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
+/// them: widest type first, then by name.
+///   throws  file_error; what had the name before is untouched then
+inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
+                              const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
+  detail::sort_as_written(tensors);
+  const std::string header = detail::safetensors_header(path, tensors, metadata);
+  atomic_file file(path);
+  file.write(header);
+  detail::write_tensors(file, path, tensors);
 }
 
 }  // namespace xtrain

@@ -215,6 +215,19 @@ class zero_state {
     }
   }
 
+  /// What this rank keeps of a parameter in an array of that many numbers, which is divided like the weights or like the optimizer's state.
+  template <class Store, class Entry>
+  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+    if (!entry.is_here) return {};
+    const bool pieces = store.divided().parts > 1 && array_size != store.total();
+    const auto own = store.piece_of(entry);
+    const group& same = pieces ? replicas_ : gradients_;
+    const std::size_t neighbours = copies_of(entry), copies = neighbours * same.size();
+    const std::size_t copy = tensor_.rank() % neighbours * same.size() + same.rank();
+    return pieces ? kept_numbers{own.first, own.kept, own.count, copies, copy}
+                  : kept_numbers{0, entry.offset, entry.size(), copies, copy};
+  }
+
   /// What this rank has sent so far.
   template <class Visit>
   void visit_traffic(Visit&& visit) const {

@@ -163,6 +163,13 @@ struct slicing {
   bool values = false;     ///< it keeps weights of its part only
 };
 
+/// What a rank keeps of a parameter in an array: elements `first` … `first` + `count` - 1, from the array's element `at` on. Of the ranks that keep
+/// the same ones, this is number `copy`.
+struct kept_numbers {
+  std::size_t first = 0, at = 0, count = 0;
+  std::size_t copies = 1, copy = 0;
+};
+
 template <class Device, class Precision>
 class parameter_store {
  public:

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -28,8 +28,9 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/pretrained.hpp>
-#include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/file_writers.hpp>
 #include <xtrain/train/events.hpp>
+#include <xtrain/train/optimizer_file.hpp>
 #include <xtrain/train/trainer.hpp>
 
 namespace xtrain {
@@ -42,6 +43,9 @@ struct checkpoint_options {
   /// Training goes on when a checkpoint has been handed to the system, and does not wait for the disk: the checkpoint takes its name when
   /// all of it is there. The system's file cache holds it until then.
   bool asynchronous = false;
+  /// Where several ranks train one model, the first writes everything, and the others send it their parts. Otherwise every rank writes its own,
+  /// if all see one file system.
+  bool one_writer = false;
 };
 
 /// The names of whole checkpoints in a folder, "checkpoint-<step>", oldest first.
@@ -74,7 +78,7 @@ class checkpoint_folder final : public observer {
       make_folder(folder_);
       remove_unfinished();
     }
-    trainer.model().parallel().everyone().barrier();
+    everyone().barrier();
   }
 
   ~checkpoint_folder() override {
@@ -93,38 +97,43 @@ class checkpoint_folder final : public observer {
     finish();
   }
 
-  /// Waits for a checkpoint that is on its way to the disk.
+  /// Waits for a checkpoint that is on its way to the disk, and tells observers that it is there.
   ///   throws  file_error when it could not be made durable: it does not appear then
   void finish() {
-    if (behind_.valid()) behind_.get();
+    if (!behind_.valid()) return;
+    behind_.get();
+    trainer_->tell(written_);
   }
 
   /// Writes "checkpoint-<step>" and removes checkpoints that are no longer to be kept. Where saving is asynchronous, it first waits for the
   /// checkpoint before, and finish() waits for this one.
-  ///   throws  file_error, non_finite_error when a weight is not finite: checkpoints from before stay as they are
+  ///   throws  file_error, non_finite_error when a weight is not finite: checkpoints from before stay as they are. A rank that cannot write its
+  ///           part lets all of them throw
   std::string save() {
     finish();
     trainer_->require_finite_weights();
     const std::size_t step = trainer_->progress().step;
     const std::string whole = concat(folder_, "/checkpoint-", step);
     const std::string part = concat(folder_, "/.checkpoint-", step, ".", ::getpid(), ".part");
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    if (writes()) fs::remove_all(part, ignored);
+    const auto began = std::chrono::steady_clock::now();
+    if (writes()) remove(part);
     try {
       deferred_sync later;  // of a folder that has no name yet, no file needs to be durable before the others
       write_model(part);
-      write_optimizer(part + "/optimizer.safetensors");
-      if (writes()) {
-        write_file(part + "/trainer_state.json", progress_text());
-        publish(later.take(), part, whole);
-      }
+      const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
+      const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
+      on_all_ranks(whole, [&] {
+        if (writes()) write_file(part + "/trainer_state.json", progress_text());
+      });
+      publish(later.take(), part, whole);
+      written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
     } catch (...) {
-      if (writes()) fs::remove_all(part, ignored);
+      if (writes()) remove(part);
       throw;
     }
     saved_ = step;
-    trainer_->model().parallel().everyone().barrier();
+    if (!behind_.valid()) trainer_->tell(written_);
+    everyone().barrier();
     return whole;
   }
 
@@ -145,7 +154,7 @@ class checkpoint_folder final : public observer {
     auto& model = trainer_->model();
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
     else load_weights(model, checkpoint);
-    read_optimizer(checkpoint + "/optimizer.safetensors");
+    read_optimizer(*trainer_, checkpoint + "/optimizer.safetensors");
     trainer_->restore(progress);
     saved_ = progress.step;
   }
@@ -154,78 +163,16 @@ class checkpoint_folder final : public observer {
   void write_model(const std::string& to) {
     if constexpr (model_type::recipe::adapter::freezes_weights)
       save_pretrained(trainer_->model(), to,
-                      save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from});
-    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from});
+                      save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from, .one_writer = options_.one_writer});
+    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from, .one_writer = options_.one_writer});
   }
 
-  /// Where several ranks train one model, the first writes.
-  [[nodiscard]] bool writes() const { return trainer_->model().parallel().everyone().rank() == 0; }
-
-  /// Calls visit(name in the file, array, entry) for every array of the optimizer and every trained parameter: cut by parameter, any
-  /// later arrangement of parameters and ranks can read it.
-  template <class Visit>
-  void for_each_array(Visit&& visit) {
-    trainer_->visit_optimizer([&](std::string_view array, auto span) {
-      for (const auto& entry : trainer_->model().parameters().entries())
-        if (entry.spec.trainable) visit(concat(array, ".", entry.spec.name), span, entry);
-    });
-  }
-
-  void write_optimizer(const std::string& path) {
-    std::vector<tensor_to_write> tensors;
-    auto& model = trainer_->model();
-    for_each_array([&](std::string name, auto span, const auto& entry) {
-      using value = typename decltype(span)::element_type;
-      tensors.push_back({.name = std::move(name),
-                         .number = std::string(file_number_of<value>()),
-                         .shape = entry.spec.whole_shape(),
-                         .bytes = entry.whole_size() * sizeof(value),
-                         .produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
-                           // where this rank has all of it, a piece after the other is enough
-                           const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists() ||
-                                              !model.parameters().all_here();
-                           const std::size_t size = entry.whole_size();
-                           std::vector<value> host(whole ? size : std::min(size, detail::numbers_at_once));
-                           for (std::size_t first = 0; first < size; first += host.size()) {
-                             const std::span<value> piece(host.data(), std::min(host.size(), size - first));
-                             if (whole) {
-                               model.parallel().collect(model.work(), model.parameters(), entry, span, piece);
-                             } else {
-                               copy_to_host(model.work(), piece, span.subspan(entry.offset + first, piece.size()));
-                               model.work().synchronize();
-                             }
-                             sink(piece.data(), piece.size_bytes());
-                           }
-                         }});
-    });
-    if (writes()) write_safetensors(path, std::move(tensors));
-    else detail::produce_for_another(std::move(tensors));
-  }
-
-  void read_optimizer(const std::string& path) {
-    const safetensors_file file(path);
-    auto& stream = trainer_->model().work();
-    const auto& store = trainer_->model().parameters();
-    for_each_array([&](const std::string& name, auto span, const auto& entry) {
-      const std::vector<std::size_t>& shape = entry.spec.whole_shape();
-      using value = typename decltype(span)::element_type;
-      const file_tensor* tensor = file.find(name);
-      require<config_error>(tensor != nullptr, path, ": must hold '", name,
-                            "'; it is missing. Was the run made with another optimizer or precision?");
-      require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ",
-                            file_number_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number,
-                            " of ", std::span<const std::size_t>(tensor->shape));
-      const auto own = store.piece_of(entry);
-      std::vector<value> host(entry.spec.cut.exists() ? entry.size() : own.count);
-      if (entry.spec.cut.exists())
-        entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
-          read_numbers<value>(*tensor, whole, std::span<value>(host).subspan(here, count));
-        });
-      else read_numbers<value>(*tensor, own.first, host);
-      const auto piece = std::span<const value>(host).subspan(entry.spec.cut.exists() ? own.first : 0, own.count);
-      copy_to_device(stream, span.subspan(own.kept, own.count), piece);
-      stream.synchronize();
-    });
+  [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }
+  /// Where several ranks train one model, the first makes its files and gives them their names.
+  [[nodiscard]] bool writes() const { return everyone().rank() == 0; }
+  static void remove(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
   }
 
   [[nodiscard]] std::string progress_text() const {
@@ -294,21 +241,33 @@ class checkpoint_folder final : public observer {
     return p;
   }
 
-  /// Makes a written checkpoint durable and gives it its name, now or behind the training.
+  /// Makes a written checkpoint durable and gives it its name, now or behind the training: when every rank's part is on the disk.
   void publish(unsynced_files files, const std::string& part, const std::string& whole) {
     auto work = [this, files = std::move(files), part, whole]() mutable {
       try {
-        files.sync();
-        replace(part, whole);
+        on_all_ranks(whole, [&] { files.sync(); });
+        on_all_ranks(whole, [&] {
+          if (writes()) replace(part, whole);
+        });
       } catch (...) {
-        std::error_code ignored;
-        std::filesystem::remove_all(part, ignored);
+        if (writes()) remove(part);
         throw;
       }
-      remove_old();
+      if (writes()) remove_old();
     };
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
+  }
+  /// Every rank does its work, or none goes on. Beside the training it has messages of its own.
+  template <class Work>
+  void on_all_ranks(const std::string& path, Work&& work) {
+    if constexpr (requires { everyone().wires(); }) {
+      constexpr std::uint32_t channel = 32;  // those below are strategies'
+      std::remove_cvref_t<decltype(everyone())> beside(everyone().wires(), channel);
+      writers_of(beside).all_do(path, work);
+    } else {
+      work();
+    }
   }
 
   /// The new checkpoint takes its name in one rename. One of the same step from before changes places with it, so that at
@@ -320,8 +279,7 @@ class checkpoint_folder final : public observer {
     require<file_error>(result == 0, whole, ": must take its name", there ? " from the checkpoint that is there" : "",
                         "; the system says: ", detail::reason(errno));
     detail::sync_directory(folder_);
-    std::error_code ignored;
-    if (there) std::filesystem::remove_all(part, ignored);
+    if (there) remove(part);
   }
 
   void remove_old() const {
@@ -348,6 +306,7 @@ class checkpoint_folder final : public observer {
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
+  checkpoint_written written_{};
   std::future<void> behind_;  // a checkpoint on its way to the disk
 };
 

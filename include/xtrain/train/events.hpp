@@ -67,6 +67,13 @@ struct evaluation_done {
   double seconds = 0;
 };
 
+/// A checkpoint has its name, and is on the disk.
+struct checkpoint_written {
+  std::size_t step = 0;
+  double seconds = 0;       ///< training waited
+  std::size_t writers = 1;  ///< ranks that wrote its arrays: all of them, or the first
+};
+
 struct run_ended {
   std::size_t step = 0;  ///< steps done
   std::size_t steps = 0;
@@ -85,6 +92,7 @@ class observer {
   virtual void on(const step_skipped&) {}
   virtual void on(const rank_measured&) {}
   virtual void on(const evaluation_done&) {}
+  virtual void on(const checkpoint_written&) {}
   virtual void on(const run_ended&) {}
 };
 

@@ -76,6 +76,13 @@ class json_lines_record final : public observer {
     put("targets", done.targets);
     end();
   }
+  void on(const checkpoint_written& done) override {
+    begin("checkpoint");
+    put("step", done.step);
+    put("seconds", done.seconds);
+    put("writers", done.writers);
+    end();
+  }
   void on(const run_ended& ended) override {
     begin("end");
     put("step", ended.step);

@@ -108,6 +108,11 @@ class trainer {
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
+  /// Tells all observers, on behalf of one of them perhaps.
+  template <class Event>
+  void tell(const Event& event) {
+    for (observer* watcher : observers_) watcher->on(event);
+  }
 
   /// Trains on the data until the config's steps or epochs are done, or a stop is asked for.
   ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
@@ -380,11 +385,6 @@ class trainer {
     if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
     return stopped_ = asked[0] > 0;
   }
-  template <class Event>
-  void tell(const Event& event) {
-    for (observer* watcher : observers_) watcher->on(event);
-  }
-
   /// The whole run must fit, before anything of it is allocated.
   void require_room() const {
     const std::size_t limit = model_->on().memory_limit();

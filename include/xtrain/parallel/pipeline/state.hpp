@@ -113,6 +113,12 @@ class pipeline_state {
     else if (position() == 0) numbers_.receive(holder, whole);
   }
 
+  /// A table that is on two ranks is kept by the first.
+  template <class Store, class Entry>
+  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+    return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : kept_numbers{};
+  }
+
   // ---- what a model asks ----
 
   /// A model says what there is to divide before it allocates anything.

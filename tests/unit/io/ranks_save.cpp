@@ -1,0 +1,101 @@
+// Models that ranks divide in every way: the folder that all ranks write together is the one that the first writes alone.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/parallel.hpp>
+#include "ranks.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+/// Every number of every parameter, of arrays as long as the weights and as the optimizer's, is one rank's to write; and ranks share the work.
+template <class Model>
+void count_writers(const Model& model, bool optimizer, std::vector<std::vector<std::size_t>>& times, std::size_t& written) {
+  static std::mutex mutex;
+  const auto& store = model.parameters();
+  const auto& entries = store.entries();
+  const auto array = optimizer ? store.gradients() : store.kept_values();
+  times.resize(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    using number = typename Model::precision::parameter;
+    if (optimizer && !entries[i].spec.trainable) continue;
+    const kept_numbers kept = model.parallel().kept(store, entries[i], array.size());
+    write_kept<number>(model.work(), entries[i].spec, kept, array, !optimizer, i, [&](std::size_t first, const void*, std::size_t bytes) {
+      const std::scoped_lock lock(mutex);
+      times[i].resize(entries[i].whole_size());
+      for (std::size_t at = first / sizeof(number); at < (first + bytes) / sizeof(number); ++at) ++times[i][at];
+      written += bytes / sizeof(number);
+    });
+  }
+}
+
+template <class Model>
+void save_both_ways(const decoder_config& shape, std::size_t ranks, const typename Model::options& how) {
+  CAPTURE(Model::recipe::parallel::name);
+  const scratch_folder folder;
+  std::vector<std::vector<std::size_t>> of_weights, of_state;
+  std::vector<std::size_t> written(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    typename Model::options options = how;
+    options.parallel.ranks = wires;
+    Model model(shape, {}, options);
+    model.parameters().allocate_gradients();
+    save_pretrained(model, folder / "one", {.one_writer = true});
+    save_pretrained(model, folder / "many");
+    save_pretrained(model, folder / "files", {.shard_bytes = 10'000});
+    count_writers(model, false, of_weights, written[wires->rank()]);
+    count_writers(model, true, of_state, written[wires->rank()]);
+  });
+  CHECK(get_file(folder / "one/model.safetensors") == get_file(folder / "many/model.safetensors"));
+  const weight_folder one(folder / "one"), files(folder / "files");
+  CHECK(one.tensors().size() == files.tensors().size());
+  for (const auto& [name, tensor] : one.tensors()) {
+    const auto other = files.find(name);
+    REQUIRE(other != nullptr);
+    CHECK(std::equal(tensor->bytes.begin(), tensor->bytes.end(), other->bytes.begin(), other->bytes.end()));
+  }
+  for (const auto* times : {&of_weights, &of_state})
+    for (const auto& numbers : *times) CHECK(std::all_of(numbers.begin(), numbers.end(), [](std::size_t n) { return n == 1; }));
+  std::size_t all = 0;
+  for (const std::size_t own : written) all += own;
+  CHECK(*std::max_element(written.begin(), written.end()) < 2 * all / ranks);
+}
+
+/// Larger than a turn of writing, in the table.
+decoder_config shape() {
+  decoder_config c = sizes(false);
+  c.heads = 4;
+  c.layers = 4;
+  c.vocabulary = 12'000;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a folder that ranks write together has the bytes that one writes") {
+  using both = parallel<zero<3>, tensor_parallel>;
+  save_both_ways<llama<recipe<data_parallel>>>(shape(), 3, {});
+  decoder_config few = shape();
+  few.kv_heads = 2;  // fewer than ranks that divide a layer: neighbours have the same
+  save_both_ways<llama<recipe<both>>>(few, 8, {.parallel = {.tensor = 4}});
+  save_both_ways<gpt2<recipe<both>>>(shape(), 4, {.parallel = {.tensor = 2}});  // matrices are turned in files
+  using stages = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
+  decoder_config tied = shape();
+  tied.tied_head = true;
+  save_both_ways<llama<recipe<stages>>>(tied, 8, {.parallel = {.data = 2, .tensor = 2}});
+  decoder_config experts = shape();
+  experts.attention_dropout = experts.residual_dropout = 0;
+  experts.experts = 4;
+  save_both_ways<mixtral<recipe<parallel<zero<2>, expert_parallel>>>>(experts, 4, {.parallel = {.expert = 2}});
+}
+
+TEST_CASE("rows that files hold in another order, and copies of what ranks divide, are written by one rank each") {
+  using copies = parallel<zero<3>, tensor_parallel>;
+  save_both_ways<bloom<recipe<copies>>>(shape(), 8, {.parallel = {.tensor = 2, .shards = 2}});
+}
