@@ -135,6 +135,56 @@ TEST_CASE("a full disk stops the run with an error and leaves the last checkpoin
   CHECK(checkpoint_folder(again.trainer, folder.path()).resume());
 }
 
+TEST_CASE("a checkpoint that fails behind the training is told of at the next save, or when the run ends, and the one from before stays") {
+  const checkpoint_options behind{.every = 2, .asynchronous = true};
+  const auto goes_on_from_two = [](const scratch_folder& folder) {
+    bench again;
+    checkpoint_folder files(again.trainer, folder / "run");
+    CHECK(files.resume());
+    CHECK(again.trainer.progress().step == 2);
+  };
+  for (const std::size_t failing : {4, 6}) {  // another save follows the first of these; the run's end the second
+    CAPTURE(failing);
+    const scratch_folder folder;
+    bench b;
+    checkpoint_folder files(b.trainer, folder / "run", behind);
+    b.trainer.attach(files);
+    // a folder cannot take the name of something that is none: known only when all of it is on the disk
+    std::filesystem::create_symlink("nowhere", folder / concat("run/checkpoint-", failing));
+    CHECK_THROWS_WITH_AS(b.trainer.fit(small_run::data()), doctest::Contains("must take its name; the system says: "), file_error);
+    CHECK(b.trainer.progress().step == 6);
+    std::filesystem::remove_all(folder / "run/checkpoint-4");
+    CHECK_NOTHROW(files.finish());  // it is told once
+    goes_on_from_two(folder);
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "run")) CHECK(entry.path().extension() != ".part");
+  }
+  {  // the folder is gone: a save that is not done cannot end, and none can begin
+    const scratch_folder folder;
+    bench b;
+    checkpoint_folder files(b.trainer, folder / "run", behind);
+    struct mover final : observer {
+      const scratch_folder& at;
+      explicit mover(const scratch_folder& f) : at(f) {}
+      using observer::on;
+      void on(const step_done& done) override {
+        if (done.step == 3) {
+          std::filesystem::rename(at / "run", at / "moved");
+          put_file(at / "run", "in the way");
+        }
+      }
+    } watcher(folder);
+    b.trainer.attach(watcher);
+    b.trainer.attach(files);
+    CHECK_THROWS_AS(b.trainer.fit(small_run::data()), file_error);
+    std::filesystem::remove(folder / "run");
+    std::filesystem::rename(folder / "moved", folder / "run");
+    bench again;
+    checkpoint_folder others(again.trainer, folder / "run");
+    (void)others.resume();
+    CHECK((again.trainer.progress().step == 2 || again.trainer.progress().step == 0));
+  }
+}
+
 TEST_CASE("an adapter's run is saved and resumed as an adapter") {
   struct adapted : defaults {
     using adapter = lora;
