@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/plan/machine_file.hpp>
 #include <xtrain/plan/machines.hpp>
@@ -33,8 +35,8 @@ struct recomputing_recipe : recipe {
 struct plan_flags {
   std::string model = "llama", config{}, machine = "a100", save_machine{}, recompute{};
   decoder_config sizes{.vocabulary = 32'000, .context = 2'048};
-  std::size_t context = 0, devices = 1, rows = 1, top = 10, tensor = 0, stages = 0, zero = 0, batch = 0;
-  bool untied = false, measure = false, search = false, zero_given = false;
+  std::size_t context = 0, devices = 1, rows = 1, top = 10, tensor = 0, sharing = 0, expert = 0, stages = 0, zero = 0, batch = 0;
+  bool untied = false, measure = false, search = false, sequence = false, zero_given = false;
 
   void add_all(CLI::App& app) {
     const auto count = [&](const char* flag, std::size_t& to, const char* help) {
@@ -47,6 +49,7 @@ struct plan_flags {
     count("--heads", sizes.heads, "attention heads")->excludes(file);
     count("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->excludes(file);
     count("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->excludes(file);
+    count("--experts", sizes.experts, "experts of a mixture in every layer")->excludes(file);
     count("--vocabulary", sizes.vocabulary, "tokens")->excludes(file)->capture_default_str();
     app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
     count("--context", context, "tokens of a row; default: 2048, or the file's");
@@ -59,8 +62,12 @@ struct plan_flags {
     app.add_flag("--search", search, "list the fastest ways that fit, instead of planning one; flags below narrow it");
     count("--top", top, "how many to list")->capture_default_str();
     count("--tensor", tensor, "ranks that divide every layer; default: 1");
+    app.add_flag("--sequence", sequence, "they divide what is between layers, too");
+    count("--context-ranks", sharing, "ranks that share rows; default: 1, and up to 8 when a search is of rows of 8192 tokens, or of fewer rows than devices");
+    count("--expert", expert, "ranks that spread experts; default: 1, and up to 8 when searching");
     count("--stages", stages, "stages of a pipeline; default: 1");
-    app.add_option("--zero", zero, "what ranks that see other rows divide: 0 nothing, 1 the optimizer's state, 3 that, gradients and weights; default: 0")
+    app.add_option("--zero", zero,
+                   "what ranks with the same weights divide: 0 nothing, 1 the optimizer's state, 2 that and gradients, 3 those and weights; default: 0")
         ->check(command_line::whole_number())
         ->type_name("N");
     count("--batch", batch, "rows of a micro-batch; default: 1");
@@ -80,26 +87,44 @@ struct plan_flags {
 
 /// A way of running a plan: the line that makes the trainer, and the one that starts it.
 std::string how_to_run(const found_plan& plan) {
-  const auto& [data, tensor, stages, context, expert] = plan.layout.mesh;
-  const std::string beside = plan.layout.zero_stage == 0 ? "data_parallel" : concat("zero<", plan.layout.zero_stage, ">");
-  const std::string rows = tensor == 1 && stages == 1 ? beside : concat("parallel<", beside, ", tensor_parallel>");
-  const std::string strategy = stages == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
-  const std::size_t ranks = plan.layout.mesh.ranks();
+  const run_layout& at = plan.layout;
+  const mesh_sizes& mesh = at.mesh;
+  const std::string beside = at.zero_stage == 0 ? "data_parallel" : concat("zero<", at.zero_stage, ">");
+  std::string axes = at.between_layers ? ", sequence_parallel" : mesh.tensor > 1 || mesh.pipeline > 1 ? ", tensor_parallel" : "";
+  if (mesh.context > 1) axes += ", context_parallel";
+  if (mesh.expert > 1) axes += ", expert_parallel";
+  const std::string rows = axes.empty() ? beside : concat("parallel<", beside, axes, ">");
+  const std::string strategy = mesh.pipeline == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
+  const std::size_t ranks = mesh.ranks();
+  const auto flag = [](const char* name, std::size_t value, bool given) { return given ? concat(" ", name, " ", value) : std::string(); };
   std::string text = concat("  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION ", recipe::precision::name, " RECOMPUTE recompute_", plan.recompute,
                             ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
-  text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer", tensor > 1 ? concat(" --tensor ", tensor) : std::string(),
-                 stages > 1 ? concat(" --data-ranks ", data) : std::string(), " --batch ", plan.batch, " --accumulate ", plan.layout.micro_batches, " ...\n");
+  text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer", flag("--tensor", mesh.tensor, mesh.tensor > 1),
+                 flag("--context-ranks", mesh.context, mesh.context > 1), flag("--expert", mesh.expert, mesh.expert > 1),
+                 flag("--data-ranks", mesh.data, mesh.pipeline > 1), " --batch ", plan.batch, " --accumulate ", at.micro_batches, " ...\n");
   return text;
 }
+
+/// What is tried for a family, and what one way is chosen from.
+template <class Family>
+inline constexpr bool is_mixture = std::is_same_v<Family, mixtral_family>;
+template <class Family>
+using tried = std::conditional_t<is_mixture<Family>, expert_strategies, usual_strategies>;
 
 template <class Model>
 void search(const plan_flags& flags, const decoder_config& sizes, const machine& on, std::vector<found_plan>& found) {
   search_settings settings{.devices = flags.devices, .rows = flags.rows, .context = flags.context};
+  const std::size_t places = flags.context > 0 ? flags.context : sizes.context;
+  if (places >= 8192 || flags.rows < flags.devices) settings.contexts = {1, 2, 4, 8};
   if (flags.batch > 0) settings.batches = {flags.batch};
   if (flags.tensor > 0) settings.tensors = {flags.tensor};
+  if (flags.sharing > 0) settings.contexts = {flags.sharing};
+  if (flags.expert > 0) settings.experts = {flags.expert};
   if (flags.stages > 0) settings.pipelines = {flags.stages};
-  for (const found_plan& one : search_plans<Model>(sizes, settings, on, cpu::properties{8}))
-    if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages)) found.push_back(one);
+  for (const found_plan& one : search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}))
+    if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages) &&
+        (!flags.sequence || one.layout.between_layers))
+      found.push_back(one);
 }
 
 template <class Family>
@@ -115,6 +140,11 @@ std::string on_what(const plan_flags& flags, const machine& on) {
   return concat(flags.devices, " x ", on.name, " (", bytes_text(on.memory), " each)");
 }
 
+std::string ways(const mesh_sizes& mesh) {
+  const auto axis = [](const char* name, std::size_t size) { return size > 1 ? concat(" x ", name, " ", size) : std::string(); };
+  return concat("data ", mesh.data, " x tensor ", mesh.tensor, axis("context", mesh.context), axis("expert", mesh.expert), " x stages ", mesh.pipeline);
+}
+
 template <class Family>
 void list_plans(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
   const std::vector<found_plan> found = search<Family>(flags, sizes, on);
@@ -126,8 +156,7 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
                           " devices this way; choose --rows or --devices with more divisors, or give fewer flags");
     const found_plan& least = *std::min_element(all.begin(), all.end(), [](const found_plan& a, const found_plan& b) { return a.bytes < b.bytes; });
     const mesh_sizes& mesh = least.layout.mesh;
-    fail<memory_error>("search: nothing fits ", on_what(flags, on), "; what needs least is data ", mesh.data, " x tensor ", mesh.tensor, " x stages ", mesh.pipeline,
-                       ", zero ", least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.batch, " rows: ", bytes_text(least.bytes),
+    fail<memory_error>("search: nothing fits ", on_what(flags, on), "; what needs least is ", ways(mesh), ", zero ", least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.batch, " rows: ", bytes_text(least.bytes),
                        ". More devices, or an adapter, need less of each");
   }
   std::printf("%s, %s parameters, on %s, a step of %zu rows\n%s%zu ways fit. The first:\n%s", std::string(Family::name).c_str(),
@@ -137,19 +166,38 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
 
 template <class Model>
 found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
-  const std::size_t tensor = std::max<std::size_t>(flags.tensor, 1), stages = std::max<std::size_t>(flags.stages, 1);
-  require<config_error>(flags.devices % tensor == 0 && flags.devices / tensor % stages == 0, "--devices ", flags.devices,
-                        ": must be a multiple of --tensor ", tensor, " x --stages ", stages);
-  require<config_error>(flags.zero == 0 || flags.zero == 1 || (flags.zero == 3 && stages == 1), "--zero ", flags.zero,
-                        ": must be 0 or 1, or 3 without stages; given with --stages ", stages);
-  const mesh_settings settings{.mesh = {.data = flags.devices / tensor / stages, .tensor = tensor, .pipeline = stages},
-                               .rows = flags.rows,
-                               .batch = std::max<std::size_t>(flags.batch, 1),
-                               .context = flags.context};
-  const cpu::properties eight{8};
-  if (flags.zero == 0) return plan_mesh<Model, pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>>(sizes, settings, on, eight);
-  if (flags.zero == 1) return plan_mesh<Model, pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>>(sizes, settings, on, eight);
-  return plan_mesh<Model, parallel<zero<3>, tensor_parallel>>(sizes, settings, on, eight);
+  const auto given = [](std::size_t ranks) { return std::max<std::size_t>(ranks, 1); };
+  const std::size_t tensor = given(flags.tensor), context = given(flags.sharing), expert = given(flags.expert), stages = given(flags.stages);
+  std::size_t beside = 1;
+  for (const std::size_t axis : {tensor, context, expert, stages}) {
+    require<config_error>(flags.devices / beside % axis == 0 && axis <= flags.devices, "--devices ", flags.devices, ": must be a multiple of --tensor ", tensor,
+                          context > 1 ? concat(" x --context-ranks ", context) : std::string(), expert > 1 ? concat(" x --expert ", expert) : std::string(),
+                          " x --stages ", stages);
+    beside *= axis;
+  }
+  require<config_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
+                        ": must be 0 or 1, or 2 or 3 without stages; given with --stages ", stages);
+  mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
+                         .rows = flags.rows,
+                         .batch = given(flags.batch),
+                         .context = flags.context,
+                         .divides = flags.zero > 0};
+  const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
+  if constexpr (is_mixture<typename Model::family>) {
+    require<config_error>(flags.zero != 2 && !flags.sequence, "--zero ", flags.zero, ": must be 0, 1 or 3 where experts are spread, without --sequence");
+    if (flags.zero == 3) return of(parallel<zero<3>, expert_parallel>{});
+    return of(parallel<zero<1>, expert_parallel>{});
+  } else {
+    require<config_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
+    if (flags.sequence) {
+      require<config_error>(flags.zero < 2 && context == 1, "--sequence: must be given with --zero 0 or 1, and without --context-ranks");
+      return of(parallel<zero<1>, sequence_parallel>{});
+    }
+    if (flags.zero == 0) return of(pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>{});
+    if (flags.zero == 1) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>{});
+    if (flags.zero == 2) return of(parallel<zero<2>, tensor_parallel, context_parallel>{});
+    return of(parallel<zero<3>, tensor_parallel, context_parallel>{});
+  }
 }
 
 template <class Family>

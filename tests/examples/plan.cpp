@@ -47,6 +47,26 @@ TEST_CASE("one mesh is planned: memory, messages, time") {
     CHECK_MESSAGE(holds(one.out, part), part);
 }
 
+TEST_CASE("every axis can be planned, and is named as the trainers name it") {
+  const auto runs_as = [](const words& flags, const char* mesh, const char* strategy, const char* start) {
+    const auto one = plan(seven_billion + flags);
+    CAPTURE(one.out);
+    CAPTURE(one.err);
+    CHECK(holds(one.out, mesh));
+    CHECK(holds(one.out, std::string("PARALLEL \"") + strategy + "\" MPI)\n"));
+    CHECK(holds(one.out, start));
+  };
+  runs_as({"--devices", "8", "--rows", "8", "--zero", "2"}, "mesh           data 8 x tensor 1 x stages 1, zero 2\n", "zero<2>", "mpirun -n 8 my_trainer --batch 1");
+  runs_as({"--devices", "8", "--rows", "8", "--tensor", "8", "--sequence"}, "mesh           data 1 x tensor 8 and sequence x stages 1, zero 0\n",
+          "parallel<data_parallel, sequence_parallel>", "mpirun -n 8 my_trainer --tensor 8");
+  runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2"}, "mesh           data 1 x tensor 2 x context 2 x stages 2, zero 0\n",
+          "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>",
+          "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");
+  runs_as({"--model", "mixtral", "--devices", "16", "--rows", "16", "--expert", "8", "--zero", "1"}, "mesh           data 2 x tensor 1 x expert 8 x stages 1, zero 1\n",
+          "parallel<zero<1>, expert_parallel>", "mpirun -n 16 my_trainer --expert 8");
+  CHECK(holds(plan(seven_billion + words{"--devices", "8", "--rows", "4", "--search"}).out, "  data tensor context stages"));  // fewer rows than devices
+}
+
 TEST_CASE("what does not fit says what it needs, and what would need least") {
   const auto one = plan(seven_billion);
   CHECK(one.status == 1);
@@ -63,12 +83,15 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(error({"--devices", "8", "--tensor", "3"}) == "plan: --devices 8: must be a multiple of --tensor 3 x --stages 1\n");
   CHECK(error({"--devices", "8", "--rows", "12"}) == "plan: mesh: rows of a step must be a multiple of data x batch; given 12, 8 and 1\n");
   CHECK(holds(error({"--devices", "3", "--rows", "3", "--tensor", "3"}), "32 heads are not divisible by 3"));
-  CHECK(holds(error({"--zero", "2"}), "--zero 2: must be 0 or 1, or 3 without stages"));
+  CHECK(holds(error({"--zero", "2", "--devices", "2", "--stages", "2"}), "--zero 2: must be 0 or 1, or 2 or 3 without stages"));
+  CHECK(holds(error({"--devices", "8", "--rows", "8", "--context-ranks", "3"}), "--devices 8: must be a multiple of --tensor 1 x --context-ranks 3 x --stages 1"));
+  CHECK(holds(error({"--devices", "2", "--rows", "2", "--expert", "2"}), "--expert 2: must be 1: the family has no experts"));
+  CHECK(holds(error({"--devices", "2", "--rows", "2", "--sequence"}), "must have tensor ranks; given tensor 1"));
   CHECK(holds(error({"--devices", "37", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 37 devices this way"));
   CHECK(holds(error({"--machine", "a101"}), "plan: --machine: machine: must be a100, h100, h200, 910b or s4000; given a101"));
   CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: tells of one device and not of wires"));
   CHECK(holds(plan({"--devices", "2"}).err, "sizes: --layers, --width and --heads must be given, or --config"));
-  CHECK(holds(plan({"--model", "lama"}).err, "--model lama: its model_type must be one that this program was compiled with (llama, bloom)"));
+  CHECK(holds(plan({"--model", "lama"}).err, "--model lama: its model_type must be one that this program was compiled with (llama, mixtral, bloom)"));
   CHECK(plan({"--device", "2"}).status == 2);
 }
 

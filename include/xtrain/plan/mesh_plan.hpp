@@ -27,11 +27,13 @@ namespace xtrain {
 
 /// What is to be trained in a step, and how it is divided. The strategy is a type.
 struct mesh_settings {
-  mesh_sizes mesh{};        ///< data, tensor and pipeline
+  mesh_sizes mesh{};
   std::size_t chunks = 1;   ///< stages on each rank
   std::size_t rows = 1;     ///< of a step, on all devices together
   std::size_t batch = 1;    ///< of them in a micro-batch
   std::size_t context = 0;  ///< 0: the model's
+  /// False: ranks with the same weights each keep all of them and of what belongs to them, though the strategy could divide it. Not in a pipeline.
+  bool divides = true;
 };
 
 /// What a division comes to.
@@ -56,16 +58,28 @@ template <class Recipe, class Strategy>
 struct recipe_with_strategy : Recipe {
   using parallel = Strategy;
 };
-/// One device that keeps everything: its operations are those that the model needs.
-template <class Recipe>
-struct recipe_of_one : Recipe {
+/// One device that keeps everything: its operations are those that the model needs. One type for recipes that differ in what they recompute.
+template <class Device, class Precision, class Optimizer, class Offload, class Adapter>
+struct recipe_on_one {
+  using device = Device;
+  using precision = Precision;
   using parallel = single;
+  using optimizer = Optimizer;
   using recompute = recompute_none;
+  using offload = Offload;
+  using adapter = Adapter;
 };
+template <class Recipe>
+using recipe_of_one = recipe_on_one<typename Recipe::device, typename Recipe::precision, typename Recipe::optimizer, typename Recipe::offload,
+                                    typename Recipe::adapter>;
 
 template <class Strategy>
 inline constexpr bool has_stages = requires(typename Strategy::config config) {
   config.chunks;
+};
+template <class Strategy>
+inline constexpr bool strategy_spreads_experts = requires {
+  Strategy::spreads_experts;
 };
 
 /// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
@@ -91,6 +105,8 @@ template <class Model>
     sent = {sent.messages / rehearsed * layout.micro_batches, sent.bytes / rehearsed * layout.micro_batches};
   };
   for_each_micro_batch(traffic_role::layers);
+  for_each_micro_batch(traffic_role::places);
+  for_each_micro_batch(traffic_role::experts);
   for_each_micro_batch(traffic_role::stages);
   if (layout.zero_stage >= 2) for_each_micro_batch(traffic_role::gradients);
   if (layout.zero_stage >= 3) for_each_micro_batch(traffic_role::weights);
@@ -106,15 +122,18 @@ inline void require_mesh(const mesh_settings& s, const machine& on) {
   require<config_error>(data > 0 && tensor > 0 && pipeline > 0 && s.chunks > 0 && s.batch > 0 && s.rows > 0,
                         "mesh: data, tensor, stages, chunks, batch and rows must be at least 1; given ", data, ", ", tensor, ", ", pipeline, ", ", s.chunks, ", ",
                         s.batch, " and ", s.rows);
-  require<config_error>(context == 1 && expert == 1, "mesh: rows and experts that are shared are not predicted yet; given context ", context, " and expert ",
-                        expert);
-  for (const std::size_t axis : {data, tensor, pipeline})
-    require<config_error>(axis <= most_devices && s.mesh.ranks() <= most_devices, "mesh: must have at most ", most_devices, " devices; given data ", data,
-                          ", tensor ", tensor, " and ", pipeline, " stages");
-  require<config_error>(s.rows % data == 0 && s.rows / data % s.batch == 0, "mesh: rows of a step must be a multiple of data x batch; given ", s.rows, ", ",
-                        data, " and ", s.batch);
-  require<config_error>(s.rows / data / s.batch <= most_stage_batches / pipeline, "mesh: stages x micro-batches must be at most ", most_stage_batches,
-                        "; given ", pipeline, " and ", s.rows / data / s.batch);
+  require<config_error>(context > 0 && expert > 0, "mesh: context and expert must be at least 1; given ", context, " and ", expert);
+  for (std::size_t axis = 0, ranks = 1; axis < mesh_axes; ++axis) {
+    const std::size_t size = s.mesh.of(static_cast<xtrain::axis>(axis));
+    require<config_error>(size <= most_devices / ranks, "mesh: must have at most ", most_devices, " devices; given data ", data, ", tensor ", tensor,
+                          ", context ", context, ", expert ", expert, " and ", pipeline, " stages");
+    ranks *= size;
+  }
+  const std::size_t others = data * expert;  // ranks that see other rows
+  require<config_error>(s.rows % others == 0 && s.rows / others % s.batch == 0, "mesh: rows of a step must be a multiple of data x ",
+                        expert > 1 ? "expert x " : "", "batch; given ", s.rows, ", ", others, " and ", s.batch);
+  require<config_error>(s.rows / others / s.batch <= most_stage_batches / pipeline, "mesh: stages x micro-batches must be at most ", most_stage_batches,
+                        "; given ", pipeline, " and ", s.rows / others / s.batch);
   require<config_error>(s.mesh.ranks() == 1 || on.between.bandwidth > 0 || (s.mesh.ranks() <= on.devices_per_node && on.inside.bandwidth > 0), "machine ",
                         on.name, ": must have links for ", s.mesh.ranks(), " devices, 'inside' a node of ", on.devices_per_node, " and 'between' nodes");
 }
@@ -125,8 +144,10 @@ template <class Model, class Strategy>
                                           const machine& on, const typename Model::device::properties& properties) {
   using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
   require_mesh(s, on);
-  const std::size_t stages = s.mesh.pipeline, micro_batches = s.rows / s.mesh.data / s.batch;
+  const std::size_t stages = s.mesh.pipeline, micro_batches = s.rows / (s.mesh.data * s.mesh.expert) / s.batch;
   require<config_error>(has_stages<Strategy> || (stages == 1 && s.chunks == 1), "mesh: ", Strategy::name, " has no stages; given ", stages, " x ", s.chunks);
+  require<config_error>(!divides_between_layers<Strategy>() || s.mesh.tensor > 1, "mesh: ", Strategy::name, " must have tensor ranks; given tensor 1");
+  require<config_error>(strategy_spreads_experts<Strategy> || s.mesh.expert == 1, "mesh: ", Strategy::name, " does not spread experts; given expert ", s.mesh.expert);
   // a rank never has more on the way than this many: more of them take more time, not more memory
   const std::size_t rehearsed = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
   std::vector<std::size_t> places{0};
@@ -136,13 +157,18 @@ template <class Model, class Strategy>
   std::vector<rehearsal> ranks;
   for (const std::size_t place : places) {
     typename model::options options;
-    options.parallel.ranks = std::make_shared<dry_transport>(place * s.mesh.data * s.mesh.tensor, s.mesh.ranks());
+    options.parallel.ranks = std::make_shared<dry_transport>(place * (s.mesh.ranks() / stages), s.mesh.ranks());
     options.parallel.tensor = s.mesh.tensor;
+    options.parallel.context = s.mesh.context;
     if constexpr (has_stages<Strategy>) {
       options.parallel.data = s.mesh.data;
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
+    } else {
+      if (strategy_spreads_experts<Strategy>) options.parallel.expert = s.mesh.expert;
+      if (!s.divides) options.parallel.shards = 1;
     }
     if (ranks.empty()) found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
+    if (!has_stages<Strategy> && !s.divides) found.layout.zero_stage = 0;
     ranks.push_back(plan<trainer<model>>(sizes, options, {.steps = 1, .batch = s.batch, .accumulate = rehearsed, .context = s.context}, properties));
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();
@@ -182,8 +208,10 @@ template <class Model, class Strategy>
     return concat(name, text, "\n");
   };
   const run_layout& at = plan.layout;
-  std::string text = line("mesh", concat("data ", at.mesh.data, " x tensor ", at.mesh.tensor, " x stages ", at.mesh.pipeline, ", zero ", at.zero_stage));
-  text += line("a step", concat(at.mesh.data, " x ", at.micro_batches, " micro-batches of ", plan.batch, plan.batch == 1 ? " row" : " rows", ", recompute ",
+  const auto axis = [](const char* name, std::size_t size) { return size > 1 ? concat(" x ", name, " ", size) : std::string(); };
+  std::string text = line("mesh", concat("data ", at.mesh.data, " x tensor ", at.mesh.tensor, at.between_layers ? " and sequence" : "",
+                                         axis("context", at.mesh.context), axis("expert", at.mesh.expert), " x stages ", at.mesh.pipeline, ", zero ", at.zero_stage));
+  text += line("a step", concat(at.mesh.data * at.mesh.expert, " x ", at.micro_batches, " micro-batches of ", plan.batch, plan.batch == 1 ? " row" : " rows", ", recompute ",
                                 plan.recompute));
   text += line("memory", concat(bytes_text(plan.bytes), at.mesh.pipeline > 1 ? concat(" on a rank of stage ", plan.stage + 1, ", which needs most") : ""));
   for (std::size_t r = 0; r < memory_roles; ++r)

@@ -23,7 +23,7 @@ namespace xtrain {
 struct predicted_step {
   double seconds = 0;
   double passes = 0;    ///< forwards and backwards of the rank that has most of them
-  double layers = 0;    ///< that rank waits for sums over the ranks that divide its layers
+  double layers = 0;    ///< that rank waits for those that divide its layers, share its rows or hold its rows' experts
   double bubble = 0;    ///< it waits for other stages
   double exchange = 0;  ///< gradients and weights that nothing hides
   double update = 0;    ///< the optimizer
@@ -93,11 +93,13 @@ struct rank_seconds {
       if (is_update(kernel.name)) update += seconds;
       else passes += times * seconds;
     }
-    const rank_line beside{data, tensor};
-    layers = times * seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on);
-    gradients = (layout.zero_stage >= 2 ? times : 1) * seconds_of(one.sent.of(traffic_role::gradients), beside, on);
+    const rank_line beside{data * context, tensor * expert};  // that have the same weights
+    layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + seconds_of(one.sent.of(traffic_role::places), {context, tensor}, on) +
+                      seconds_of(one.sent.of(traffic_role::experts), {expert, 1}, on));
+    // where experts are spread, most of it is sent among neighbours: gradients of what all of them have
+    gradients = (layout.zero_stage >= 2 ? times : 1) * seconds_of(one.sent.of(traffic_role::gradients), expert > 1 ? rank_line{data * expert, 1} : beside, on);
     weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
-    const bool one_node = data * tensor * pipeline <= on.devices_per_node;
+    const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
     const link_speed& link = one_node ? on.inside : on.between;
     table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
     if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {

@@ -12,9 +12,11 @@
 
 namespace xtrain {
 
-/// Ranks that divide layers are neighbours, then come those that see other rows, then stages of a pipeline: as strategies place them.
+/// Ranks that divide layers are neighbours, then come those that share rows, those that hold other experts (and see other rows), those that see
+/// other rows, then stages of a pipeline: as strategies place them.
 struct run_layout {
   mesh_sizes mesh{};
+  bool between_layers = false;    ///< what is between layers is divided, too
   std::size_t chunks = 1;         ///< stages on each rank
   std::size_t micro_batches = 1;  ///< of a step
   std::size_t zero_stage = 0;
@@ -39,6 +41,11 @@ requires requires { Strategy::stage; }
 inline constexpr std::size_t zero_stage_of<Strategy> = static_cast<std::size_t>(Strategy::stage);
 template <class Schedule, class Beside>
 inline constexpr std::size_t zero_stage_of<pipeline<Schedule, Beside>> = zero_stage_of<Beside>;
+template <class Strategy>
+[[nodiscard]] constexpr bool divides_between_layers() {
+  if constexpr (requires { Strategy::divides_between_layers; }) return Strategy::divides_between_layers;
+  else return false;
+}
 
 }  // namespace detail
 
@@ -47,24 +54,28 @@ inline constexpr std::size_t zero_stage_of<pipeline<Schedule, Beside>> = zero_st
 template <class Recipe>
 [[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
   using strategy = typename Recipe::parallel;
-  run_layout layout{.micro_batches = micro_batches,
+  run_layout layout{.between_layers = detail::divides_between_layers<strategy>(),
+                    .micro_batches = micro_batches,
                     .zero_stage = detail::zero_stage_of<strategy>,
                     .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,
                     .schedule = detail::schedule_of<strategy>::make};
   if constexpr (requires { config.ranks; }) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    layout.mesh.tensor = config.tensor;
+    std::size_t beside = layout.mesh.tensor = config.tensor;
+    if constexpr (requires { config.context; }) beside *= layout.mesh.context = config.context;
+    if constexpr (requires { config.expert; }) beside *= layout.mesh.expert = config.expert;
     if constexpr (requires { config.chunks; }) {
       layout.mesh.data = config.data;
       layout.chunks = config.chunks;
-      require<config_error>(config.data * config.tensor > 0 && ranks % (config.data * config.tensor) == 0,
-                            "layout: ranks must be a multiple of data x tensor; given ", ranks, ", ", config.data, " and ", config.tensor);
-      layout.mesh.pipeline = ranks / (config.data * config.tensor);
+      beside *= config.data;
+      require<config_error>(beside > 0 && ranks % beside == 0, "layout: ranks must be a multiple of data x tensor x context; given ", ranks, ", ", config.data,
+                            ", ", config.tensor, " and ", layout.mesh.context);
+      layout.mesh.pipeline = ranks / beside;
       if (layout.mesh.pipeline == 1) layout.chunks = 1;
     } else {
-      require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "layout: ranks must be a multiple of tensor; given ", ranks, " and ",
-                            config.tensor);
-      layout.mesh.data = ranks / config.tensor;
+      require<config_error>(beside > 0 && ranks % beside == 0, "layout: ranks must be a multiple of tensor x context x expert; given ", ranks, ", ", config.tensor,
+                            ", ", layout.mesh.context, " and ", layout.mesh.expert);
+      layout.mesh.data = ranks / beside;
     }
   }
   return layout;

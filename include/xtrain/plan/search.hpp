@@ -10,6 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/parallel/expert.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/plan/machine.hpp>
@@ -25,16 +26,23 @@ struct search_settings {
   std::size_t context = 0;                         ///< 0: the model's
   std::vector<std::size_t> batches{1, 2, 4, 8};    ///< rows of a micro-batch that are tried
   std::vector<std::size_t> tensors{1, 2, 4, 8};    ///< ranks that divide layers, likewise; more than a node has are left out
+  std::vector<std::size_t> contexts{1};            ///< ranks that share rows, likewise
+  std::vector<std::size_t> experts{1, 2, 4, 8};    ///< ranks that spread experts, likewise, by strategies that do
   std::vector<std::size_t> pipelines{};            ///< stages, likewise; empty: every divisor of the devices
   std::vector<std::size_t> chunks{1};              ///< stages on each rank, likewise
 };
 
-/// Strategies that a search tries: rows, layers and stages at once, without and with a divided optimizer; and weights divided, too.
+/// Strategies that a search tries.
 template <class... Strategy>
 struct strategies {};
+/// Rows, layers, places and stages at once, without and with a divided optimizer; gradients and weights divided, too; and what is between layers.
 using usual_strategies =
-    strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>,
-               pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>, parallel<zero<3>, tensor_parallel>>;
+    strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>,
+               pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
+               parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
+               parallel<zero<1>, sequence_parallel>>;
+/// For mixtures of experts: without, and with one of these divided.
+using expert_strategies = strategies<parallel<zero<1>, expert_parallel>, parallel<zero<3>, expert_parallel>>;
 
 namespace detail {
 
@@ -59,18 +67,14 @@ class plan_search {
   /// Every mesh that this strategy can make of the devices, and that fits.
   template <class Strategy>
   void search() {
-    for (const std::size_t tensor : settings_.tensors) {
-      if (tensor == 0 || settings_.devices % tensor != 0 || (tensor > on_->devices_per_node && tensor > 1)) continue;
-      for (std::size_t pipeline = 1; pipeline <= std::min(settings_.devices / tensor, sizes_->layers); ++pipeline) {
-        if (!is_tried<Strategy>(tensor, pipeline)) continue;
-        const std::size_t data = settings_.devices / tensor / pipeline;
-        if (settings_.rows % data != 0 || !weights_fit<Strategy>(data, tensor, pipeline)) continue;
-        for (const std::size_t chunks : settings_.chunks)
-          for (const std::size_t batch : settings_.batches)
-            if (batch > 0 && chunks > 0 && settings_.rows / data % batch == 0 && (chunks == 1 || pipeline > 1))
-              if (!is_there(data, tensor, pipeline, chunks, batch) && !try_one<Strategy>({.data = data, .tensor = tensor, .pipeline = pipeline}, batch, chunks)) break;
-      }
-    }
+    for_each_mesh<Strategy>([&](const mesh_sizes& mesh) {
+      const std::size_t others = mesh.data * mesh.expert;
+      if (settings_.rows % others != 0 || !weights_fit<Strategy>(mesh)) return;
+      for (const std::size_t chunks : settings_.chunks)
+        for (const std::size_t batch : settings_.batches)
+          if (batch > 0 && chunks > 0 && settings_.rows / others % batch == 0 && (chunks == 1 || mesh.pipeline > 1))
+            if (!is_there<Strategy>(mesh, chunks, batch) && !try_one<Strategy>(mesh, batch, chunks)) break;
+    });
   }
 
   [[nodiscard]] std::vector<found_plan> take() {
@@ -79,28 +83,43 @@ class plan_search {
   }
 
  private:
+  /// Calls visit(mesh) for every mesh of all devices whose axes the strategy has.
+  template <class Strategy, class Visit>
+  void for_each_mesh(Visit&& visit) const {
+    static const std::vector<std::size_t> one{1};
+    const bool experts_only = strategy_spreads_experts<Strategy>;
+    for (const std::size_t tensor : experts_only ? one : settings_.tensors) {
+      if (tensor > 1 ? tensor > on_->devices_per_node : divides_between_layers<Strategy>()) continue;
+      for (const std::size_t context : experts_only || divides_between_layers<Strategy>() ? one : settings_.contexts)
+        for (const std::size_t expert : experts_only ? settings_.experts : one)
+          for (std::size_t pipeline = 1; pipeline <= (has_stages<Strategy> ? std::min(settings_.devices, sizes_->layers) : 1); ++pipeline) {
+            const std::size_t beside = tensor * context * expert * pipeline;
+            if (beside == 0 || settings_.devices % beside != 0 || !is_tried<Strategy>(pipeline)) continue;
+            visit({.data = settings_.devices / beside, .tensor = tensor, .pipeline = pipeline, .context = context, .expert = expert});
+          }
+    }
+  }
   template <class Strategy>
-  [[nodiscard]] bool is_tried(std::size_t tensor, std::size_t pipeline) const {
-    if (settings_.devices % (tensor * pipeline) != 0) return false;
-    if (!has_stages<Strategy>) return pipeline == 1;
+  [[nodiscard]] bool is_tried(std::size_t pipeline) const {
     const auto& wanted = settings_.pipelines;
-    return wanted.empty() || std::find(wanted.begin(), wanted.end(), pipeline) != wanted.end();
+    return !has_stages<Strategy> || wanted.empty() || std::find(wanted.begin(), wanted.end(), pipeline) != wanted.end();
   }
 
-  /// Where nobody sees other rows, strategies that divide something among those who do are all the same.
-  [[nodiscard]] bool is_there(std::size_t data, std::size_t tensor, std::size_t pipeline, std::size_t chunks, std::size_t batch) const {
-    return data == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
-             const mesh_sizes& mesh = one.layout.mesh;
-             return mesh.data == 1 && mesh.tensor == tensor && mesh.pipeline == pipeline && one.layout.chunks == chunks && one.batch == batch;
+  /// Where nobody else has the same weights, strategies that divide something among those who have are all the same.
+  template <class Strategy>
+  [[nodiscard]] bool is_there(const mesh_sizes& mesh, std::size_t chunks, std::size_t batch) const {
+    return mesh.data * mesh.context == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
+             const run_layout& at = one.layout;
+             return at.mesh == mesh && at.chunks == chunks && one.batch == batch && at.between_layers == divides_between_layers<Strategy>();
            });
   }
 
   /// Weights, gradients and optimizer state alone: a rank's share, if it were equal, is never more than what its rehearsal finds.
   template <class Strategy>
-  [[nodiscard]] bool weights_fit(std::size_t data, std::size_t tensor, std::size_t pipeline) const {
+  [[nodiscard]] bool weights_fit(const mesh_sizes& mesh) const {
     constexpr std::size_t stage = zero_stage_of<Strategy>;
-    const auto rows = static_cast<double>(data), held = static_cast<double>(tensor * pipeline);
-    const double bytes = needs_.weights / (stage >= 3 ? rows : 1) + needs_.gradients / (stage >= 2 ? rows : 1) + needs_.optimizer / (stage >= 1 ? rows : 1);
+    const auto alike = static_cast<double>(mesh.data * mesh.context), held = static_cast<double>(mesh.tensor * mesh.pipeline * mesh.expert);
+    const double bytes = needs_.weights / (stage >= 3 ? alike : 1) + needs_.gradients / (stage >= 2 ? alike : 1) + needs_.optimizer / (stage >= 1 ? alike : 1);
     return bytes / held <= static_cast<double>(on_->memory);
   }
 
@@ -144,19 +163,24 @@ template <class Model, class Strategies = usual_strategies>
   return search.take();
 }
 
-/// The first `most` as a table.
+/// The first `most` as a table. "8+s": eight ranks divide layers, and what is between them.
 [[nodiscard]] inline std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10) {
   if (found.empty()) return "nothing fits\n";
   const auto cell = [](std::string text, std::size_t width) {
     text.insert(0, width - std::min(width, text.size()), ' ');
     return text;
   };
-  std::string text = "  data tensor stages chunks  zero recompute  rows     x      memory      step  bubble        sent messages  tokens/s  of peak\n";
+  const auto any = [&](auto&& is) { return std::any_of(found.begin(), found.end(), [&](const found_plan& one) { return is(one.layout); }); };
+  const bool context = any([](const run_layout& at) { return at.mesh.context > 1; }), expert = any([](const run_layout& at) { return at.mesh.expert > 1; });
+  std::string text = concat("  data tensor", context ? " context" : "", expert ? " expert" : "",
+                            " stages chunks  zero recompute  rows     x      memory      step  bubble        sent messages  tokens/s  of peak\n");
   for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
     const found_plan& one = found[i];
     const run_layout& at = one.layout;
     const traffic sent = one.sent.total();
-    text += concat(cell(concat(at.mesh.data), 6), cell(concat(at.mesh.tensor), 7), cell(concat(at.mesh.pipeline), 7), cell(concat(at.chunks), 7),
+    text += concat(cell(concat(at.mesh.data), 6), cell(concat(at.mesh.tensor, at.between_layers ? "+s" : ""), 7),
+                   context ? cell(concat(at.mesh.context), 8) : std::string(), expert ? cell(concat(at.mesh.expert), 7) : std::string(),
+                   cell(concat(at.mesh.pipeline), 7), cell(concat(at.chunks), 7),
                    cell(concat(at.zero_stage), 6), cell(std::string(one.recompute), 10), cell(concat(one.batch), 6), cell(concat(at.micro_batches), 6),
                    cell(bytes_text(one.bytes), 12), cell(concat(fixed(one.time.seconds, 2), " s"), 10),
                    cell(concat(fixed(100 * one.time.bubble / one.time.seconds, 1), " %"), 8), cell(bytes_text(sent.bytes), 12), cell(concat(sent.messages), 9),

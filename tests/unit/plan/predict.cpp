@@ -37,6 +37,15 @@ struct stages : defaults {
 struct rows : defaults {
   using parallel = zero<3>;
 };
+struct places : defaults {
+  using parallel = xtrain::parallel<zero<1>, tensor_parallel, context_parallel>;
+};
+struct experts : defaults {
+  using parallel = expert_parallel;
+};
+struct sequence : defaults {
+  using parallel = sequence_parallel;
+};
 
 double close(double value) { return 1e-9 * std::abs(value); }  // of sums of a few hundred products: far above n · 2^-53
 #define CHECK_CLOSE(a, b) CHECK(std::abs((a) - (b)) <= close(b))
@@ -96,6 +105,13 @@ TEST_CASE("messages take the link that joins their ranks") {
   slow.between.latency = 2;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
   r.sent = {};
+  r.sent.of(traffic_role::places) = {3, 1000};  // neighbours share rows; four ranks apart, they are on nodes of their own
+  CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .context = 4}}, round_numbers(), "fp32").layers, 10.0);
+  r.sent = {};
+  r.sent.of(traffic_role::experts) = {3, 1000};
+  CHECK_CLOSE(predict(r, {.mesh = {.expert = 4}}, round_numbers(), "fp32").layers, 1.0);
+  r.sent = {};
   r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both ways
   const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
   const double far = predict(r, {.mesh = {.tensor = 4, .pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
@@ -151,6 +167,11 @@ TEST_CASE("recipes say how they divide a run") {
   CHECK((deep.schedule == interleaved::make));
   CHECK(layout_of<rows>({.ranks = std::make_shared<dry_transport>(0, 6)}, 1).mesh == mesh_sizes{.data = 6});
   CHECK(layout_of<rows>({}, 1).zero_stage == 3);
+  CHECK(layout_of<places>({.ranks = std::make_shared<dry_transport>(0, 24), .tensor = 2, .context = 3}, 1).mesh ==
+        mesh_sizes{.data = 4, .tensor = 2, .context = 3});
+  CHECK(layout_of<experts>({.ranks = std::make_shared<dry_transport>(0, 24), .expert = 8}, 1).mesh == mesh_sizes{.data = 3, .expert = 8});
+  CHECK(layout_of<sequence>({.ranks = std::make_shared<dry_transport>(0, 4), .tensor = 4}, 1).between_layers);
+  CHECK(!layout_of<places>({}, 1).between_layers);
   CHECK(layout_of<defaults>({}, 1).mesh.ranks() == 1);
   CHECK_THROWS_AS((void)layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 6), .tensor = 4}, 1), config_error);
 }

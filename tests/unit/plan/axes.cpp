@@ -1,0 +1,108 @@
+// A search over ranks that share rows, spread experts, divide gradients, or divide what is between layers.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/parallel.hpp>
+#include <xtrain/plan/machines.hpp>
+#include <xtrain/plan/search.hpp>
+
+#include "planned_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct recipe : defaults {
+  using precision = bf16_mixed;
+};
+using gradients_divided = parallel<zero<2>, tensor_parallel, context_parallel>;
+using with_experts = parallel<zero<1>, expert_parallel>;
+struct divided : recipe {
+  using parallel = gradients_divided;
+};
+struct spread : recipe {
+  using parallel = with_experts;
+};
+constexpr std::size_t devices = 8;
+
+decoder_config even() {
+  decoder_config shape = planned_run::sizes();
+  shape.kv_heads = 4;
+  shape.context = 16;
+  return shape;
+}
+
+/// Every rank of a mesh needs at most what was found, and one of them as much.
+template <class Model>
+void check_ranks(const decoder_config& shape, const found_plan& found, std::size_t shards) {
+  std::size_t most = 0;
+  for (std::size_t rank = 0; rank < devices; ++rank) {
+    typename Model::options options;
+    const mesh_sizes& mesh = found.layout.mesh;
+    options.parallel = {.ranks = std::make_shared<dry_transport>(rank, devices), .tensor = mesh.tensor, .context = mesh.context, .shards = shards, .expert = mesh.expert};
+    const rehearsal whole =
+        plan<trainer<Model>>(shape, options, {.steps = 1, .batch = found.batch, .accumulate = found.layout.micro_batches}, cpu::properties{1});
+    most = std::max(most, whole.total());
+    CHECK(whole.sent.total().bytes <= found.sent.total().bytes);
+  }
+  CHECK(most == found.bytes);
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share rows are searched beside those that divide layers") {
+  const auto found = search_plans<llama<recipe>, strategies<gradients_divided>>(
+      even(), {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 2}, .contexts = {1, 2, 4, 3}}, a100(), cpu::properties{1});
+  std::set<std::array<std::size_t, 3>> meshes;
+  for (const found_plan& one : found) {
+    const mesh_sizes& mesh = one.layout.mesh;
+    meshes.insert({mesh.data, mesh.tensor, mesh.context});
+    CHECK(mesh.data * one.layout.micro_batches == 8);
+    CHECK(one.layout.zero_stage == 2);
+    CHECK((one.sent.of(traffic_role::places).bytes > 0) == (mesh.context > 1));
+    if (mesh.context == 2) check_ranks<llama<divided>>(even(), one, 0);
+  }
+  // heads: 4, by tensor x context
+  CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 1, 2}, {2, 1, 4}, {4, 2, 1}, {2, 2, 2}});
+  const std::string text = search_text(found);
+  CHECK(text.starts_with("  data tensor context stages chunks  zero"));
+}
+
+TEST_CASE("what is between layers is divided only where layers are, and takes less memory") {
+  const search_settings settings{.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 4}};
+  const auto both = search_plans<llama<recipe>, strategies<gradients_divided, parallel<zero<1>, sequence_parallel>>>(even(), settings, a100(), cpu::properties{1});
+  REQUIRE(both.size() == 3);
+  std::size_t with = 0, without = 0;
+  for (const found_plan& one : both)
+    if (one.layout.mesh.tensor == 4) (one.layout.between_layers ? with : without) = one.memory[static_cast<std::size_t>(memory_role::stash)];
+  CHECK(with > 0);
+  CHECK(with < without);
+  CHECK(search_text(both).find("    4+s      1") != std::string::npos);
+}
+
+TEST_CASE("ranks that spread experts are searched for mixtures") {
+  decoder_config shape = even();
+  shape.experts = 4;
+  shape.attention_dropout = shape.residual_dropout = 0;
+  const auto found = search_plans<mixtral<recipe>, strategies<with_experts>>(shape, {.devices = devices, .rows = 16, .batches = {2}}, a100(), cpu::properties{1});
+  REQUIRE(found.size() == 3);  // 8 ranks do not divide 4 experts
+  for (const found_plan& one : found) {
+    const mesh_sizes& mesh = one.layout.mesh;
+    CHECK(mesh.data * mesh.expert == devices);
+    CHECK(one.layout.micro_batches == 1);
+    CHECK((one.sent.of(traffic_role::experts).bytes > 0) == (mesh.expert > 1));
+    check_ranks<mixtral<spread>>(shape, one, 0);
+  }
+  const auto kept = plan_mesh<mixtral<recipe>, with_experts>(
+      shape, {.mesh = {.data = 4, .expert = 2}, .rows = 16, .batch = 2, .divides = false}, a100(), cpu::properties{1});
+  CHECK(kept.layout.zero_stage == 0);
+  CHECK(kept.bytes > found.front().bytes);
+  check_ranks<mixtral<spread>>(shape, kept, 1);
+  CHECK_THROWS_WITH_AS((void)(plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 12}, a100(), cpu::properties{1})),
+                       "mesh: rows of a step must be a multiple of data x expert x batch; given 12, 8 and 1", config_error);
+}
