@@ -7,6 +7,7 @@
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/testing/isolated.hpp>
+#include <xtrain/testing/slow_transport.hpp>
 #include "ranks.hpp"
 
 namespace {
@@ -85,6 +86,36 @@ TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of t
   // two copies of two shards: gradients are added up in another order
   CHECK(difference(all.weights, train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 2).weights) < 2e-5);
   CHECK_THROWS_AS(train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 3), config_error);
+}
+
+TEST_CASE("weights that come back late are there for whoever reads them, and a model may go before all are") {
+  const dataset data = sentences();
+  const run_config settings{.steps = 2, .batch = 2, .learning_rate = 1e-3, .max_gradient_norm = 0};
+  const testing::slow_wires late{.latency = std::chrono::milliseconds(2), .jitter = std::chrono::milliseconds(4)};
+  // straight out of the store, as soon as a step ends
+  const auto read_after_steps = [&]<class Parallel>(Parallel, bool reads) {
+    std::vector<float> weights;
+    run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+      gpt2<recipe<Parallel>> model(sizes(true), {}, {.parallel = {.ranks = std::make_shared<testing::slow_transport>(wires, late)}});
+      trainer trainer(model, settings);
+      loader rows(data, trainer.loader_settings());
+      for (int step = 0; step < 2; ++step) {
+        (void)trainer.step(rows.next(), 1e-3);
+        if (!reads) continue;
+        std::vector<float> host;
+        for (const auto& entry : model.parameters().entries()) {
+          const auto value = model.parameters().value(entry);
+          host.insert(host.end(), value.raw(), value.raw() + value.size());
+        }
+        if (wires->rank() == 0) weights.insert(weights.end(), host.begin(), host.end());
+      }
+    });
+    return weights;
+  };
+  const std::vector<float> all = read_after_steps(data_parallel{}, true);
+  CHECK(all == read_after_steps(zero<1>{}, true));
+  CHECK(all == read_after_steps(zero<2>{}, true));
+  CHECK(read_after_steps(zero<1>{}, false).empty());
 }
 
 TEST_CASE("experts and their balance") {

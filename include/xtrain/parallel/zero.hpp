@@ -79,6 +79,15 @@ class zero_state {
 
   /// throws config_error when the ranks are not a multiple of the axes' sizes
   explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), axes_of(config)) {}
+  /// Others may wait for this rank's part of the weights.
+  ~zero_state() {
+    try {
+      await_weights();
+    } catch (...) {  // they are gone, and whoever trains with them knows
+    }
+  }
+  zero_state(const zero_state&) = delete;
+  zero_state& operator=(const zero_state&) = delete;
 
   /// Ranks that have the same places of other rows.
   [[nodiscard]] group& data() { return data_; }
@@ -109,6 +118,9 @@ class zero_state {
       const std::size_t last = store.blocks() - 1;
       if (visit == block_visit::backward ? block > 0 : block < last) fetch(stream, store, visit == block_visit::backward ? block - 1 : block + 1);
       behind_.finish(until);
+    } else {
+      await_weights(block);
+      store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
     }
     if (!store.divided().gradients || visit == block_visit::evaluation) return;
     // windows of gradients begin at zero: the first and the last block's before the forward, because the head makes gradients
@@ -162,13 +174,17 @@ class zero_state {
     return sum[0];
   }
 
-  /// Every rank has stepped its part, or loaded it.
+  /// Every rank has stepped its part, or loaded it. Blocks come back one after the other, while those before them are computed.
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
     there_.assign(store.blocks(), false);
     if (!slices_optimizer || store.divided().parts == 1 || store.divided().values) return;
-    for (std::size_t block = 0; block < store.blocks(); ++block) gather(stream, store, block, false);
-    behind_.finish(begun_);
+    arriving_.resize(store.blocks());
+    for (std::size_t block = 0; block < store.blocks(); ++block) {
+      gather(stream, store, block, false);
+      arriving_[block] = begun_;
+    }
+    store.when_read([this](std::size_t block) { await_weights(block); });
   }
 
   /// A parameter's numbers, whole, on the first rank, out of an array that is divided like the weights or like the optimizer's state.
@@ -228,9 +244,10 @@ class zero_state {
                   : kept_numbers{0, entry.offset, entry.size(), copies, copy};
   }
 
-  /// What this rank has sent so far.
+  /// What this rank has sent so far, weights on their way included.
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
+    await_weights();
     for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
     visit(traffic_role::weights, weights_.sent());
     visit(traffic_role::layers, tensor_.sent());
@@ -406,6 +423,14 @@ class zero_state {
     fill_zero(stream, store.block_gradients(block).whole);
   }
 
+  /// Until a block's weights are back from those that stepped them; and all blocks'.
+  void await_weights(std::size_t block) const {
+    if (block < arriving_.size() && arriving_[block] != 0) behind_.finish(std::exchange(arriving_[block], 0));
+  }
+  void await_weights() const {
+    for (std::size_t block = 0; block < arriving_.size(); ++block) await_weights(block);
+  }
+
   /// Every rank's part of a block's weights to every rank.
   template <class Store>
   void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
@@ -437,8 +462,9 @@ class zero_state {
   std::vector<begun_work> pending_;       // by block
   std::vector<bool> there_;               // blocks whose weights are in their windows, or on their way
   std::vector<std::size_t> fetched_;      // what to wait for until they are
+  mutable std::vector<std::size_t> arriving_;  // by block: what to wait for until its weights are back; 0: nothing
   std::size_t begun_ = 0;
-  background behind_;  // last: it ends before what its work uses
+  mutable background behind_;  // last: it ends before what its work uses
 };
 
 }  // namespace detail

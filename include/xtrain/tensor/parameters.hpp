@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -298,6 +299,10 @@ class parameter_store {
   }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
+  /// Weights that others stepped may still be on their way when a step ends. Whoever gets at those of a block from now on has arrive(block)
+  /// wait for them first. A view that was taken before must be taken again.
+  void when_read(std::function<void(std::size_t block)> arrive) { arrive_ = std::move(arrive); }
+
   /// Empty when another rank has it.
   ///   throws  config_error when it is quantised: it has no values
   [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
@@ -351,6 +356,7 @@ class parameter_store {
   template <class Stream>
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
     if (!e.is_here) return;
+    await(e.block);
     const auto all = values_.template as<parameter_type>();
     if (!divided_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
     const piece own = piece_of(e);
@@ -402,6 +408,7 @@ class parameter_store {
   /// Everything that is trained, padding between parameters included (padding is zero and stays zero). Only where this rank
   /// keeps all of it.
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
+    await_all();
     return values_.template as<parameter_type>().subspan(0, divided_.values ? 0 : trained_);
   }
   /// The gradients that this rank keeps: of all that is trained, or of its part.
@@ -412,6 +419,7 @@ class parameter_store {
   /// Numbers in all runs: how long the optimizer's arrays are.
   [[nodiscard]] std::size_t stepped() const { return trained_ / divided_.parts; }
   [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
+    await_all();
     return values_.template as<parameter_type>().subspan(divided_.values ? run.kept : run.begin, run.size());
   }
   [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
@@ -430,7 +438,10 @@ class parameter_store {
   }
   [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, divided_.part); }
   /// The weights that this rank keeps: all of them, or pieces.
-  [[nodiscard]] device_span<parameter_type, memory> kept_values() const { return values_.template as<parameter_type>(); }
+  [[nodiscard]] device_span<parameter_type, memory> kept_values() const {
+    await_all();
+    return values_.template as<parameter_type>();
+  }
 
   /// Where in the trained array the block's parameters are.
   [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1]}; }
@@ -635,7 +646,15 @@ class parameter_store {
     return behind_last + largest[0] + largest[1];
   }
 
+  void await(std::size_t block) const {
+    if (arrive_) arrive_(block);
+  }
+  void await_all() const {
+    for (std::size_t b = 0; arrive_ && b < blocks(); ++b) arrive_(b);
+  }
+
   [[nodiscard]] device_span<parameter_type, memory> value_at(const entry& e, std::size_t n) const {
+    await(e.block);
     if (!divided_.values) return values_.template as<parameter_type>().subspan(e.offset, n);
     const std::size_t in_block =
         e.offset - begins_of(e)[e.block] + (e.spec.trainable ? 0 : block_begin_[e.block + 1] - block_begin_[e.block]);
@@ -659,6 +678,7 @@ class parameter_store {
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
   std::optional<std::size_t> holder_{};
+  std::function<void(std::size_t)> arrive_{};  // none: all weights are there
   bool all_here_ = true, blocks_here_ = true;
   std::size_t trained_ = 0;
   std::size_t total_ = 0;
