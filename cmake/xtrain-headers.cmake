@@ -170,6 +170,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/concepts.hpp
     xtrain/parallel/expert.hpp
     xtrain/parallel/pipeline.hpp
+    xtrain/parallel/pipeline/load_message.hpp
     xtrain/parallel/pipeline/runner.hpp
     xtrain/parallel/pipeline/schedules.hpp
     xtrain/parallel/pipeline/stage_message.hpp

@@ -270,13 +270,14 @@ class mixture_of_experts {
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
   /// Memory for rows that have come here. How many will is not known before: the plan sees as many as there would be if experts were
-  /// equally busy, and what is here grows where they are not. It is the same memory in the backward: that of the layer, or where a layer's
-  /// backward begins with its forward, and where there is none, that of all layers.
+  /// equally busy, and what is here grows where they are not. It is the same memory in the backward: that of the layer and the pass, or where a
+  /// layer's backward begins with its forward, and where there is none, that of all layers.
   [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, std::size_t rows, std::size_t c) const {
-    const std::size_t place = Recipe::recompute::drops_blocks || !p.trains() ? 0 : layer_;
+    const bool until_backward = p.trains() && !Recipe::recompute::drops_blocks;
+    const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.number : 0;
     const auto& on = p.parameters.device();
     const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = keeps_activation() ? inner_ : 0;
-    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, place), rows, {x_kept, Activation::columns * inner_, a_kept});
+    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, pass, place), rows, {x_kept, Activation::columns * inner_, a_kept});
     const auto [out, da, x_now, a_now] = side_by_side<4>(p.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
   }

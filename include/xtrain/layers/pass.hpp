@@ -86,6 +86,7 @@ class pass : public execution<typename Recipe::device> {
   random_site random{};         // seed and step
   double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
   double label_weight = 1.0;    // how many targets a label of a row is worth
+  std::size_t number = 0;       // among those that are on their way at a time
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
   bool divides_between_layers = false;  // ranks that divide layers have some places each of what lies between

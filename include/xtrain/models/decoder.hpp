@@ -330,6 +330,25 @@ class decoder {
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
   }
 
+  /// Whether experts are to be kept equally busy while training.
+  [[nodiscard]] bool balances_load() const {
+    if constexpr (has_experts) return config_.balances_experts;
+    else return false;
+  }
+  /// While experts are balanced, what they have to do is kept in front of everything else that a pass keeps, until all blocks are done with
+  /// it. Comes before forward_blocks. The blocks count rows of their own layers; the balance joins the loss where the head is, and there the
+  /// rows of all layers must have come, from wherever the blocks are. What comes of it, the gradient of each expert's probability, must be
+  /// there for backward_blocks.
+  void begin_load(pass<Recipe>& p) const {
+    if constexpr (has_experts) {
+      if (!p.trains() || !balances_load()) return;
+      const std::size_t l = config_.layers, e = config_.experts;
+      p.load.count_le = {p.keep_tokens(l * e).span(), {l, e}};
+      p.load.probability_le = {p.keep_sums(l * e).span(), {l, e}};
+      p.load.dprobability_e = p.keep_sums(e);
+    }
+  }
+
   /// A part of the way forth, for ranks that hold different blocks. Returns what leaves the last of the blocks that are not the head.
   ///   x [n, width]  read: what the block before made; written where the embedding is one of the blocks. While training it stays as it
   ///                 is until the way back is done
@@ -518,11 +537,7 @@ class decoder {
       if (const layer_share experts = parallel_->expert_share(); experts.divides()) parameters_->hold(experts.rank);
     if constexpr (requires { parallel_->divide_blocks(config_.layers, xtrain::parameter{}); }) {
       parallel_->divide_blocks(config_.layers, config_.tied_head ? embedding_.table() : xtrain::parameter{});
-      const bool whole = parallel_->holds_all();
-      if constexpr (has_experts)
-        require<config_error>(whole || !config_.balances_experts, family::name, ": experts must not be balanced where ranks hold different "
-                              "layers: the balance is of all layers together; given balance_loss ", config_.balance_loss);
-      if (!whole) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
+      if (!parallel_->holds_all()) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
     }
   }
 
@@ -609,16 +624,6 @@ class decoder {
     }
   }
 
-  /// While experts are balanced, what they have to do is kept in front of everything else, until all blocks are done with it.
-  void begin_load(pass<Recipe>& p) const {
-    if constexpr (has_experts) {
-      if (!p.trains() || !config_.balances_experts) return;
-      const std::size_t l = config_.layers, e = config_.experts;
-      p.load.count_le = {p.keep_tokens(l * e).span(), {l, e}};
-      p.load.probability_le = {p.keep_sums(l * e).span(), {l, e}};
-      p.load.dprobability_e = p.keep_sums(e);
-    }
-  }
   /// The balance of all layers' experts joins each row's loss; its gradient waits for the blocks' backward.
   void balance_load(pass<Recipe>& p, vector_view<accumulate, memory> loss_n) const {
     if constexpr (has_experts) {

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <xtrain/comm/group.hpp>
@@ -53,17 +55,16 @@ class expert_state : public zero_state<Device, Stage, divided_axes{.layers = tru
     visit(traffic_role::numbers, rows_.sent());
   }
 
-  /// Memory for rows that have come to this rank's experts: how many only routing knows. Each place has its own, and there is one more
-  /// for what is temporary.
+  /// Memory for rows that have come to this rank's experts: how many only routing knows. Each place of each pass that is on its way has its
+  /// own, and there is one more for what is temporary.
   template <class Context>
-  [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t place) {
-    while (kept_rows_.size() <= place) kept_rows_.emplace_back(device, memory_role::stash);
-    return kept_rows_[place];
+  [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t pass, std::size_t place) {
+    return kept_rows_.try_emplace({pass, place}, device, memory_role::stash).first->second;
   }
   template <class Context>
   [[nodiscard]] growing_memory<Device>& temporary_rows(const Context& device) {
-    if (temporary_rows_.empty()) temporary_rows_.emplace_back(device, memory_role::workspace);
-    return temporary_rows_.front();
+    if (!temporary_rows_) temporary_rows_.emplace(device, memory_role::workspace);
+    return *temporary_rows_;
   }
 
  private:
@@ -85,7 +86,8 @@ class expert_state : public zero_state<Device, Stage, divided_axes{.layers = tru
 
   self self_;
   group rows_, experts_;
-  std::deque<growing_memory<Device>> kept_rows_, temporary_rows_;
+  std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and place
+  std::optional<growing_memory<Device>> temporary_rows_;
 };
 
 }  // namespace detail

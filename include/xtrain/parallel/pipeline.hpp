@@ -21,12 +21,9 @@ struct pipeline {
   static_assert(pipeline_schedule_policy<Schedule>,
                 "xtrain pipeline<Schedule>: must be a schedule: a name, and make(ranks, chunks, rows) that gives a pipeline_schedule; see "
                 "parallel/README.md");
-  static_assert(Beside::stage <= detail::zero_stage::optimizer_state,
-                "xtrain pipeline<Schedule, Beside>: beside a pipeline there must be data_parallel or zero<1>, or one of them with "
-                "tensor_parallel; zero<2> and zero<3> give a block's gradients away after every micro-batch, while others of them are on their "
-                "way; see parallel/README.md");
-  static_assert(!requires { Beside::spreads_experts; },
-                "xtrain pipeline<Schedule, Beside>: Beside must not spread experts: that is not there beside a pipeline; see parallel/README.md");
+  static_assert(requires { Beside::stage; },
+                "xtrain pipeline<Schedule, Beside>: Beside must be data_parallel or zero<Stage>, or parallel<...> of one of them with "
+                "tensor_parallel, context_parallel or expert_parallel; see parallel/README.md");
   static_assert([] {
     if constexpr (requires { Beside::divides_between_layers; }) return !Beside::divides_between_layers;
     else return true;

@@ -61,6 +61,7 @@ enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, p
 struct begun_work {
   std::size_t until = 0;  // how much of the background's work must be done
   bool adds = false;      // and then what it made is added to the gradients that are kept
+  bool is_open = false;   // the block's window takes gradients that nobody has been given yet
 };
 
 /// What beside rows ranks divide.
@@ -114,7 +115,7 @@ class zero_state {
     if (store.divided().values) {
       std::size_t until = fetch(stream, store, block);
       store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
-      // the next block comes while this one is computed
+      // the next block comes while this one is computed, if it is this rank's
       const std::size_t last = store.blocks() - 1;
       if (visit == block_visit::backward ? block > 0 : block < last) fetch(stream, store, visit == block_visit::backward ? block - 1 : block + 1);
       behind_.finish(until);
@@ -123,14 +124,10 @@ class zero_state {
       store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
     }
     if (!store.divided().gradients || visit == block_visit::evaluation) return;
-    // windows of gradients begin at zero: the first and the last block's before the forward, because the head makes gradients
-    // on the way forth; the others' before their backward
-    const std::size_t last = store.blocks() - 1;
-    if (visit == block_visit::forward && block == 0) {
-      empty_window(stream, store, 0);
-      if (last != 0) empty_window(stream, store, last);
-    }
-    if (visit == block_visit::backward && block != 0 && block != last) empty_window(stream, store, block);
+    // gradients are made on the way back, and by the head on the way forth, of micro-batches that are on their way before one is back
+    if (visit == block_visit::forward && block != store.blocks() - 1) return;
+    open_window(stream, store, block);
+    store.for_each_read_by(block, [&](std::size_t other) { open_window(stream, store, other); });
   }
   template <class Store>
   void block_ends(stream_type&, Store&, std::size_t, block_visit) {}
@@ -150,7 +147,7 @@ class zero_state {
         gradients_.all_reduce(on, gradients.whole, reduction::sum);
       }
     });
-    pending(block) = {begun_, store.divided().gradients};
+    pending(block) = {begun_, store.divided().gradients, false};
   }
 
   template <class Store>
@@ -416,8 +413,10 @@ class zero_state {
                vector_view<number, memory>(kept, {kept.size()}));
     }
   }
+  /// A window begins at zero, when what was in it has been given away.
   template <class Store>
-  void empty_window(stream_type& stream, Store& store, std::size_t block) {
+  void open_window(stream_type& stream, Store& store, std::size_t block) {
+    if (std::exchange(pending(block).is_open, true)) return;
     for (std::size_t other = 0; other < store.blocks(); ++other)
       if (store.share_window(block, other)) settle(stream, store, other);
     fill_zero(stream, store.block_gradients(block).whole);
@@ -445,6 +444,7 @@ class zero_state {
     there_.resize(store.blocks());
     fetched_.resize(store.blocks());
     if (there_[block]) return fetched_[block];
+    if (store.block_values(block, false).whole.empty() && store.block_values(block, true).whole.empty()) return 0;
     for (std::size_t other = 0; other < store.blocks(); ++other)
       if (store.share_window(block, other)) there_[other] = false;
     gather(stream, store, block, false);

@@ -253,8 +253,12 @@ class parameter_store {
   /// This rank has memory for parameters of which chosen(entry) is true; other ranks have the others. Before allocate().
   template <class Chosen>
   void keep(Chosen&& chosen) {
-    for (entry& e : entries_) e.is_here = chosen(e);
-    all_here_ = blocks_here_ = std::all_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.is_here; });
+    for (entry& e : entries_) {
+      const bool keeps = chosen(e);
+      blocks_here_ = blocks_here_ && keeps;
+      e.is_here = e.is_here && keeps;
+      all_here_ = all_here_ && e.is_here;
+    }
   }
   /// Of parameters that have a holder, this rank has memory for those that `rank`, its own number, holds. Neighbours have everything else
   /// too, and each makes a part of its gradients. Before allocate().

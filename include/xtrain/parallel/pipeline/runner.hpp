@@ -14,6 +14,7 @@
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/place_share.hpp>
+#include <xtrain/parallel/pipeline/load_message.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
 #include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
@@ -112,10 +113,12 @@ class pipeline_runner {
       switch (action.kind) {
         case action_kind::receive_forward:
           await_input(on.stream, action, own_places(batch));
+          if (balances()) arrival_of(action).load.receive(strategy().between(), action.peer, 2 * experts_before(action));
           break;
         case action_kind::forward: {
           flight& f = begin_flight(on, action, batch, pass_mode::training);
           prepare(*f.going);
+          begin_load(on.stream, action, f);
           const std::size_t n = own_places(batch);
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n),
@@ -126,12 +129,17 @@ class pipeline_runner {
         case action_kind::send_forward: {
           flight& f = flight_of(action);
           f.message.send(on.stream, strategy().between(), action.peer, f.y.span());
+          if (!balances()) break;
+          f.load.take_counts(on.stream, f.going->load, blocks_of(action).last - 1);
+          f.load.send(strategy().between(), action.peer);
           break;
         }
         case action_kind::receive_backward: {
           flight& f = flight_of(action);
           f.message.wait(on.stream);  // what was sent is where its gradient will be
+          f.load.wait();
           f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
+          if (balances()) f.load.receive(strategy().between(), action.peer, model_->sizes().experts);
           break;
         }
         case action_kind::backward:
@@ -140,6 +148,7 @@ class pipeline_runner {
         case action_kind::send_backward: {
           arrival& a = arrival_of(action);
           a.message.send(on.stream, strategy().between(), action.peer, a.x.span());
+          if (balances()) a.load.send(strategy().between(), action.peer);
           a.is_free = true;  // when the message is gone
           break;
         }
@@ -147,7 +156,10 @@ class pipeline_runner {
           break;  // a chunk is reduced block by block, in its last backward
       }
     }
-    for (arrival& a : arrivals_) a.message.wait(on.stream);
+    for (arrival& a : arrivals_) {
+      a.message.wait(on.stream);
+      a.load.wait();
+    }
     strategy().finish_gradients(on.stream, model_->parameters());
     return loss;
   }
@@ -189,6 +201,7 @@ class pipeline_runner {
     matrix y{};  // what leaves the stage, then its gradient
     bool is_free = true;
     stage_message<device, compute> message;
+    load_message<device, compute> load;
   };
   /// What comes from the stage before; its gradient goes out of the same memory.
   struct arrival {
@@ -197,6 +210,7 @@ class pipeline_runner {
     matrix x{};
     bool is_free = true;
     stage_message<device, compute> message;
+    load_message<device, compute> load;
   };
 
   template <class State>
@@ -245,11 +259,24 @@ class pipeline_runner {
     require<shape_error>(free != arrivals_.end(), schedule_.name, ": a list must not have more on the way than was counted; ", arrivals_.size());
     free->is_free = false;
     free->message.wait(on);  // for the gradient that went out of it
+    free->load.wait();
     const std::size_t c = model_->sizes().width;
     free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
     free->message.receive(on, strategy().between(), action.peer, free->x.span());
     arrival_of_[at(action)] = &*free;
   }
+  /// Experts whose load is balanced are in layers of several stages: what those before have had to do comes from there.
+  [[nodiscard]] bool balances() const { return model_->balances_load(); }
+  [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->sizes().experts; }
+  void begin_load(stream& on, const pipeline_action& action, flight& f) {
+    if (!balances()) return;
+    model_->begin_load(*f.going);
+    if (strategy().is_first(action.chunk)) return;
+    arrival& a = arrival_of(action);
+    a.load.wait();
+    a.load.give_counts(on, f.going->load);
+  }
+
   /// A stage's input: what has arrived, or memory for the embedding's output.
   [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f, std::size_t n) {
     const std::size_t c = model_->sizes().width;
@@ -266,6 +293,7 @@ class pipeline_runner {
     free->is_free = false;
     free->going.emplace(on, model_->parameters(), free->kept, strategy());
     free->going->mode = mode;
+    free->going->number = static_cast<std::size_t>(free - flights_.begin());
     free->going->batch = free->rows.upload(on.stream, batch);
     flight_of_[at(action)] = &*free;
     return *free;
@@ -285,9 +313,14 @@ class pipeline_runner {
       const bool first = strategy().is_first(action.chunk), last = strategy().is_last(action.chunk);
       const matrix d = last ? p.temporary(f.y.shape(0), f.y.shape(1)) : f.y;
       if (!last) f.message.wait(on.stream);
+      if (!last && balances()) {
+        f.load.wait();
+        f.load.give_gradient(on.stream, p.load);
+      }
       const bool last_of_step = ++ended_[action.chunk] == schedule_.micro_batches();
       model_->backward_blocks(p, f.boundaries, blocks_of(action), d, last_of_step);
       if (!first) copy_within(on.stream, arrival_of(action).x.span(), device_span<const compute, memory>(d.span()));
+      if (!first && balances()) arrival_of(action).load.take_gradient(on.stream, p.load);
     }
     end_flight(f);
   }

@@ -32,6 +32,7 @@ struct pipeline_ranks {
   std::size_t data = 1;                ///< pipelines beside one another, which train the same weights on other rows
   std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
   std::size_t context = 1;             ///< ranks that share rows
+  std::size_t expert = 1;              ///< of the pipelines beside one another, how many neighbours spread every layer's experts
   std::size_t chunks = 1;              ///< stages on each rank
   std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
   std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
@@ -57,6 +58,12 @@ class pipeline_state {
   [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
   [[nodiscard]] auto& context() requires requires(beside_state& beside) { beside.context(); } { return beside_.context(); }
   [[nodiscard]] place_share places() const requires requires(const beside_state& beside) { beside.places(); } { return beside_.places(); }
+  [[nodiscard]] auto& experts() requires requires(beside_state& beside) { beside.experts(); } { return beside_.experts(); }
+  [[nodiscard]] layer_share expert_share() const requires requires(const beside_state& beside) { beside.expert_share(); } { return beside_.expert_share(); }
+  template <class... Where>
+  [[nodiscard]] auto& kept_rows(const Where&... where) { return beside_.kept_rows(where...); }
+  template <class Context>
+  [[nodiscard]] auto& temporary_rows(const Context& device) { return beside_.temporary_rows(device); }
   [[nodiscard]] slicing divided() const { return beside_.divided(); }
 
   template <class Store>
@@ -85,7 +92,7 @@ class pipeline_state {
   /// Of all stages' gradients. The table of a tied head is on two of them and counts once.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
-    const auto copy = store.block_gradients(0).whole;
+    const auto copy = store.divided().gradients ? store.kept_gradients(0) : store.block_gradients(0).whole;
     const bool skips = holds_table() && position() != 0 && !copy.empty();
     const auto once = [&](auto span) {
       if (skips && span.raw() >= copy.raw() && span.raw() < copy.raw() + copy.size()) {
@@ -215,7 +222,7 @@ class pipeline_state {
     const std::size_t beside = ranks_beside(config);
     for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
     return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor,
-            .context = config.context};
+            .context = config.context, .expert = config.expert};
   }
 
   [[nodiscard]] std::size_t place_of(std::size_t block) const {

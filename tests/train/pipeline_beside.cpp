@@ -1,0 +1,169 @@
+// What ranks with the same layers divide: gradients, weights, experts. It equals one device.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/parallel/expert.hpp>
+#include "pipelines.hpp"
+
+namespace {
+
+/// Four micro-batches of two rows in a step, divided among `data` pipelines; clipped.
+run_config settings(std::size_t data) {
+  return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
+}
+
+/// Where gradients of ranks are added up after every micro-batch, the order is another than one device's.
+void is_near(const piped_outcome& one, const piped_outcome& other) {
+  CHECK(difference(one.losses, other.losses) < 2e-5);
+  CHECK(difference(one.weights, other.weights) < 2e-5);
+  CHECK(std::abs(one.held_out - other.held_out) < 2e-5);
+  for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-4));
+}
+
+/// Calls work(chunks) with schedules that keep one micro-batch of the head, or several, on one stage of a rank, or two.
+template <class Work>
+void with_schedules(Work&& work) {
+  for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
+                                     {interleaved::make, 2}, {all_in_all_out::make, 2}}) {
+    chosen_schedule = make;
+    CAPTURE(chunks);
+    work(chunks);
+  }
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+template <class Beside>
+using piped = gpt2<recipe<pipeline<chosen, Beside>>>;
+
+}  // namespace
+
+TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device and one another") {
+  const dataset data = sentences();
+  for (const bool tied : {false, true}) {
+    CAPTURE(tied);
+    const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, tied), settings(1), {});
+    CHECK(one.norms[0] > 0.5);
+    with_schedules([&](std::size_t chunks) {
+      const pipeline_ranks two{.data = 2, .chunks = chunks};
+      const piped_outcome gradients = run_pipeline<piped<zero<2>>>(4, data, layers(8, tied), settings(2), {.parallel = two});
+      const piped_outcome weights = run_pipeline<piped<zero<3>>>(4, data, layers(8, tied), settings(2), {.parallel = two});
+      is_near(one, gradients);
+      CHECK(gradients.losses == weights.losses);
+      CHECK(gradients.weights == weights.weights);
+      CHECK(gradients.held_out == weights.held_out);
+    });
+    // no pipeline at all, and nobody to divide anything with
+    is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(2), {.parallel = {.data = 2}}));
+    is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(1)));
+  }
+}
+
+TEST_CASE("weights that are not trained are divided as well") {
+  const dataset data = sentences();
+  const lora_config adapter{.rank = 4};
+  const piped_outcome one = run_here<gpt2<lora_recipe<single>>>(data, layers(4, true), settings(1), {.adapter = adapter});
+  is_near(one, run_pipeline<gpt2<lora_recipe<pipeline<chosen, zero<3>>>>>(4, data, layers(4, true), settings(2),
+                                                                          {.adapter = adapter, .parallel = {.data = 2}}));
+}
+
+namespace {
+
+/// What each of eight ranks holds and sends in a step, and what was planned: four stages, two ranks each.
+template <class Beside>
+struct cost {
+  std::vector<memory_count> held{8};
+  std::vector<rehearsal> plan{8};
+  std::vector<step_traffic> sent{8};
+  std::vector<std::size_t> trained = std::vector<std::size_t>(8);  // numbers of the rank's blocks, with padding
+
+  explicit cost(std::size_t micro_batches) {
+    const dataset data = sentences();
+    std::mutex mutex;
+    run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+      const cpu::context on;
+      piped<Beside> model(layers(8, false), on, {.parallel = {.ranks = wires, .data = 2}});
+      trainer trainer(model, run_config{.batch = 2, .accumulate = micro_batches, .context = 24});
+      host_batch rows{.b = 2, .t = 24};
+      for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
+      rows.target_count = rows.token_count = 48;
+      const std::vector<host_batch> batches(micro_batches, rows);
+      (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+      const step_traffic before = traffic_of(model.parallel());
+      (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+      const std::lock_guard lock(mutex);
+      held[wires->rank()] = on.memory();
+      plan[wires->rank()] = trainer.plan();
+      sent[wires->rank()] = traffic_of(model.parallel()).since(before);
+      const auto& store = model.parameters();
+      for (std::size_t b = 0; b < store.blocks(); ++b) trained[wires->rank()] += store.block(b).end - store.block(b).begin;
+    });
+  }
+  [[nodiscard]] std::size_t of(memory_role role, std::size_t rank) const { return held[rank].of(role); }
+};
+
+}  // namespace
+
+TEST_CASE("a rank keeps half of its stage and windows for its blocks, as planned, and sends what the formulas say") {
+  const std::size_t m = 3;
+  const cost<zero<1>> first(m);
+  const cost<zero<2>> second(m);
+  const cost<zero<3>> third(m);
+  const auto as_planned = [](const auto& one) {
+    for (std::size_t rank = 0; rank < 8; ++rank)
+      for (std::size_t role = 0; role < memory_roles; ++role) {
+        CAPTURE(name_of(static_cast<memory_role>(role)));
+        CHECK(one.held[rank].now[role] == one.plan[rank].bytes[role]);
+      }
+    for (std::size_t rank = 0; rank < 8; ++rank)
+      for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::stages}) {
+        CAPTURE(name_of(role));
+        CHECK(one.sent[rank].of(role).bytes == one.plan[rank].sent.of(role).bytes);
+      }
+  };
+  as_planned(first);
+  as_planned(second);
+  as_planned(third);
+  for (std::size_t rank = 0; rank < 8; ++rank) {
+    const std::size_t stage = first.trained[rank] * sizeof(float);
+    CHECK(first.of(memory_role::gradients, rank) == stage);
+    // a half, and a window for each of the two layers, the embedding, the head: all that the stage has
+    CHECK(second.of(memory_role::gradients, rank) == stage / 2 + stage);
+    CHECK(third.of(memory_role::weights, rank) == stage / 2 + stage);
+    CHECK(third.of(memory_role::optimizer, rank) == stage);  // two numbers of a half
+    CHECK(first.sent[rank].of(traffic_role::gradients).bytes == stage / 2);
+    CHECK(second.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);
+    CHECK(third.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);
+    CHECK(second.sent[rank].of(traffic_role::weights).bytes == stage / 2);
+    // every window still holds its block when it is needed again
+    CHECK(third.sent[rank].of(traffic_role::weights).bytes == stage / 2);
+  }
+}
+
+namespace {
+
+decoder_config balanced_experts() {
+  decoder_config shape = layers(4, false);
+  shape.experts = 4;
+  shape.experts_per_token = 2;
+  shape.balances_experts = true;
+  shape.balance_loss = 0.05;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("experts over ranks of a stage, balanced over all stages") {
+  const dataset data = sentences();
+  const piped_outcome one = run_here<mixtral<recipe<single>>>(data, balanced_experts(), settings(1), {});
+  const auto beside = [&]<class Beside>(Beside, std::size_t ranks, pipeline_ranks how) {
+    const std::size_t data_ranks = how.data;
+    return run_pipeline<mixtral<recipe<pipeline<chosen, Beside>>>>(ranks, data, balanced_experts(), settings(data_ranks), {.parallel = std::move(how)});
+  };
+  with_schedules([&](std::size_t chunks) { is_near(one, beside(expert_parallel{}, 4, {.data = 2, .expert = 2, .chunks = chunks})); });
+  is_near(one, beside(expert_parallel{}, 2, {.data = 2, .expert = 2}));
+  is_near(one, beside(expert_parallel{}, 4, {.data = 2, .expert = 1}));
+  is_near(one, beside(parallel<zero<3>, expert_parallel>{}, 8, {.data = 4, .expert = 2}));
+}
