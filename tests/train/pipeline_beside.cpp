@@ -167,3 +167,17 @@ TEST_CASE("experts over ranks of a stage, balanced over all stages") {
   is_near(one, beside(expert_parallel{}, 4, {.data = 2, .expert = 1}));
   is_near(one, beside(parallel<zero<3>, expert_parallel>{}, 8, {.data = 4, .expert = 2}));
 }
+
+TEST_CASE("how busy experts are travels with every boundary, as planned") {
+  using model = mixtral<recipe<pipeline<chosen, expert_parallel>>>;
+  const decoder_config shape = balanced_experts();
+  const auto sent = [&](std::size_t rank) {
+    return trainer<model>::rehearse(shape, {.parallel = {.ranks = std::make_shared<dry_transport>(rank, 2)}},
+                                    run_config{.batch = 2, .accumulate = 3, .context = 24}, cpu::context{}.properties())
+        .sent.of(traffic_role::stages);
+  };
+  const std::size_t boundary = 2 * 24 * shape.width * sizeof(float), layers_before = 2;
+  CHECK(sent(0).bytes == 3 * (boundary + 16 * shape.experts * layers_before));
+  CHECK(sent(1).bytes == 3 * (boundary + 8 * shape.experts));
+  CHECK(sent(0).messages == 6);
+}
