@@ -74,12 +74,12 @@ namespace {
 /// What each of eight ranks holds and sends in a step, and what was planned: four stages, two ranks each.
 template <class Beside>
 struct cost {
-  std::vector<memory_count> held{8};
-  std::vector<rehearsal> plan{8};
-  std::vector<step_traffic> sent{8};
-  std::vector<std::size_t> trained = std::vector<std::size_t>(8);  // numbers of the rank's blocks, with padding
+  std::vector<memory_count> held;
+  std::vector<rehearsal> plan;
+  std::vector<step_traffic> sent;
+  std::vector<std::size_t> trained;  // numbers of the rank's blocks, with padding
 
-  explicit cost(std::size_t micro_batches) {
+  explicit cost(std::size_t micro_batches) : held(8), plan(8), sent(8), trained(8) {
     const dataset data = sentences();
     std::mutex mutex;
     run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
