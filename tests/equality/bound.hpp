@@ -1,0 +1,52 @@
+// How far from one device's a run on ranks may be, when nothing but the order of additions differs.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "run.hpp"
+
+namespace equality {
+
+/// AdamW moves a weight by rate · m / (√v + ε), m and v means of gradients and of their squares. With the usual ε of 1e-8, a gradient that is
+/// nothing but rounding moves its weight as far as any other, in any direction, and the only bound is the trivial one, rate · steps. With
+/// this one, less than most gradients here and far above their rounding, a step is a smooth function of the gradient.
+inline constexpr double epsilon = 1e-2;
+
+/// The most that may lie between two runs: of all weights together, as a distance (the root of the sum of squares); of a step's loss; of a
+/// step's gradient norm.
+struct bound {
+  double weights = 0, losses = 0, norms = 0;
+};
+
+/// To first order, and with roundings that are independent of one another, as a distance between vectors [Higham & Mary 2019, "A new approach to
+/// probabilistic rounding error analysis": a sum of n terms is off by λ √n u times its size, but for a probability of 2 exp(-λ²/2)]:
+///   u       half of fp32's epsilon; λ = 4
+///   n       variances add up: of a gradient's sum over all places of a step's rows, and of the sums that come before it, one after the other, each over
+///           at most the inner channels: 7 in a layer forth, twice as many back, and 6 at the ends
+///   δ       a gradient's error: λ √n u times the gradient's norm, clipped where a step clips it
+///   step    m is off by δ, √v too (it is a norm of gradients), and |m| <= 1.2 √v in ten steps (Cauchy and Schwarz, of the weights 0.9^i and
+///           0.999^i): so m / (√v + ε) is off by less than 2.2 δ / ε
+///   steps   weights that are off by w make gradients that are off by w · H, with a curvature H of about 1: the error grows by
+///           a = 2.2 rate H / ε in a step, and comes to 2.2 rate δ / ε · ((1 + a)^steps - 1) / a
+///   weights are rounded as well, once in a step: λ √steps u times their norm
+///   losses  λ √n u loss, and the gradient's norm times the weights' distance (Cauchy and Schwarz); norms: δ + H times that distance
+[[nodiscard]] inline bound bound_of(const drawn_run& run, const outcome& alone) {
+  constexpr double u = std::numeric_limits<float>::epsilon() / 2, lambda = 4, curvature = 1;
+  const auto& settings = run.settings;
+  const auto steps = static_cast<double>(settings.steps);
+  const double norm = *std::max_element(alone.norms.begin(), alone.norms.end());
+  const double stepped = settings.max_gradient_norm > 0 ? std::min(norm, settings.max_gradient_norm) : norm;
+  const auto rows = static_cast<double>(settings.batch * settings.accumulate * run.mesh.data);
+  const double places = rows * static_cast<double>(run.shape.context), sums = 3 * 7 * static_cast<double>(run.shape.layers) + 6;
+  const double rounding = lambda * std::sqrt(places + sums * static_cast<double>(run.shape.feed_forward)) * u;
+  double squares = 0;
+  for (const double weight : alone.weights) squares += weight * weight;
+  const double moved = 2.2 * settings.learning_rate / epsilon, grown = moved * curvature;
+  const double weights = moved * rounding * stepped * (std::pow(1 + grown, steps) - 1) / grown + lambda * std::sqrt(steps * squares) * u;
+  return {weights, rounding * *std::max_element(alone.losses.begin(), alone.losses.end()) + norm * weights, rounding * norm + curvature * weights};
+}
+
+}  // namespace equality

@@ -1,0 +1,85 @@
+// One strategy: the program's definition EQUALITY_STRATEGY is its type, with `chosen` for a pipeline's schedule.
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include <xtrain/comm/group.hpp>
+#include <xtrain/parallel/expert.hpp>
+#include <xtrain/parallel/pipeline.hpp>
+#include <xtrain/parallel/zero.hpp>
+#include "run.hpp"
+
+namespace equality {
+
+namespace {
+
+std::size_t chosen_schedule = 0;
+
+struct chosen {
+  static constexpr std::string_view name = "chosen";
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    using make_schedule = pipeline_schedule (*)(std::size_t, std::size_t, std::vector<std::size_t>);
+    constexpr make_schedule made_by[] = {gpipe::make, one_forward_one_backward::make, interleaved::make, all_in_all_out::make};
+    static_assert(std::size(made_by) == std::size(schedules), "run.hpp names the same schedules in the same order");
+    return made_by[chosen_schedule](ranks, chunks, std::move(rows));
+  }
+};
+
+template <class Strategy, class State = typename Strategy::template state<cpu>>
+constexpr divided_axes axes_of() {
+  return {.layers = requires(const State& state) { state.layers(); },
+          .places = requires(const State& state) { state.places(); },
+          .experts = requires { Strategy::spreads_experts; },
+          .stages = std::is_same_v<typename Strategy::config, pipeline_ranks>,
+          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; }};
+}
+
+template <class Config>
+Config layout_of(const drawn_mesh& mesh, const std::shared_ptr<transport>& wires) {
+  if constexpr (std::is_same_v<Config, pipeline_ranks>)
+    return {.ranks = wires, .data = mesh.data, .tensor = mesh.tensor, .context = mesh.context, .chunks = mesh.chunks, .rows = mesh.rows};
+  else
+    return {.ranks = wires, .tensor = mesh.tensor, .context = mesh.context, .shards = mesh.shards, .expert = mesh.expert};
+}
+
+template <class Strategy>
+outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& wires) {
+  const auto on_ranks = [&]<class Model>() {
+    typename Model::options options;
+    options.parallel = layout_of<typename Strategy::config>(run.mesh, wires);
+    if constexpr (requires { options.adapter.rank; }) options.adapter = run.adapter;
+    return train<Model>(run, run.settings, options);
+  };
+  group together(wires, 1000);
+  together.barrier();  // nobody asks for a schedule of the run before
+  if (wires->rank() == 0 || wires->name() != "threads") chosen_schedule = run.mesh.schedule;
+  together.barrier();
+  constexpr divided_axes axes = axes_of<Strategy>();
+  if constexpr (axes.experts) {
+    if (run.what == kind::mixtral_adapted) return on_ranks.template operator()<mixtral<adapted_recipe<Strategy>>>();
+    return on_ranks.template operator()<mixtral<plain_recipe<Strategy>>>();
+  } else if constexpr (axes.layers || axes.places) {
+    return with_dense_model<Strategy>(run.what, on_ranks);
+  } else {
+    if (run.what == kind::mixtral) return on_ranks.template operator()<mixtral<plain_recipe<Strategy>>>();
+    if (run.what == kind::llama_adapted) return on_ranks.template operator()<llama<adapted_recipe<Strategy>>>();
+    return on_ranks.template operator()<gpt2<recomputing_recipe<Strategy>>>();
+  }
+}
+
+template <class Strategy>
+combination combination_of() {
+  using enum kind;
+  constexpr divided_axes axes = axes_of<Strategy>();
+  std::vector<kind> kinds = {mixtral, llama_adapted, gpt2_recomputing};
+  if (axes.experts) kinds = {mixtral, mixtral_adapted};
+  else if (axes.layers || axes.places) kinds = {llama, llama_adapted, gpt2_recomputing};
+  return {EQUALITY_NAME, axes, std::move(kinds), train_here<Strategy>};
+}
+
+}  // namespace
+
+combination this_combination() { return combination_of<EQUALITY_STRATEGY>(); }
+
+}  // namespace equality

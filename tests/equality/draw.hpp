@@ -1,0 +1,116 @@
+// Draws a run that a strategy can do on so many ranks: a function of the seed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/random.hpp>
+#include "bound.hpp"
+#include "run.hpp"
+
+namespace equality {
+
+class dice {
+ public:
+  dice(std::uint64_t seed, std::size_t number) : at_{.seed = seed, .step = static_cast<std::uint32_t>(number), .site = 0, .first = 0} {}
+  /// One of 0 … n - 1.
+  std::size_t below(std::size_t n) { return random_word(at_, thrown_++) % n; }
+  bool one_in(std::size_t n) { return below(n) == 0; }
+  template <class T>
+  const T& of(const std::vector<T>& all) {
+    return all[below(all.size())];
+  }
+
+ private:
+  random_site at_;
+  std::uint64_t thrown_ = 0;
+};
+
+/// Hands the prime factors of the ranks to the axes: each axis has one before any has two. A three goes to rows or stages, which any number divides.
+[[nodiscard]] inline drawn_mesh draw_mesh(dice& throws, const divided_axes& axes, std::size_t ranks) {
+  drawn_mesh mesh;
+  mesh.ranks = ranks;
+  std::vector<std::size_t*> all;
+  if (axes.layers) all.push_back(&mesh.tensor);
+  if (axes.places) all.push_back(&mesh.context);
+  if (axes.experts) all.push_back(&mesh.expert);
+  if (axes.stages) all.push_back(&mesh.depth);
+  all.push_back(&mesh.data);
+  std::size_t left = ranks;
+  for (; left % 3 == 0; left /= 3) (axes.stages && throws.one_in(2) ? mesh.depth : mesh.data) *= 3;
+  const std::size_t first = throws.below(all.size());
+  for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
+  if (axes.experts) mesh.data *= mesh.expert;  // who spreads experts sees other rows
+  if (axes.states && !axes.stages) {
+    const std::size_t alike = ranks / mesh.tensor / mesh.expert;
+    std::vector<std::size_t> shards{0};
+    for (std::size_t n = 1; n <= alike; ++n)
+      if (alike % n == 0) shards.push_back(n);
+    mesh.shards = throws.of(shards);
+  }
+  return mesh;
+}
+
+[[nodiscard]] inline drawn_run draw_run(std::uint64_t seed, std::size_t number, const combination& of, std::size_t ranks) {
+  dice throws(seed, number);
+  drawn_run run;
+  run.what = of.kinds[number % of.kinds.size()];
+  drawn_mesh& mesh = run.mesh = draw_mesh(throws, of.axes, ranks);
+  if (of.axes.stages) {
+    mesh.schedule = throws.below(std::size(schedules));
+    if (schedules[mesh.schedule].has_chunks) mesh.chunks = 1 + throws.below(mesh.depth <= 4 ? 2 : 1);
+  }
+  const std::size_t stages = mesh.depth * mesh.chunks;
+  const std::vector<std::size_t> kv_heads = {8, 4, 2};
+  run.shape = {.vocabulary = 97,
+               .width = 32,
+               .layers = std::max<std::size_t>(stages, 2) + throws.below(2),
+               .heads = 8,
+               .kv_heads = run.what == kind::gpt2_recomputing ? 8 : throws.of(kv_heads),
+               .feed_forward = 48,
+               .context = 24,
+               .tied_head = run.what == kind::gpt2_recomputing,
+               .initial_deviation = 0.06};
+  if (!throws.one_in(4)) {
+    run.shape.embedding_dropout = 0.1;
+    run.shape.attention_dropout = 0.1;
+    run.shape.residual_dropout = 0.2;
+  }
+  if (has_experts(run.what)) {
+    run.shape.experts = 8;
+    run.shape.experts_per_token = 2;
+    run.shape.balances_experts = !of.axes.stages && !throws.one_in(3);
+    run.shape.balance_loss = 0.05;
+  }
+  if (is_adapted(run.what)) {
+    run.adapter.rank = 4;
+    if (!of.axes.layers && throws.one_in(2)) run.adapter.dropout = 0.3;
+    if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
+  }
+  run.layout = throws.one_in(2) ? row_layout::packed : row_layout::separate;
+  run.settings = {.steps = 10, .batch = 1 + throws.below(2), .accumulate = 1 + throws.below(3), .learning_rate = 1e-3, .shape = schedule::constant};
+  run.settings.optimizer.epsilon = epsilon;
+  run.settings.max_gradient_norm = throws.one_in(2) ? 0.5 : 0.0;
+  run.settings.seed = 1 + throws.below(1000);
+  if (of.axes.stages) {
+    run.settings.accumulate *= schedules[mesh.schedule].groups ? mesh.depth : 2;
+    if (run.settings.batch == 2 && throws.one_in(3)) {  // one row less in the first micro-batch is one more in the last
+      mesh.rows.assign(run.settings.accumulate, 2);
+      if (run.settings.accumulate > 1) --mesh.rows.front(), ++mesh.rows.back();
+    }
+  }
+  return run;
+}
+
+/// Whether no sum is cut or ordered in another way than on one device: stages add up what one device adds up, micro-batch after micro-batch.
+/// But a tied table's gradient is two stages' sum, and clipping needs the sum of all stages' squares.
+[[nodiscard]] inline bool is_exact(const drawn_run& run) {
+  const drawn_mesh& mesh = run.mesh;
+  const bool divided = mesh.data * mesh.tensor * mesh.context > 1;
+  return !divided && run.what != kind::gpt2_recomputing && run.settings.max_gradient_norm == 0 && mesh.rows.empty();
+}
+
+}  // namespace equality

@@ -1,0 +1,136 @@
+// One small run, as it was drawn, and what it comes to on any ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/models/gpt2.hpp>
+#include <xtrain/models/llama.hpp>
+#include <xtrain/models/mixtral.hpp>
+
+namespace equality {
+
+using namespace xtrain;
+
+/// What is trained: a family, and a recipe's switches. gpt2's head is tied to its embedding.
+enum class kind : std::uint8_t { llama, llama_adapted, gpt2_recomputing, mixtral, mixtral_adapted };
+
+[[nodiscard]] constexpr std::string_view name_of(kind k) {
+  constexpr std::string_view names[] = {"llama", "llama, LoRA, recomputed", "gpt2, recomputed", "mixtral", "mixtral, LoRA, recomputed"};
+  return names[static_cast<std::size_t>(k)];
+}
+[[nodiscard]] constexpr bool has_experts(kind k) { return k == kind::mixtral || k == kind::mixtral_adapted; }
+[[nodiscard]] constexpr bool is_adapted(kind k) { return k == kind::llama_adapted || k == kind::mixtral_adapted; }
+
+/// What a strategy's type divides; how many ranks do is drawn.
+struct divided_axes {
+  bool layers = false, places = false, experts = false, stages = false, states = false;
+};
+
+/// How ranks divide the work.
+struct drawn_mesh {
+  std::size_t ranks = 1, data = 1, tensor = 1, context = 1, depth = 1, expert = 1;
+  std::size_t shards = 0, chunks = 1, schedule = 0;
+  std::vector<std::size_t> rows{};  // of micro-batches, where they differ
+};
+
+/// Everything about a run that is no type.
+struct drawn_run {
+  kind what = kind::llama;
+  decoder_config shape{};
+  training_config<adamw> settings{};  // of a rank
+  lora_config adapter{};
+  row_layout layout = row_layout::separate;
+  drawn_mesh mesh{};
+};
+
+/// Weights are whole and on the first rank; all else is on all.
+struct outcome {
+  std::vector<double> losses, norms, weights;
+  double held_out = 0;
+};
+
+[[nodiscard]] inline dataset samples(row_layout layout) {
+  dataset all("samples", layout);
+  for (std::size_t s = 0; s < 96; ++s) {
+    const std::size_t length = layout == row_layout::packed ? 3 + (s * 5) % 9 : 5 + (s * 7) % 18;
+    std::vector<token> tokens;
+    for (std::size_t i = 0; i < length; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
+    all.add(tokens, [](std::size_t i) { return i > 1; });
+  }
+  all.finish();
+  return all;
+}
+
+template <class Model>
+[[nodiscard]] outcome train(const drawn_run& run, const training_config<adamw>& settings, const typename Model::options& options) {
+  const dataset data = samples(run.layout);
+  const cpu::context on({.threads = 1});
+  Model model(run.shape, on, options);
+  trainer trainer(model, settings);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(data);
+  outcome found{{seen.losses().begin(), seen.losses().end()}, {seen.gradient_norms().begin(), seen.gradient_norms().end()}, {}, 0};
+  found.held_out = trainer.evaluate(data).loss;
+  using number = typename Model::precision::parameter;
+  for (const auto& entry : model.parameters().entries()) {
+    std::vector<number> whole(entry.whole_size());
+    model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(whole));
+    found.weights.insert(found.weights.end(), whole.begin(), whole.end());
+  }
+  return found;
+}
+
+template <class Parallel>
+struct plain_recipe : defaults {
+  using parallel = Parallel;
+};
+template <class Parallel>
+struct recomputing_recipe : plain_recipe<Parallel> {
+  using recompute = recompute_full;
+};
+template <class Parallel>
+struct adapted_recipe : recomputing_recipe<Parallel> {
+  using adapter = lora;
+};
+
+/// Calls use.template operator()<Model>() for the kind's model.
+template <class Parallel, class Use>
+decltype(auto) with_dense_model(kind what, Use&& use) {
+  switch (what) {
+    case kind::llama: return use.template operator()<llama<plain_recipe<Parallel>>>();
+    case kind::llama_adapted: return use.template operator()<llama<adapted_recipe<Parallel>>>();
+    default: return use.template operator()<gpt2<recomputing_recipe<Parallel>>>();
+  }
+}
+
+/// The run on one device, with all rows of a step. `alone.cpp` compiles it once for all combinations.
+[[nodiscard]] outcome train_alone(const drawn_run& run);
+
+/// The program's strategy: what it divides, what it can train, and a rank's part of the run.
+struct combination {
+  std::string_view name;
+  divided_axes axes;
+  std::vector<kind> kinds;
+  outcome (*train)(const drawn_run&, const std::shared_ptr<transport>&);
+};
+[[nodiscard]] combination this_combination();
+
+/// Schedules that a pipeline chooses from while it runs: so one trainer is compiled for all of them.
+struct schedule_choice {
+  std::string_view name;
+  bool has_chunks;  // a rank may have several stages
+  bool groups;      // micro-batches must be a multiple of the ranks of a pipeline
+};
+inline constexpr schedule_choice schedules[] = {
+    {"gpipe", false, false}, {"one_forward_one_backward", false, false}, {"interleaved", true, true}, {"all_in_all_out", true, false}};
+
+}  // namespace equality
