@@ -64,11 +64,8 @@ TEST_CASE("fewer key/value heads than ranks, linear biases") {
   equals_one<recipe, bloom>(shape, 2, 2);
 }
 
-TEST_CASE("with LoRA, with recomputation, beside ranks that see other rows") {
-  equals_one<lora_recipe, llama>(four_heads(false), 2, 2);
-  equals_one<recomputing_recipe, llama>(four_heads(false), 2, 2);
+TEST_CASE("beside ranks that see other rows") {  // more of it, with LoRA and recomputation: equality/
   equals_one<recipe, llama, parallel<zero<1>, tensor_parallel>>(four_heads(false), 4, 2);
-  equals_one<recipe, gpt2, parallel<zero<3>, tensor_parallel>>(four_heads(true), 4, 2);
   equals_one<lora_recipe, llama, parallel<zero<2>, tensor_parallel>>(four_heads(false), 4, 2);
 }
 
