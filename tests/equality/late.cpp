@@ -3,7 +3,7 @@
 //   equality.late [runs] [seed]
 //
 // A run is drawn: collectives on all axes of a mesh while a thread beside exchanges as well, a schedule whose lists ranks carry out, or a training of
-// two steps, which must come to what it comes to without delays, bit for bit. A rank that waits longer than half a minute ends the program.
+// two steps, which must come to what it comes to without delays, bit for bit. A rank that waits longer than two minutes ends the program.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -69,7 +69,7 @@ class dawdling_transport final : public transport {
 /// Calls work(wires) on threads whose wires and steps are late, each by another time; with seed 0 without delays.
 template <class Work>
 void on_late_ranks(std::size_t ranks, std::uint64_t seed, Work&& work) {
-  const thread_ranks_options options{.patience = std::chrono::seconds(30)};
+  const thread_ranks_options options{.patience = std::chrono::minutes(2)};
   const auto late = [&](const wires& of) -> wires {
     if (seed == 0) return of;
     const testing::slow_wires how{.jitter = microseconds(400), .seed = seed};
