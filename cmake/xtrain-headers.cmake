@@ -73,6 +73,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/host.hpp
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
+    xtrain/device/kernel/attention_block.hpp
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
@@ -87,6 +88,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/offload.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
+    xtrain/device/reference/attention_block.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
     xtrain/device/reference/experts.hpp
@@ -150,6 +152,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
+    xtrain/ops/attention_block.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
     xtrain/ops/experts.hpp

@@ -111,6 +111,7 @@ class conformance {
     elementwise<T>();
     rows_apart<T>();
     attentions<T>();
+    attention_blocks<T>();
     losses<T>();
     optimizers<T>();
   }
@@ -656,6 +657,71 @@ class conformance {
         cached.v_cache = mem.numbers<T>(s.b * s.k * cached.capacity * s.d);
         cached.o_bthd = mem.numbers<T>(rows * s.h * s.d);
         check_kernel<T>(cached, terms, 4.0 * rounding);
+      }
+    }
+  }
+
+  /// Blocks of two rows: on the diagonal, wholly seen, partly seen, and one of which only a window or packed rows leave something.
+  template <class T>
+  void attention_blocks() {
+    using acc = accumulate_t<T>;
+    struct blocks {
+      kernel::attention_shape shape;
+      kernel::place_block queries, keys;
+    };
+    const std::array<blocks, 4> all{{{{2, 12, 2, 1, 6}, {5, 0, 4, 5}, {6, 1, 4, 5}},
+                                     {{1, 280, 4, 2, 16}, {140, 73, 200, 67}, {130, 0, 0, 130}},
+                                     {{2, 300, 3, 3, 10}, {150, 20, 100, 130}, {140, 5, 60, 135}},
+                                     {{1, 400, 2, 1, 64}, {160, 0, 240, 150}, {170, 10, 90, 155}}}};
+    for (const auto& [s, queries, keys] : all) {
+      const double terms = static_cast<double>(keys.count + s.d);
+      const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
+      for (int variant = 0; variant < 4; ++variant) {  // plain, packed rows with dropout, a window with slopes, ends
+        memory mem;
+        kernel::attention_block<host_memory, T> forward{.shape = s,
+                                                        .queries = queries,
+                                                        .keys = keys,
+                                                        .begins = queries.first == keys.first && variant % 2 == 0,
+                                                        .scale = 0.5,
+                                                        .dropout = variant == 1 ? 0.2 : 0.0,
+                                                        .window = variant == 2 ? s.t / 3 : 0,
+                                                        .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+        if (variant == 1 || variant == 3) {
+          const auto bounds = mem.fresh<token>(s.b * s.t);
+          for (std::size_t i = 0; i < bounds.size(); ++i) {
+            const std::size_t now = i % s.t, sample = now < s.t / 2 ? 0 : s.t / 2;
+            bounds.raw()[i] = static_cast<token>(variant == 1 ? sample : std::max(now + 1, s.t / 2));
+          }
+          (variant == 1 ? forward.start_bt : forward.end_bt) = device_span<const token, host_memory>(bounds);
+        }
+        if (variant == 2) {
+          const auto slopes = mem.fresh<float>(s.h);
+          for (std::size_t h = 0; h < s.h; ++h) slopes.raw()[h] = 0.5f / static_cast<float>(h + 1);
+          forward.slope_h = slopes;
+        }
+        forward.qkv = mem.numbers<T>(s.b * queries.own * s.row());
+        forward.kv = mem.numbers<T>(s.b * keys.own * 2 * s.k * s.d);
+        forward.o_bthd = mem.numbers<acc>(s.b * queries.own * s.h * s.d);
+        forward.lse_bht = mem.numbers<acc>(s.b * queries.own * s.h, 3.0, 6.0);
+        check_kernel<T>(forward, terms, 8.0 * rounding);  // lse up to log(exp(6) + keys)
+        kernel::attention_block_backward<host_memory, T> backward{.shape = s,
+                                                                  .queries = queries,
+                                                                  .keys = keys,
+                                                                  .scale = 0.5,
+                                                                  .dropout = forward.dropout,
+                                                                  .window = forward.window,
+                                                                  .random = forward.random};
+        backward.qkv = forward.qkv;
+        backward.kv = forward.kv;
+        backward.start_bt = forward.start_bt;
+        backward.end_bt = forward.end_bt;
+        backward.slope_h = forward.slope_h;
+        backward.o_bthd = mem.numbers<T>(s.b * queries.own * s.h * s.d);
+        backward.lse_bht = mem.numbers<acc>(s.b * queries.own * s.h, 4.0, 7.0);
+        backward.do_bthd = mem.numbers<T>(s.b * queries.own * s.h * s.d);
+        backward.dq_bthd = mem.numbers<acc>(s.b * queries.own * s.h * s.d);
+        backward.dkv = mem.numbers<acc>(s.b * keys.own * 2 * s.k * s.d);
+        check_kernel<T>(backward, terms, 2.0 * std::sqrt(static_cast<double>(s.t)) * rounding);
       }
     }
   }

@@ -19,7 +19,7 @@ void check_device() {
   suite.template check<CONFORMANCE_NUMBER>();
   INFO(suite.text());
   CHECK(suite.passed());
-  CHECK(suite.results().size() == 36);
+  CHECK(suite.results().size() == 38);
 }
 
 }  // namespace

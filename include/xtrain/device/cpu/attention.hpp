@@ -17,6 +17,7 @@
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
 #include <xtrain/device/kernel/attention.hpp>
+#include <xtrain/device/kernel/attention_block.hpp>
 
 namespace xtrain {
 
@@ -96,6 +97,45 @@ struct attention_work {
   }
 };
 
+/// Which queries meet which keys, of rows that have so many places. Positions are counted behind the keys of a cache.
+struct attention_meeting {
+  kernel::place_block queries{}, keys{};
+  std::size_t places = 0;
+  std::size_t cached = 0;
+};
+template <class T>
+[[nodiscard]] attention_meeting meeting_of(const kernel::attention<host_memory, T>& k, std::size_t keys) {
+  const std::size_t t = k.shape.t;
+  return {{t, 0, 0, t}, {keys, 0, 0, keys}, t, keys - t};
+}
+template <class T>
+[[nodiscard]] attention_meeting meeting_of(const kernel::attention_backward<host_memory, T>& k) {
+  const std::size_t t = k.shape.t;
+  return {{t, 0, 0, t}, {t, 0, 0, t}, t, 0};
+}
+/// Kernels of blocks say it themselves.
+template <class Kernel>
+[[nodiscard]] attention_meeting meeting_of(const Kernel& k, std::size_t = 0) {
+  return {k.queries, k.keys, k.shape.t, 0};
+}
+
+/// Where rows of sums go: written, or added to what is there.
+template <class To, bool Adds>
+struct sum_rows {
+  To* first;
+  std::size_t step;
+
+  template <class Arch, class A>
+  void put(std::size_t i, const A* sums, std::size_t d) const {
+    To* const to = first + i * step;
+    simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
+      auto sum = simd::load<Arch>(sums + c, count);
+      if constexpr (Adds) sum = sum + simd::load<Arch>(to + c, count);
+      simd::store(to + c, sum, count);
+    });
+  }
+};
+
 /// One panel of queries of one head: where its operands are and what each query may see.
 template <class Arch, class T, class Kernel>
 struct attention_panel {
@@ -107,42 +147,44 @@ struct attention_panel {
 
   const Kernel& kernel;
   const work_type& work;
+  const attention_meeting meeting;
   std::size_t b, h, i0;
-  std::size_t time;            // of the panel's first query, counted in keys
   std::size_t key_count;       // all there are
   std::size_t queries;         // fewer than `width` in the last panel; the lanes behind them compute on zeros
   std::size_t first_key = 0;   // what any query of the panel may see first
   std::size_t last_first = 0;  // what every query of the panel may see from
   std::size_t first_end = 0;   // and up to, one past it
-  std::size_t last_end = 0;    // one past what any of them may see
+  std::size_t last_end = 0;    // one past what any of them may see; 0 where none sees anything
 
-  /// `before` keys lie in front of the first query's own.
-  attention_panel(const Kernel& k, const work_type& memory, std::size_t row, std::size_t head, std::size_t first_query,
-                  std::size_t before = 0)
-      : kernel(k), work(memory), b(row), h(head), i0(first_query), time(before + first_query), key_count(before + k.shape.t),
-        queries(std::min(width, k.shape.t - first_query)) {
-    first_key = time;
-    first_end = key_count;
+  attention_panel(const Kernel& k, const work_type& memory, const attention_meeting& who, std::size_t row, std::size_t head,
+                  std::size_t first_query)
+      : kernel(k), work(memory), meeting(who), b(row), h(head), i0(first_query), key_count(who.keys.count),
+        queries(std::min(width, who.queries.count - first_query)) {
+    first_key = first_end = key_count;
+    const auto among_keys = [&](std::size_t seen) { return std::clamp(seen, who.keys.first, who.keys.end()) - who.keys.first; };
     for (std::size_t i = 0; i < width; ++i) {
-      const std::size_t query = std::min(i, queries - 1), place = b * k.shape.t + i0 + query, now = time + query;
-      const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[place]);
-      const std::size_t first = kernel::first_seen(sample, k.window, now);
-      const std::size_t end = kernel::end_seen(k.end_bt.raw(), place, now);
-      first_key = std::min(first_key, first);
+      const std::size_t place = who.queries.first + i0 + std::min(i, queries - 1), of_row = b * who.places + place, now = who.cached + place;
+      const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[of_row]);
+      const std::size_t first = among_keys(kernel::first_seen(sample, k.window, now));
+      const std::size_t end = among_keys(kernel::end_seen(k.end_bt.raw(), of_row, now));
+      if (first < end) {
+        first_key = std::min(first_key, first);
+        last_end = std::max(last_end, end);
+      }
       last_first = std::max(last_first, first);
       first_end = std::min(first_end, end);
-      last_end = std::max(last_end, end);
       work.first[i] = static_cast<A>(first);
-      work.now[i] = static_cast<A>(now);
+      work.now[i] = static_cast<A>(now) - static_cast<A>(who.keys.first);
       work.last[i] = static_cast<A>(end) - A{1};
     }
   }
 
-  /// Rows of t vectors of d numbers: `column` numbers into each row of qkv.
-  static strided<T> part(const Kernel& k, std::size_t row, std::size_t column, std::size_t first_row) {
-    return {k.qkv.raw() + (row * k.shape.t + first_row) * k.shape.row() + column, k.shape.row(), 1};
+  [[nodiscard]] strided<T> q() const {
+    return {kernel.qkv.raw() + meeting.queries.row_of(b, i0) * kernel.shape.row() + h * kernel.shape.d, kernel.shape.row(), 1};
   }
-  [[nodiscard]] strided<T> q() const { return part(kernel, b, h * kernel.shape.d, i0); }
+  /// Where the panel's first query is in matrices of outputs, and where query i of it is among numbers per query and head.
+  [[nodiscard]] std::size_t output() const { return (meeting.queries.row_of(b, i0) * kernel.shape.h + h) * kernel.shape.d; }
+  [[nodiscard]] std::size_t of_head(std::size_t i) const { return meeting.queries.row_of(b, kernel.shape.h, h, i0 + i); }
 
   /// Blocks of keys that the panel sees: visit(j0, keys), keys being whole rows of tiles as far as there are any.
   template <class Visit>
@@ -187,7 +229,9 @@ struct attention_panel {
     const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
     std::array<std::uint32_t, words_at_once> words;
     for (std::size_t i = 0; i < queries; ++i) {
-      const std::uint64_t element = (s.head_of_all(kernel.random.first + b, h) * s.t + i0 + i) * s.t + j0;
+      const std::size_t place = meeting.queries.first + i0 + i;
+      const std::uint64_t element =
+          (s.head_of_all(kernel.random.first + b, h) * meeting.places + place) * meeting.places + meeting.keys.first + j0;
       for (std::size_t j = 0; j < keys; j += words_at_once) {
         random_words(site, element + j, words);
         for (std::size_t word = 0; word < std::min(words_at_once, keys - j); ++word)
@@ -216,27 +260,30 @@ struct attention_panel {
     }
   }
 
-  /// sums [d, queries] as rows of d numbers, into rows of `to` that are `step` apart.
-  void write_sums(T* to, std::size_t step) const {
+  /// sums [d, queries] as rows of d numbers.
+  void turn_sums() const {
     const std::size_t d = kernel.shape.d;
     pack_panel<Arch, width>(strided<A>{work.sums, width, 1}, d, width, work.turned, d);
-    for (std::size_t i = 0; i < queries; ++i)
-      simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(to + i * step + c, simd::load<Arch>(work.turned + i * d + c, count), count);
-      });
+  }
+  template <class To, bool Adds>
+  void put_sums(const sum_rows<To, Adds>& to) const {
+    turn_sums();
+    for (std::size_t i = 0; i < queries; ++i) to.template put<Arch>(i, work.turned + i * kernel.shape.d, kernel.shape.d);
   }
 };
 
-template <class Arch, class T>
-void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b, std::size_t h,
-                  std::size_t i0, std::size_t before) {
-  using panel_type = attention_panel<Arch, T, kernel::attention<host_memory, T>>;
+/// The softmax of a panel over all blocks it sees: leaves each query's largest score, the sum of what its scores come to beside that,
+/// and the values in these proportions.
+template <class Arch, class T, class Kernel>
+void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
+  using panel_type = attention_panel<Arch, T, Kernel>;
   using A = typename panel_type::A;
   using U = typename panel_type::U;
   using batch = typename panel_type::batch;
   constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = attention_work<Arch, T>::keys;
+  const Kernel& k = panel.kernel;
+  const attention_work<Arch, T>& work = panel.work;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, b, h, i0, before);
   const A nothing = -std::numeric_limits<A>::infinity();
   pack_panel<Arch, width>(panel.q(), panel.queries, s.d, work.q_panel, width);
   std::fill_n(work.sums, s.d * width, A{0});
@@ -277,27 +324,81 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
         s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
         panel.panel_of(panel.rounded(work.scores, keys), keys), work.sums, width, epilogue<A, T>{A{1}, nullptr, true, nullptr, 0});
   });
+}
+
+template <class Arch, class T>
+void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_meeting& who, std::size_t b,
+                  std::size_t h, std::size_t i0) {
+  using panel_type = attention_panel<Arch, T, kernel::attention<host_memory, T>>;
+  using A = typename panel_type::A;
+  using batch = typename panel_type::batch;
+  constexpr std::size_t width = panel_type::width, w = panel_type::w;
+  const kernel::attention_shape& s = k.shape;
+  const panel_type panel(k, work, who, b, h, i0);
+  attend_blocks(panel);
   for (std::size_t v = 0; v < width; v += w) {
     const batch scale = batch(A{1}) / batch::load_unaligned(work.total + v);
     for (std::size_t c = 0; c < s.d; ++c)
       (batch::load_unaligned(work.sums + c * width + v) * scale).store_unaligned(work.sums + c * width + v);
   }
-  panel.write_sums(k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, s.h * s.d);
+  panel.put_sums(sum_rows<T, false>{k.o_bthd.raw() + panel.output(), s.h * s.d});
   if (k.lse_bht.empty()) return;
-  for (std::size_t i = 0; i < panel.queries; ++i) k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] = work.largest[i] + std::log(work.total[i]);
+  for (std::size_t i = 0; i < panel.queries; ++i) k.lse_bht.raw()[panel.of_head(i)] = work.largest[i] + std::log(work.total[i]);
 }
 
-/// The keys and values of one key/value head; the last t of them are the queries' own.
+/// The same of one block of keys, merged with what was seen of others.
+template <class Arch, class T>
+void attend_panel(const kernel::attention_block<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_meeting& who,
+                  std::size_t b, std::size_t h, std::size_t i0) {
+  using panel_type = attention_panel<Arch, T, kernel::attention_block<host_memory, T>>;
+  using A = typename panel_type::A;
+  using batch = typename panel_type::batch;
+  const kernel::attention_shape& s = k.shape;
+  const panel_type panel(k, work, who, b, h, i0);
+  if (panel.last_end == 0 && !k.begins) return;
+  attend_blocks(panel);
+  panel.turn_sums();
+  for (std::size_t i = 0; i < panel.queries; ++i) {
+    A& lse = k.lse_bht.raw()[panel.of_head(i)];
+    A* const o = k.o_bthd.raw() + panel.output() + i * s.h * s.d;
+    const bool sees = work.total[i] > A{0};
+    if (!sees && !k.begins) continue;
+    const A before = k.begins ? -std::numeric_limits<A>::infinity() : lse, most = sees ? std::max(before, work.largest[i]) : A{0};
+    const A old_part = std::exp(before - most), part = sees ? std::exp(work.largest[i] - most) : A{0};
+    const A total = old_part + part * work.total[i];
+    lse = most + std::log(total);  // of nothing: −infinity
+    const batch keeps(sees ? old_part / total : A{0}), takes(sees ? part / total : A{0});
+    simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch added = takes * simd::load<Arch>(work.turned + i * s.d + c, count);
+      simd::store(o + c, k.begins ? added : simd::multiply_add(keeps, simd::load<Arch>(o + c, count), added), count);
+    });
+  }
+}
+
+/// The keys and values of one key/value head. Of a row with a cache, the last t of them are the queries' own.
 template <class T>
 struct attention_keys {
   strided<T> keys, values;
   std::size_t count;
 };
 
+/// Where a kernel that looks at whole rows, or at blocks of them, has them.
+template <class T, class Kernel>
+[[nodiscard]] attention_keys<T> keys_of(const Kernel& k, std::size_t b, std::size_t group) {
+  const kernel::attention_shape& s = k.shape;
+  if constexpr (requires { k.kv; }) {
+    const T* const row = k.kv.raw() + k.keys.row_of(b, 0) * 2 * s.k * s.d + group * s.d;
+    return {{row, 2 * s.k * s.d, 1}, {row + s.k * s.d, 2 * s.k * s.d, 1}, k.keys.count};
+  } else {
+    const T* const row = k.qkv.raw() + b * s.t * s.row() + group * s.d;
+    return {{row + s.key_offset(), s.row(), 1}, {row + s.value_offset(), s.row(), 1}, s.t};
+  }
+}
+
 /// Panels part, part + parts, … of all heads that share one key/value head.
-template <class Arch, class T>
-void attend_group(const kernel::attention<host_memory, T>& k, const attention_keys<T>& from, std::size_t b, std::size_t group,
-                  std::size_t part, std::size_t parts, std::byte* memory) {
+template <class Arch, class T, class Kernel>
+void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b, std::size_t group, std::size_t part, std::size_t parts,
+                  std::byte* memory) {
   using work_type = attention_work<Arch, T>;
   using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
@@ -307,22 +408,22 @@ void attend_group(const kernel::attention<host_memory, T>& k, const attention_ke
     pack_a<Arch>(strided<T>{from.values.at(j0, 0), 1, from.values.row}, s.d, std::min(work_type::keys, from.count - j0),
                  work.v_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
   const std::size_t heads = s.h / s.k;
+  const attention_meeting who = meeting_of(k, from.count);
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = part * work_type::queries; i0 < s.t; i0 += parts * work_type::queries)
-      attend_panel<Arch>(k, work, b, h, i0, from.count - s.t);
+    for (std::size_t i0 = part * work_type::queries; i0 < who.queries.count; i0 += parts * work_type::queries)
+      attend_panel<Arch>(k, work, who, b, h, i0);
 }
 
-/// All heads of all rows: keys(b, group) says where their keys are. Few heads are divided among threads by their queries; every
-/// division packs the keys once more.
-template <class Arch, class T, class Keys>
-void attend_all(const cpu_stream& stream, const kernel::attention<host_memory, T>& k, std::size_t worker_bytes, std::byte* scratch,
-                Keys&& keys) {
+/// All heads of all rows, of so many queries each: keys(b, group) says where their keys are. Few heads are divided among threads by their
+/// queries; every division packs the keys once more.
+template <class Arch, class T, class Kernel, class Keys>
+void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_of_row, std::size_t worker_bytes, std::byte* scratch, Keys&& keys) {
   constexpr std::size_t queries = attention_work<Arch, T>::queries;
-  const std::size_t groups = k.shape.b * k.shape.k, panels = (k.shape.t + queries - 1) / queries;
+  const std::size_t groups = k.shape.b * k.shape.k, panels = (queries_of_row + queries - 1) / queries;
   const std::size_t parts = groups == 0 ? 1 : std::max<std::size_t>(1, std::min(panels, 4 * stream.threads() / groups));
   stream.parallel(groups * parts, [&](std::size_t task, std::size_t worker) {
     const std::size_t b = task / parts / k.shape.k, group = task / parts % k.shape.k;
-    attend_group<Arch>(k, keys(b, group), b, group, task % parts, parts, scratch + worker * worker_bytes);
+    attend_group<Arch, T>(k, keys(b, group), b, group, task % parts, parts, scratch + worker * worker_bytes);
   });
 }
 
@@ -338,21 +439,21 @@ struct backward_share {
 };
 
 /// The backward of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
-template <class Arch, class T>
-void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, const attention_work<Arch, T>& work, std::size_t b,
-                           std::size_t h, std::size_t i0, const backward_share& share) {
-  using panel_type = attention_panel<Arch, T, kernel::attention_backward<host_memory, T>>;
+template <class Arch, class T, class Kernel>
+void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work, const attention_meeting& who, std::size_t b, std::size_t h,
+                           std::size_t i0, const backward_share& share) {
+  using panel_type = attention_panel<Arch, T, Kernel>;
   using work_type = attention_work<Arch, T>;
   using A = typename panel_type::A;
   using U = typename panel_type::U;
   using batch = typename panel_type::batch;
   constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = work_type::keys;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, b, h, i0);
+  const panel_type panel(k, work, who, b, h, i0);
   if (!panel.sees_block([&](std::size_t block) { return share.has_block(block); })) return;
   const std::size_t queries = panel.queries, o_row = s.h * s.d;
-  const T* o = k.o_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d;
-  const strided<T> q = panel.q(), d_o{k.do_bthd.raw() + ((b * s.t + i0) * s.h + h) * s.d, o_row, 1};
+  const T* o = k.o_bthd.raw() + panel.output();
+  const strided<T> q = panel.q(), d_o{k.do_bthd.raw() + panel.output(), o_row, 1};
   for (std::size_t i = 0; i < width; ++i) {
     batch sum(A{0});
     if (i < queries)
@@ -360,7 +461,7 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
         sum = sum + simd::load<Arch>(o + i * o_row + c, count) * simd::load<Arch>(d_o.at(i, c), count);
       });
     work.delta[i] = simd::sum(sum);
-    work.largest[i] = i < queries ? k.lse_bht.raw()[(b * s.h + h) * s.t + i0 + i] : A{0};
+    work.largest[i] = i < queries ? k.lse_bht.raw()[panel.of_head(i)] : A{0};
   }
   pack_panel<Arch, width>(q, queries, s.d, work.q_panel, width);
   pack_panel<Arch, width>(d_o, queries, s.d, work.do_panel, width);
@@ -411,81 +512,83 @@ void attend_panel_backward(const kernel::attention_backward<host_memory, T>& k, 
     const auto* const ds = panel.rounded(work.dscores, keys);
     if (share.keys) add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
     if (!share.queries) return;
-    const std::size_t packed = units_of<U>(std::min(most_keys, s.t - j0));
+    const std::size_t packed = units_of<U>(std::min(most_keys, panel.key_count - j0));
     multiply_panel<Arch>(s.d, width, units_of<U>(keys),
                          packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed}, panel.panel_of(ds, keys),
                          work.sums, width, adding);
   });
-  if (share.queries) panel.write_sums(k.dqkv.raw() + (b * s.t + i0) * s.row() + h * s.d, s.row());
+  if (!share.queries) return;
+  if constexpr (requires { k.dkv; }) panel.put_sums(sum_rows<A, true>{k.dq_bthd.raw() + panel.output(), o_row});
+  else panel.put_sums(sum_rows<T, false>{k.dqkv.raw() + who.queries.row_of(b, i0) * s.row() + h * s.d, s.row()});
 }
 
 /// A share of the backward of all heads that use one key/value head.
-template <class Arch, class T>
-void attend_group_backward(const kernel::attention_backward<host_memory, T>& k, std::size_t b, std::size_t group,
-                           const backward_share& share, std::byte* memory) {
-  using kernel_type = kernel::attention_backward<host_memory, T>;
+template <class Arch, class T, class Kernel>
+void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, const backward_share& share, std::byte* memory) {
   using work_type = attention_work<Arch, T>;
   using A = typename work_type::A;
   using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
-  const work_type work(memory, s.t, s.d, true, k.dropout > 0.0);
-  const auto part = [&](std::size_t column, std::size_t row) { return attention_panel<Arch, T, kernel_type>::part(k, b, column, row); };
-  const std::size_t keys = s.key_offset() + group * s.d, values = s.value_offset() + group * s.d;
+  const attention_keys<T> from = keys_of<T>(k, b, group);
+  const work_type work(memory, from.count, s.d, true, k.dropout > 0.0);
   const std::size_t units = units_of<U>(s.d);
   const auto each_block = [&](auto&& visit) {
-    for (std::size_t j0 = 0; j0 < s.t; j0 += work_type::keys)
-      if (share.has_block(j0 / work_type::keys)) visit(j0, std::min(work_type::keys, s.t - j0));
+    for (std::size_t j0 = 0; j0 < from.count; j0 += work_type::keys)
+      if (share.has_block(j0 / work_type::keys)) visit(j0, std::min(work_type::keys, from.count - j0));
   };
   each_block([&](std::size_t j0, std::size_t count) {
-    pack_a<Arch>(part(keys, j0), count, s.d, work.k_rows + j0 * units);
-    pack_a<Arch>(part(values, j0), count, s.d, work.v_rows + j0 * units);
+    pack_a<Arch>(strided<T>{from.keys.at(j0, 0), from.keys.row, 1}, count, s.d, work.k_rows + j0 * units);
+    pack_a<Arch>(strided<T>{from.values.at(j0, 0), from.values.row, 1}, count, s.d, work.v_rows + j0 * units);
     if (share.queries)
-      pack_a<Arch>(strided<T>{part(keys, j0).data, 1, s.row()}, s.d, count,
+      pack_a<Arch>(strided<T>{from.keys.at(j0, 0), 1, from.keys.row}, s.d, count,
                    work.k_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
     if (!share.keys) return;
     std::fill_n(work.dk + j0 * s.d, count * s.d, A{0});
     std::fill_n(work.dv + j0 * s.d, count * s.d, A{0});
   });
   const std::size_t heads = s.h / s.k, step = work_type::queries;
+  const attention_meeting who = meeting_of(k);
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = share.first_panel() * step; i0 < s.t; i0 += share.panel_step() * step)
-      attend_panel_backward<Arch>(k, work, b, h, i0, share);
+    for (std::size_t i0 = share.first_panel() * step; i0 < who.queries.count; i0 += share.panel_step() * step)
+      attend_panel_backward<Arch>(k, work, who, b, h, i0, share);
   if (!share.keys) return;
-  const auto write = [&](const A* from, std::size_t column) {
+  const auto put = [&](const A* sums, const auto& to) {
     each_block([&](std::size_t j0, std::size_t count) {
-      for (std::size_t i = j0; i < j0 + count; ++i) {
-        T* to = k.dqkv.raw() + (b * s.t + i) * s.row() + column;
-        simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto lanes) XTRAIN_LAMBDA_INLINE {
-          simd::store(to + c, simd::load<Arch>(from + i * s.d + c, lanes), lanes);
-        });
-      }
+      for (std::size_t i = j0; i < j0 + count; ++i) to.template put<Arch>(i, sums + i * s.d, s.d);
     });
   };
-  write(work.dk, keys);
-  write(work.dv, values);
+  if constexpr (requires { k.dkv; }) {
+    A* const keys = k.dkv.raw() + who.keys.row_of(b, 0) * 2 * s.k * s.d + group * s.d;
+    put(work.dk, sum_rows<A, true>{keys, 2 * s.k * s.d});
+    put(work.dv, sum_rows<A, true>{keys + s.k * s.d, 2 * s.k * s.d});
+  } else {
+    T* const row = k.dqkv.raw() + b * s.t * s.row() + group * s.d;
+    put(work.dk, sum_rows<T, false>{row + s.key_offset(), s.row()});
+    put(work.dv, sum_rows<T, false>{row + s.value_offset(), s.row()});
+  }
 }
 
 /// The backward of all key/value heads of all rows. Where they are too few for the threads, dk and dv of a head are made by other
 /// tasks than its dq: both need the probabilities and their gradients, so seven products are computed instead of five.
-template <class Arch, class T>
-void attend_all_backward(const cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, std::size_t worker_bytes,
-                         std::byte* scratch) {
+template <class Arch, class T, class Kernel>
+void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t worker_bytes, std::byte* scratch) {
   using work_type = attention_work<Arch, T>;
   const kernel::attention_shape& s = k.shape;
+  const attention_meeting who = meeting_of(k);
   const std::size_t groups = s.b * s.k, threads = stream.threads(), rounds = (groups + threads - 1) / threads;
   const bool divides = 7 * groups < 5 * rounds * threads;
   const auto parts_of = [&](std::size_t pieces) {
     return divides ? std::clamp<std::size_t>(4 * threads / groups, 1, std::max<std::size_t>(1, pieces)) : 1;
   };
-  const std::size_t key_parts = parts_of((s.t + work_type::keys - 1) / work_type::keys);
-  const std::size_t query_parts = divides ? parts_of((s.t + work_type::queries - 1) / work_type::queries) : 0;
+  const std::size_t key_parts = parts_of((who.keys.count + work_type::keys - 1) / work_type::keys);
+  const std::size_t query_parts = divides ? parts_of((who.queries.count + work_type::queries - 1) / work_type::queries) : 0;
   const std::size_t tasks = key_parts + query_parts;
   stream.parallel(groups * tasks, [&](std::size_t task, std::size_t worker) {
     const std::size_t b = task / tasks / s.k, group = task / tasks % s.k, part = task % tasks;
     const backward_share share = !divides         ? backward_share{}
                                  : part < key_parts ? backward_share{false, true, part, key_parts}
                                                     : backward_share{true, false, part - key_parts, query_parts};
-    attend_group_backward<Arch>(k, b, group, share, scratch + worker * worker_bytes);
+    attend_group_backward<Arch, T>(k, b, group, share, scratch + worker * worker_bytes);
   });
 }
 
@@ -573,10 +676,8 @@ template <class T>
 void run_native(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const kernel::attention_shape& s = k.shape;
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, s.t, s.d, false, k.dropout > 0.0).bytes;
-  cpu_kernels::attend_all<simd::native>(stream, k, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
-    const T* const row = k.qkv.raw() + b * s.t * s.row() + group * s.d;
-    return cpu_kernels::attention_keys<T>{{row + s.key_offset(), s.row(), 1}, {row + s.value_offset(), s.row(), 1}, s.t};
-  });
+  cpu_kernels::attend_all<simd::native, T>(stream, k, s.t, bytes, scratch.raw(),
+                                           [&](std::size_t b, std::size_t group) { return cpu_kernels::keys_of<T>(k, b, group); });
 }
 
 template <class T>
@@ -586,7 +687,28 @@ template <class T>
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
-  cpu_kernels::attend_all_backward<simd::native>(stream, k, bytes, scratch.raw());
+  cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
+}
+
+template <class T>
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_block<host_memory, T>& k) {
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, false, k.dropout > 0.0).bytes;
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::attention_block<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, false, k.dropout > 0.0).bytes;
+  cpu_kernels::attend_all<simd::native, T>(stream, k, k.queries.count, bytes, scratch.raw(),
+                                           [&](std::size_t b, std::size_t group) { return cpu_kernels::keys_of<T>(k, b, group); });
+}
+
+template <class T>
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_block_backward<host_memory, T>& k) {
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, true, k.dropout > 0.0).bytes;
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::attention_block_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, true, k.dropout > 0.0).bytes;
+  cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
 }
 
 template <class T>
@@ -605,7 +727,7 @@ void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, 
   stream.parallel(s.b * s.k, [&](std::size_t part, std::size_t) { cpu_kernels::extend_cache(k, part / s.k, part % s.k); });
   const kernel::attention<host_memory, T> panels{
       .shape = s, .scale = k.scale, .window = k.window, .qkv = k.qkv, .end_bt = k.end_bt, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
-  cpu_kernels::attend_all<simd::native>(stream, panels, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
+  cpu_kernels::attend_all<simd::native, T>(stream, panels, s.t, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
     const std::size_t cache = cpu_kernels::cache_of(k, b, group);
     return cpu_kernels::attention_keys<T>{
         {k.k_cache.raw() + cache, s.d, 1}, {k.v_cache.raw() + cache, s.d, 1}, static_cast<std::size_t>(k.length_b.raw()[b]) + s.t};

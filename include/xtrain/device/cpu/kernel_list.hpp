@@ -4,6 +4,7 @@
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/device/kernel/attention.hpp>
+#include <xtrain/device/kernel/attention_block.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
 #include <xtrain/device/kernel/experts.hpp>
@@ -40,6 +41,8 @@ inline constexpr bool listed = false;
   X(kernel::attention<host_memory, T>) \
   X(kernel::attention_backward<host_memory, T>) \
   X(kernel::cached_attention<host_memory, T>) \
+  X(kernel::attention_block<host_memory, T>) \
+  X(kernel::attention_block_backward<host_memory, T>) \
   X(kernel::embedding<host_memory, T>) \
   X(kernel::embedding_backward<host_memory, T, T>) \
   X(kernel::rotary<host_memory, T>) \

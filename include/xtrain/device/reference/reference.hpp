@@ -6,6 +6,7 @@
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/reference/activation.hpp>
 #include <xtrain/device/reference/attention.hpp>
+#include <xtrain/device/reference/attention_block.hpp>
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>
 #include <xtrain/device/reference/experts.hpp>

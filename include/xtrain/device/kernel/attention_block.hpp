@@ -1,0 +1,118 @@
+// Attention of a block of queries on a block of keys, where rows are too long for one device: what each block of keys adds to it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/kernel/attention.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// Neighbouring places of every row, in a matrix that has `own` places of each.
+struct place_block {
+  std::size_t own = 0;    // places of a row that the matrix has
+  std::size_t at = 0;     // which of these is the block's first
+  std::size_t first = 0;  // and which place of the whole row it is
+  std::size_t count = 0;
+
+  [[nodiscard]] constexpr std::size_t end() const { return first + count; }
+  /// The matrix's row of the block's place i of a row.
+  [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t i) const { return batch_row * own + at + i; }
+  /// The same among numbers of every head.
+  [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t heads, std::size_t head, std::size_t i) const {
+    return row_of(batch_row * heads + head, i);
+  }
+  friend constexpr bool operator==(const place_block&, const place_block&) = default;
+};
+
+/// How many pairs of a query and a key there are of which the key does not come later.
+[[nodiscard]] constexpr double causal_pairs(const place_block& queries, const place_block& keys) {
+  const std::size_t none = keys.first > queries.first ? keys.first - queries.first : 0;  // queries before the first key
+  if (none >= queries.count) return 0.0;
+  const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query that sees one
+  const auto seeing = static_cast<double>(queries.count - none), most = static_cast<double>(keys.count);
+  if (least >= keys.count) return seeing * most;
+  const auto growing = static_cast<double>(std::min(queries.count - none, keys.count - least));  // queries that see one more than the one before
+  return growing * (static_cast<double>(least) + (growing - 1.0) / 2.0) + (seeing - growing) * most;
+}
+
+/// With p_ij as in `attention`, over the keys of the block alone: a_i = Σ_j exp(score_ij), and o_i = Σ_j p_ij v_j are merged with what o and
+/// lse hold of other blocks:
+///   lse' = log(exp(lse) + a),  o' = (exp(lse) o + Σ_j exp(score_ij) v_j) / exp(lse')       [Liu et al. 2023, section 3; Dao et al. 2022, section 3.1]
+///   shape      t counts the places of whole rows: start_bt and end_bt are theirs, and dropout's elements those of `attention`
+///   qkv        read      [b·queries.own, row], of which the block's queries are looked at
+///   kv         read      [b·keys.own, 2k·d]: k key heads, then k value heads, of which the block's are looked at
+///   begins     nothing has been merged yet: o and lse are written
+///   o_bthd     updated   [b·queries.own, h·d], in accumulate, the block's places; zeros where nothing has been seen yet
+///   lse_bht    updated   [b, h, queries.own], likewise; −infinity where nothing has been seen yet
+template <class Memory, class T>
+struct attention_block {
+  static constexpr std::string_view name = "attention_block";
+  template <class M>
+  using on = attention_block<M, T>;
+
+  attention_shape shape{};
+  place_block queries{}, keys{};
+  bool begins = false;
+  double scale = 1.0;
+  double dropout = 0.0;
+  std::size_t window = 0;
+  random_site random{};
+  read<T, Memory> qkv{}, kv{};
+  read<token, Memory> start_bt{}, end_bt{};
+  read<float, Memory> slope_h{};
+  updated<accumulate_t<T>, Memory> o_bthd{}, lse_bht{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.shape, s.queries, s.keys, s.begins, s.scale, s.dropout, s.window, s.random, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd,
+             s.lse_bht);
+  }
+  [[nodiscard]] constexpr double operations() const {  // two products
+    const double pairs = end_bt.empty() ? causal_pairs(queries, keys) : static_cast<double>(queries.count * keys.count);
+    return 4.0 * static_cast<double>(shape.b * shape.h * shape.d) * pairs;
+  }
+};
+
+/// What the block's keys have to do with the gradients, once o and lse are those of all blocks.
+///   qkv, kv, start_bt, end_bt, slope_h    read, as in the forward
+///   o_bthd, do_bthd   read      [b·queries.own, h·d]
+///   lse_bht           read      [b, h, queries.own]
+///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: the block's places are added to
+///   dkv               updated   [b·keys.own, 2k·d], in accumulate: likewise
+template <class Memory, class T>
+struct attention_block_backward {
+  static constexpr std::string_view name = "attention_block_backward";
+  template <class M>
+  using on = attention_block_backward<M, T>;
+
+  attention_shape shape{};
+  place_block queries{}, keys{};
+  double scale = 1.0;
+  double dropout = 0.0;
+  std::size_t window = 0;
+  random_site random{};
+  read<T, Memory> qkv{}, kv{};
+  read<token, Memory> start_bt{}, end_bt{};
+  read<float, Memory> slope_h{};
+  read<T, Memory> o_bthd{};
+  read<accumulate_t<T>, Memory> lse_bht{};
+  read<T, Memory> do_bthd{};
+  updated<accumulate_t<T>, Memory> dq_bthd{}, dkv{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.shape, s.queries, s.keys, s.scale, s.dropout, s.window, s.random, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht,
+             s.do_bthd, s.dq_bthd, s.dkv);
+  }
+  [[nodiscard]] constexpr double operations() const {  // five products
+    const double pairs = end_bt.empty() ? causal_pairs(queries, keys) : static_cast<double>(queries.count * keys.count);
+    return 10.0 * static_cast<double>(shape.b * shape.h * shape.d) * pairs;
+  }
+};
+
+}  // namespace xtrain::kernel
