@@ -17,6 +17,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/part.hpp
+    xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
@@ -124,6 +125,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/place_share.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
+    xtrain/layers/ring_attention.hpp
     xtrain/layers/rope.hpp
     xtrain/layers/row_head.hpp
     xtrain/layers/sight.hpp

@@ -13,6 +13,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/positions.hpp>
 #include <xtrain/layers/recompute.hpp>
+#include <xtrain/layers/ring_attention.hpp>
 #include <xtrain/ops/attention.hpp>
 
 namespace xtrain {
@@ -78,7 +79,8 @@ class causal_attention {
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files,
                  .divided = split::by_inputs}),
-        exchange_(build.places(), heads_, kv_heads_, o.head_dim), prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
+        exchange_(sends_keys_round<Recipe> ? place_share{} : build.places(), heads_, kv_heads_, o.head_dim), ring_(build.places()),
+        prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
   /// Key/value heads that this rank has.
@@ -244,6 +246,8 @@ class causal_attention {
 
   void attend(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
               matrix_view<compute, memory> o, sums lse) const {
+    if constexpr (sends_keys_round<Recipe>)
+      if (ring_.is_needed(p)) return ring_.forward(p, s, settings(p, positions, s), qkv, o, lse);
     ops::attention(p, s, settings(p, positions, s), qkv, starts(p), o, lse);
   }
 
@@ -256,7 +260,7 @@ class causal_attention {
     output_backward(p, own, dy, d_o);
     // forward: o = attention(qkv)
     auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
-    ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
+    backward_of_attention(p, positions, s, qkv, o, lse, d_o, dqkv);
     // forward: a prefix in front, or other ranks' places
     if (before(p) != 0 || exchange_.is_needed(p)) {
       const auto dseen = dqkv;
@@ -268,6 +272,13 @@ class causal_attention {
     positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
+  }
+  void backward_of_attention(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
+                          matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> d_o,
+                          matrix_view<compute, memory> dqkv) const {
+    if constexpr (sends_keys_round<Recipe>)
+      if (ring_.is_needed(p)) return ring_.backward(p, s, settings(p, positions, s), qkv, o, lse, d_o, dqkv);
+    ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
   }
   /// d_o written; nothing looks at what attention makes of the prefix's places
   void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<const compute, memory> dy,
@@ -298,6 +309,7 @@ class causal_attention {
   linear<Recipe> qkv_;
   linear<Recipe> output_;
   head_exchange<Recipe> exchange_;
+  ring_attention<Recipe> ring_;
   [[no_unique_address]] typename attention_adapter<Recipe>::type prefix_;
 };
 

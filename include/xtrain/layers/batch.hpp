@@ -1,6 +1,7 @@
 // Rows of tokens, on the device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -35,7 +36,7 @@ struct device_batch {
   std::size_t first_row = 0;                       // index of the first row within the step's global batch
   bool is_packed = false;                          // some row holds more than one sample (padding is none)
   std::size_t whole_t = 0;                         // places of a whole row, where this rank has only some of them
-  std::size_t first_place = 0;                     // the first of these
+  std::array<place_share::range, 2> own_ranges{};  // which: one range of them, or two
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
@@ -107,13 +108,13 @@ class batch_memory {
       }
     };
     own_->begin();
-    const auto own = own_->share().of(host.t);
+    const std::size_t own_t = own_->share().count_of(host.t);
     const auto put_own = [&](std::span<const token> values) {
       require<shape_error>(values.empty() || values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
-      return put(own_->cut(values, host.t), host.b * own.count);
+      return put(own_->cut(values, host.t), host.b * own_t);
     };
     device_batch<Device> on_device{
-        .b = host.b, .t = own.count, .first_row = host.first_row, .whole_t = host.t, .first_place = own.begin};
+        .b = host.b, .t = own_t, .first_row = host.first_row, .whole_t = host.t, .own_ranges = own_->share().ranges_of(host.t)};
     on_device.tokens_n = put_own(host.tokens);
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);

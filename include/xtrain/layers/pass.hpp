@@ -182,13 +182,19 @@ class pass : public execution<typename Recipe::device> {
   /// element wherever the place lands.
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) {
-    const std::size_t t = batch.t, c = x.shape(1), per_row = batch.row_places() * c;
+    const std::size_t c = x.shape(1), per_row = batch.row_places() * c;
     random_site at = random_at(site, per_row);
     if (divides_between_layers && x.shape(0) != batch.n()) at.first += first_between_layers() * c;
     if (!batch.is_part()) return ops::dropout(*this, x, probability, at, y, how);
-    at.first += batch.first_place * c;
-    for (std::size_t row = 0; row < batch.b; ++row, at.first += per_row)
-      ops::dropout(*this, x.rows(row * t, t), probability, at, y.rows(row * t, t), how);
+    const std::uint64_t first = at.first;
+    for (std::size_t row = 0, to = 0; row < batch.b; ++row) {
+      for (const auto& range : batch.own_ranges) {
+        if (range.count == 0) continue;
+        at.first = first + row * per_row + range.begin * c;
+        ops::dropout(*this, x.rows(to, range.count), probability, at, y.rows(to, range.count), how);
+        to += range.count;
+      }
+    }
   }
 
  private:

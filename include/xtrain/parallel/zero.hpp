@@ -32,6 +32,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/concepts.hpp>
 #include <xtrain/parallel/traffic.hpp>
@@ -45,7 +46,7 @@ struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
   /// Ranks that divide every layer among them (`tensor_parallel`): neighbours, who talk most. The others see other rows.
   std::size_t tensor = 1;
-  /// Ranks that share rows (`context_parallel`): each has some places of every row. The next neighbours.
+  /// Ranks that share rows (`context_parallel`, `ring_context_parallel`): each has some places of every row. The next neighbours.
   std::size_t context = 1;
   /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
@@ -67,6 +68,7 @@ struct begun_work {
 /// What beside rows ranks divide.
 struct divided_axes {
   bool layers = false, between_layers = false, places = false;
+  bool ring = false;  // of places: keys and values go round
 };
 
 template <class Device, zero_stage Stage, divided_axes Axes>
@@ -102,7 +104,9 @@ class zero_state {
   [[nodiscard]] layer_share layers() const requires (Axes.layers) { return {tensor_.rank(), tensor_.size(), divides_between_layers}; }
   /// Ranks that have other places of the same rows.
   [[nodiscard]] group& context() requires (Axes.places) { return context_; }
-  [[nodiscard]] place_share places() const requires (Axes.places) { return {context_.rank(), context_.size()}; }
+  [[nodiscard]] auto places() const requires (Axes.places) {
+    return std::conditional_t<Axes.ring, ring_share, place_share>{context_.rank(), context_.size()};
+  }
   [[nodiscard]] slicing divided() const {
     return {.parts = slices_optimizer ? shards_.size() : 1,
             .part = slices_optimizer ? shards_.rank() : 0,
@@ -521,6 +525,16 @@ struct context_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true}>;
 };
 
+/// The same, but each has two chunks of every row, and for attention all heads of these: keys and values go round among the ranks, who may be
+/// more than heads.                                                        [Liu et al. 2023, "Ring attention with blockwise transformers"]
+struct ring_context_parallel {
+  static constexpr std::string_view name = "ring";
+  static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
+  using config = rank_layout;
+  template <class Device>
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true, .ring = true}>;
+};
+
 namespace detail {
 
 /// "zero-1 x tensor x context"
@@ -542,12 +556,15 @@ struct names_joined {
 template <class Axis, class... All>
 inline constexpr bool is_among = (std::is_same_v<Axis, All> || ...);
 
+template <class Axis>
+inline constexpr bool is_of_rows = is_among<Axis, context_parallel, ring_context_parallel>;
+
 /// One that divides layers, one that shares rows, or one of each.
 template <class... Axes>
 inline constexpr bool fit_together =
-    sizeof...(Axes) > 0 && (is_among<Axes, tensor_parallel, sequence_parallel, context_parallel> && ...) &&
-    (std::size_t{!std::is_same_v<Axes, context_parallel>} + ...) <= 1 && (std::size_t{std::is_same_v<Axes, context_parallel>} + ...) <= 1 &&
-    !(is_among<sequence_parallel, Axes...> && is_among<context_parallel, Axes...>);
+    sizeof...(Axes) > 0 && ((is_of_rows<Axes> || is_among<Axes, tensor_parallel, sequence_parallel>) && ...) &&
+    (std::size_t{!is_of_rows<Axes>} + ...) <= 1 && (std::size_t{is_of_rows<Axes>} + ...) <= 1 &&
+    !(is_among<sequence_parallel, Axes...> && (is_of_rows<Axes> || ...));
 
 }  // namespace detail
 
@@ -556,7 +573,7 @@ template <class Rows, class... Axes>
 struct parallel {
   static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,
                 "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, sequence_parallel, "
-                "context_parallel, or tensor_parallel and context_parallel; see parallel/README.md");
+                "context_parallel, ring_context_parallel, or tensor_parallel and one of the last two; see parallel/README.md");
   static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
   static constexpr bool divides_between_layers = detail::is_among<sequence_parallel, Axes...>;
@@ -566,7 +583,8 @@ struct parallel {
       detail::zero_state<Device, Rows::stage,
                          detail::divided_axes{.layers = detail::is_among<tensor_parallel, Axes...> || divides_between_layers,
                                               .between_layers = divides_between_layers,
-                                              .places = detail::is_among<context_parallel, Axes...>}>;
+                                              .places = (detail::is_of_rows<Axes> || ...),
+                                              .ring = detail::is_among<ring_context_parallel, Axes...>}>;
 };
 
 static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>> &&

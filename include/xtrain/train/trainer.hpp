@@ -338,8 +338,10 @@ class trainer {
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
     const std::size_t sharing = dividing_rows(model);
-    require<config_error>(c.context % sharing == 0, "context: rows must be divisible by the ", sharing, " ranks that share them; given ",
-                          c.context, " tokens");
+    const place_share places = places_of(model.parallel());
+    const bool twice = places.chunks() != places.ranks;
+    require<config_error>(c.context % sharing == 0, "context: rows must be divisible by ", twice ? "twice the " : "the ",
+                          twice ? places.ranks : sharing, " ranks that share them; given ", c.context, " tokens");
     require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
                           c.accumulate);
     require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
@@ -350,10 +352,10 @@ class trainer {
     return c;
   }
 
-  /// Ranks that must be able to divide a row's places equally.
+  /// What a row's places must be divisible by: ranks that have some each, or twice as many where they have two chunks.
   [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
     if constexpr (divides_between_layers_of<typename Model::parallel_state>) return model.parallel().tensor().size();
-    else return places_of(model.parallel()).ranks;
+    else return places_of(model.parallel()).chunks();
   }
 
   template <class Rows>

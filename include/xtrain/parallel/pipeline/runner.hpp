@@ -243,7 +243,7 @@ class pipeline_runner {
   /// Of a batch, where ranks share its rows.
   template <class Batch>
   [[nodiscard]] std::size_t own_places(const Batch& batch) {
-    return batch.b * places_of(strategy()).of(batch.t).count;
+    return batch.b * places_of(strategy()).count_of(batch.t);
   }
   template <class Batch>
   void require_batches(std::span<const Batch> batches) const {

@@ -57,7 +57,7 @@ class pipeline_state {
   [[nodiscard]] group& everyone() { return everyone_; }
   [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
   [[nodiscard]] auto& context() requires requires(beside_state& beside) { beside.context(); } { return beside_.context(); }
-  [[nodiscard]] place_share places() const requires requires(const beside_state& beside) { beside.places(); } { return beside_.places(); }
+  [[nodiscard]] auto places() const requires requires(const beside_state& beside) { beside.places(); } { return beside_.places(); }
   [[nodiscard]] auto& experts() requires requires(beside_state& beside) { beside.experts(); } { return beside_.experts(); }
   [[nodiscard]] layer_share expert_share() const requires requires(const beside_state& beside) { beside.expert_share(); } { return beside_.expert_share(); }
   template <class... Where>

@@ -1,0 +1,162 @@
+// Attention on rows that ranks share: queries stay, keys and values go round.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <xtrain/comm/ring_shift.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/place_share.hpp>
+#include <xtrain/ops/attention_block.hpp>
+#include <xtrain/ops/elementwise.hpp>
+
+namespace xtrain {
+
+/// Ranks stand in a ring. In each of n turns, every rank merges what its queries see of the keys and values that it has at the moment,
+/// which are on their way to the next rank meanwhile.                       [Liu et al. 2023, "Ring attention with blockwise transformers"]
+///
+/// Of n ranks, each has the chunks i and 2n − 1 − i of the 2n that a row is cut into: of another rank's keys it sees two of four pairs of chunks
+/// in every turn, so that all have as much to do.                           [Brandon et al. 2023, "Striped attention", section 3; Llama team 2024, section 3.3.2]
+///
+/// A rank sends keys and values n − 1 times forth and n − 1 times back, and n − 1 times their gradients, which follow them one rank behind and
+/// end where they belong. These are in the type of sums, so that they are rounded once.
+template <class Recipe>
+class ring_attention {
+ public:
+  using device = typename Recipe::device;
+  using compute = typename pass<Recipe>::compute;
+  using sum = accumulate_t<compute>;
+  using memory = typename pass<Recipe>::memory;
+  using matrix = matrix_view<compute, memory>;
+  using in_matrix = matrix_view<const compute, memory>;
+  using settings_type = ops::attention_settings<device>;
+
+  explicit ring_attention(const place_share& share) : share_(share) {}
+
+  /// This rank has some places only.
+  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return share_.divides() && p.batch.is_part(); }
+
+  /// s.t counts this rank's places.
+  ///   qkv [b·t, row] read, queries and keys turned; o [b·t, h·d], lse [b·h·t] written
+  void forward(pass<Recipe>& p, ops::attention_shape s, const settings_type& settings, in_matrix qkv, matrix o, vector_view<sum, memory> lse) const {
+    const auto scope = p.scope();
+    s.t = p.batch.whole_t;
+    const auto o_sums = sums_of(p, o);
+    travelling<compute> keys(p, o.shape(0), 2 * s.k * s.d);
+    ops::copy_rows(p, qkv.columns(s.key_offset(), 2 * s.k * s.d), keys.here);
+    for (std::size_t turn = 0; turn < share_.ranks; ++turn) {
+      if (turn + 1 < share_.ranks) keys.begin(p);
+      for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool first) {
+        ops::attention_block(p, s, blocks, turn == 0 && first, settings, qkv, keys.here, p.batch.starts_n, o_sums, lse);
+      });
+      if (turn + 1 < share_.ranks) keys.finish(p);
+    }
+    round(p, o_sums, o);
+  }
+
+  /// dqkv [b·t, row] written
+  void backward(pass<Recipe>& p, ops::attention_shape s, const settings_type& settings, in_matrix qkv, in_matrix o, vector_view<sum, memory> lse,
+                in_matrix d_o, matrix dqkv) const {
+    const auto scope = p.scope();
+    s.t = p.batch.whole_t;
+    const std::size_t n = o.shape(0), width = 2 * s.k * s.d;
+    const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of this rank's keys by its own queries
+    travelling<compute> keys(p, n, width);
+    travelling<sum> gradients(p, n, width);  // of keys that are not this rank's
+    const auto made = zeros(p, n, width);    // this rank's part of them
+    ops::copy_rows(p, qkv.columns(s.key_offset(), width), keys.here);
+    for (std::size_t turn = 0; turn < share_.ranks; ++turn) {
+      if (turn + 1 < share_.ranks) keys.begin(p);
+      if (turn > 1) fill_zero(p.stream, made.span());
+      // forward: merged what this rank's queries see of the keys
+      for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) {
+        ops::attention_block_backward(p, s, blocks, settings, qkv, keys.here, p.batch.starts_n, o, lse, d_o, dq, turn == 0 ? down : made);
+      });
+      // forward: the keys came from the previous rank; what it made of their gradient comes the same way
+      if (turn > 1) {
+        gradients.finish(p);
+        ops::add(p, matrix_view<const sum, memory>(made), gradients.here);
+      } else if (turn == 1) {
+        ops::copy(p, matrix_view<const sum, memory>(made), gradients.here);
+      }
+      if (turn > 0) gradients.begin(p);
+      if (turn + 1 < share_.ranks) keys.finish(p);
+    }
+    if (share_.ranks > 1) {  // and from the last that had them to whom they belong
+      gradients.finish(p);
+      ops::add(p, matrix_view<const sum, memory>(gradients.here), down);
+    }
+    round(p, dq, dqkv.columns(0, s.h * s.d));
+    round(p, down, dqkv.columns(s.key_offset(), width));
+  }
+
+ private:
+  /// What this rank has at the moment, and what comes next.
+  template <class T>
+  struct travelling {
+    matrix_view<T, memory> here, coming;
+    ring_shift<T, memory> shift{};
+
+    travelling(pass<Recipe>& p, std::size_t rows, std::size_t columns)
+        : here(p.workspace.template take<T>(rows * columns), {rows, columns}), coming(p.workspace.template take<T>(rows * columns), {rows, columns}) {}
+
+    void begin(pass<Recipe>& p) {
+      shift.begin(p.stream, p.parallel.context(), device_span<const T, memory>(here.span()), coming.span());
+    }
+    void finish(pass<Recipe>& p) {
+      shift.finish(p.stream);
+      std::swap(here, coming);
+    }
+  };
+
+  /// work(blocks, are these queries' first) for all pairs of this rank's chunks of queries and those of keys that it has in a turn, of
+  /// which some query may see some key.
+  template <class Work>
+  void for_each_block(const pass<Recipe>& p, const settings_type& settings, std::size_t turn, Work&& work) const {
+    place_share owner = share_;
+    owner.rank = (share_.rank + share_.ranks - turn) % share_.ranks;
+    std::size_t query_at = 0;
+    for (const place_share::range& queries : share_.ranges_of(p.batch.whole_t)) {
+      std::size_t key_at = 0;
+      bool first = true;
+      for (const place_share::range& keys : owner.ranges_of(p.batch.whole_t)) {
+        const ops::attention_blocks blocks{{p.batch.t, query_at, queries.begin, queries.count}, {p.batch.t, key_at, keys.begin, keys.count}};
+        key_at += keys.count;
+        if (!ops::may_see(blocks, settings.window, settings.end_bt.exists())) continue;
+        work(blocks, std::exchange(first, false));
+      }
+      query_at += queries.count;
+    }
+  }
+
+  [[nodiscard]] static matrix_view<sum, memory> temporary_sums(pass<Recipe>& p, std::size_t rows, std::size_t columns) {
+    return {p.workspace.template take<sum>(rows * columns), {rows, columns}};
+  }
+  [[nodiscard]] static matrix_view<sum, memory> zeros(pass<Recipe>& p, std::size_t rows, std::size_t columns) {
+    const auto made = temporary_sums(p, rows, columns);
+    fill_zero(p.stream, made.span());
+    return made;
+  }
+  /// x itself, where sums are made in its type.
+  [[nodiscard]] static matrix_view<sum, memory> sums_of(pass<Recipe>& p, matrix x) {
+    if constexpr (std::is_same_v<sum, compute>) return x;
+    else return temporary_sums(p, x.shape(0), x.shape(1));
+  }
+  /// y = x, rounded once; y may be columns of a wider matrix, or x itself
+  static void round(pass<Recipe>& p, matrix_view<sum, memory> x, matrix y) {
+    if constexpr (std::is_same_v<sum, compute>) {
+      if (x.data().raw() != y.data().raw()) ops::copy_rows(p, matrix_view<const sum, memory>(x), y);
+    } else {
+      if (y.dense()) return ops::cast(p, x.span(), y.span());
+      const auto scope = p.scope();
+      const auto rounded = p.temporary(x.shape(0), x.shape(1));
+      ops::cast(p, x.span(), rounded.span());
+      ops::copy_rows(p, in_matrix(rounded), y);
+    }
+  }
+
+  place_share share_;
+};
+
+}  // namespace xtrain
