@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include <xtrain/device/kernel/attention_block.hpp>
 #include <xtrain/ops/attention.hpp>
 #include <xtrain/ops/launch.hpp>
@@ -27,9 +29,10 @@ template <class Device, class T, class M>
 void require_blocks(const char* who, const attention_shape& s, const attention_blocks& blocks, const attention_settings<Device>& settings,
                     matrix_view<T, M> qkv, matrix_view<T, M> kv) {
   for (const place_block& block : {blocks.queries, blocks.keys})
-    require<shape_error>(block.count > 0 && block.at + block.count <= block.own && block.end() <= s.t, who,
-                         ": a block must lie within the places that a matrix has of a row, and within the row; given places ", block.first, " to ",
-                         block.end(), " of ", s.t, ", from ", block.at, " on of ", block.own);
+    require<shape_error>(block.count > 0 && block.count <= std::min(block.own, s.t) && block.at <= block.own - block.count &&
+                             block.first <= s.t - block.count, who,
+                         ": a block must lie within the places that a matrix has of a row, and within the row; given ", block.count, " from ",
+                         block.first, " on of ", s.t, ", and from ", block.at, " on of ", block.own);
   if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
   if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");

@@ -1,0 +1,58 @@
+// Ranks that share rows and let keys and values go round equal one device.
+#include <doctest/doctest.h>
+
+#include <xtrain/models/bloom.hpp>
+#include "shared_rows.hpp"
+
+namespace {
+
+/// Layers are computed twice, and their matrices have adapters.
+template <class Parallel>
+struct frugal_recipe : lora_recipe<Parallel> {
+  using recompute = recompute_full;
+};
+
+}  // namespace
+
+// The bound is that of head exchange, 2e-6. A query's outputs are merged in n turns where one device sums its keys in one pass: n roundings
+// of 2^-24 more, of numbers of magnitude 1, in each of three layers and on the way back. Eight steps of 1e-3 carry that into weights as their
+// share of a step: 8 · 1e-3 · 6n · 2^-24 < 1e-8 for n = 4, and losses are means of numbers below 5: 6n · 2^-24 · 5 < 8e-6 at the very
+// worst, where all roundings agree, and its square root's share, 1.5e-6, where they do not.
+TEST_CASE("llama on two and four ranks, with four heads and with two, of two key/value heads and of one") {
+  decoder_config shape = four_heads(false);
+  equals_one<recipe, llama, ring_context_parallel>(shape, {2, 2});
+  shape.kv_heads = 2;
+  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4});
+  shape.heads = 2;
+  shape.kv_heads = 1;
+  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4});
+  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 2});  // beside ranks that see other rows
+}
+
+TEST_CASE("several samples in a row, and windows that end within a chunk and leave chunks out") {
+  decoder_config shape = sizes(false);
+  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4}, packed_sentences());
+  for (const std::size_t window : {2U, 7U}) {
+    shape.window = window;
+    equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4}, packed_sentences());
+  }
+}
+
+TEST_CASE("ranks whose number is no power of two") {
+  decoder_config shape = sizes(false);
+  shape.attention_dropout = 0;  // whose random numbers follow from the length of rows
+  shape.residual_dropout = 0;
+  equals_one<recipe, llama, ring_context_parallel>(shape, {3, 3});
+}
+
+TEST_CASE("bloom, whose scores fall with distance, on more ranks than heads") {
+  decoder_config shape = sizes(true);
+  shape.feed_forward = 4 * shape.width;
+  equals_one<recipe, bloom, ring_context_parallel>(shape, {4, 4});
+  equals_one<recipe, bloom, ring_context_parallel>(shape, {2, 2}, packed_sentences());
+}
+
+TEST_CASE("with LoRA and its dropout, and recomputation of everything") {
+  const llama<frugal_recipe<single>>::options dropping{.adapter = {.dropout = 0.3}};
+  equals_one<frugal_recipe, llama, ring_context_parallel>(four_heads(false), {4, 4}, packed_sentences(), dropping);
+}
