@@ -1,6 +1,6 @@
 // How much of an exchange of gradients and weights is hidden behind computing: two ranks, a thread each, over wires with latency and little
 // bandwidth. Printed for each strategy: the step without such wires, with them, how long the messages of a step take by themselves, and
-// the share of that time that the step did not become longer by.
+// the share of that time that the step did not become longer by. Ranks that share rows have one of 1024 tokens, others four of 128 each.
 //
 //   overlap [megabytes per second] [latency in microseconds]
 #include <algorithm>
@@ -31,18 +31,20 @@ struct seconds_and_bytes {
 
 template <class Parallel>
 seconds_and_bytes steps_over(const testing::slow_wires& how, bool slow) {
+  constexpr bool shares = shares_rows<recipe<Parallel>>;
+  constexpr std::size_t b = shares ? 1 : 4, t = shares ? 1024 : 128;
   seconds_and_bytes found;
   run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
     const std::shared_ptr<transport> used = slow ? std::make_shared<testing::slow_transport>(wires, how) : wires;
     const cpu::context on({.threads = 1});
-    llama<recipe<Parallel>> model({.vocabulary = 4096, .width = 256, .layers = 12, .heads = 8, .context = 128, .tied_head = false}, on,
-                                  {.parallel = {.ranks = used}});
-    trainer trainer(model, {.steps = 1, .batch = 4});
-    host_batch rows{.b = 4, .t = 128};
-    for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(4 * 128, 1);
-    rows.starts.assign(4 * 128, 0);
-    rows.target_count = rows.token_count = 4 * 128;
-    rows.first_row = 4 * wires->rank();
+    llama<recipe<Parallel>> model({.vocabulary = 4096, .width = 256, .layers = 12, .heads = 8, .context = t, .tied_head = false}, on,
+                                  {.parallel = {.ranks = used, .context = shares ? 2 : 1}});
+    trainer trainer(model, {.steps = 1, .batch = b});
+    host_batch rows{.b = b, .t = t};
+    for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(b * t, 1);
+    rows.starts.assign(b * t, 0);
+    rows.target_count = rows.token_count = b * t;
+    rows.first_row = shares ? 0 : b * wires->rank();
     std::vector<double> times;
     step_traffic before{};
     for (int i = 0; i < 8; ++i) {
@@ -78,4 +80,6 @@ int main(int argc, char** argv) {
   show<xtrain::zero<1>>(how);
   show<xtrain::zero<2>>(how);
   show<xtrain::zero<3>>(how);
+  show<xtrain::context_parallel>(how);
+  show<xtrain::ring_context_parallel>(how);
 }

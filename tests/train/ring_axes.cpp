@@ -53,7 +53,7 @@ TEST_CASE("stages of ranks that share rows") {
 }
 
 // Sums over blocks are kept in fp32 and rounded once, as the kernel of whole rows does, but to other neighbours here and there: outputs differ by
-// a unit of bf16, 2^-8, in some places. Losses are means over some 60 targets of numbers that each hang on many of those.
+// a unit of bf16, 2^-8, in some places. Losses are means over some 60 targets of numbers that each hang on many of those: 2^-8 · 2 / sqrt(60) = 1e-3.
 TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is late") {
   const run settings{.steps = 3, .batch = 2, .learning_rate = 1e-3};
   const outcome one = train<llama<bf16_recipe<single>>>(packed_sentences(), two_heads(), settings, {});
@@ -61,8 +61,7 @@ TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is
   const outcome there = train_shared<llama<walled_bf16_recipe<ring>>>({4, 4}, packed_sentences(), two_heads(), settings);
   CHECK(here.losses == there.losses);
   CHECK(here.weights == there.weights);
-  MESSAGE(difference(one.losses, here.losses));
-  CHECK(difference(one.losses, here.losses) < 4e-3);
+  CHECK(difference(one.losses, here.losses) < 1e-3);
 }
 
 TEST_CASE("every rank has as much to do, and twice as many blocks and one") {

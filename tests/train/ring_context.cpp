@@ -14,10 +14,10 @@ struct frugal_recipe : lora_recipe<Parallel> {
 
 }  // namespace
 
-// The bound is that of head exchange, 2e-6. A query's outputs are merged in n turns where one device sums its keys in one pass: n roundings
-// of 2^-24 more, of numbers of magnitude 1, in each of three layers and on the way back. Eight steps of 1e-3 carry that into weights as their
-// share of a step: 8 · 1e-3 · 6n · 2^-24 < 1e-8 for n = 4, and losses are means of numbers below 5: 6n · 2^-24 · 5 < 8e-6 at the very
-// worst, where all roundings agree, and its square root's share, 1.5e-6, where they do not.
+// The bound is that of head exchange, 2e-6. What one device sums in one pass over the keys is merged in n turns: n roundings of 2^-24 more, of
+// numbers about 1, in each of three layers, forth and back. Of losses of 5 that is 5 · 2^-24 · sqrt(6n) = 1.5e-6 for n = 4, if roundings do not
+// agree; means over many targets come to less (6e-8 is found). A weight steps by 1e-3 · gradient / (|gradient| + 1e-5), so that where a
+// gradient is nothing but such roundings (4e-9, a loss's beside 60 targets), eight steps move it by 8 · 1e-3 · 4e-4 = 3e-6 if all agree, by 1e-6 if they do not; 3e-7 is found.
 TEST_CASE("llama on two and four ranks, with four heads and with two, of two key/value heads and of one") {
   decoder_config shape = four_heads(false);
   equals_one<recipe, llama, ring_context_parallel>(shape, {2, 2});
