@@ -64,6 +64,13 @@ class expert_exchange {
   /// Rows of each of them.
   [[nodiscard]] const row_counts& counts() const { return counts_; }
 
+  /// Who sent the rows of this rank's i-th expert.
+  [[nodiscard]] rows_of_ranks origin(std::size_t i, std::size_t rank) const {
+    rows_of_ranks from{.ranks = ranks_, .rank = rank};
+    for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = arriving_[r * own_ + i];
+    return from;
+  }
+
   /// slots [rows that leave, width] read, there [rows(), width] written
   template <class Stream, class Ranks, class T, class Memory>
   void forth(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {

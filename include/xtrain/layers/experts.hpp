@@ -180,15 +180,16 @@ class mixture_of_experts {
   };
 
   /// x read; u, a, out written
-  void experts_forward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at) const {
+  void experts_forward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at,
+                       const expert_exchange* trip = nullptr) const {
     // u = x · W1ᵀ
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
     });
     // a = f(u)
     if (at.u.shape(0) > 0) Activation::forward(p, at.u, at.a);
     // out = a · W2ᵀ
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
     });
   }
@@ -199,11 +200,12 @@ class mixture_of_experts {
   /// da    written
   /// input()  gives x, when it is needed
   template <class Input>
-  void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input) const {
+  void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input,
+                        const expert_exchange* trip = nullptr) const {
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) Activation::forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
     // forward: a = f(u); the gradient takes the place of u
@@ -211,7 +213,7 @@ class mixture_of_experts {
     // forward: u = x · W1ᵀ; the gradient of x takes the place of that of out
     matrix x{};
     if (up_needs_input_) x = input();
-    each_expert(p, n, counts, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
     });
   }
@@ -245,7 +247,7 @@ class mixture_of_experts {
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, x, x_s);
     trip.forth(p.stream, ranks, read(x_s), here.x);
-    experts_forward(p, n, trip.counts(), here);
+    experts_forward(p, n, trip.counts(), here, &trip);
     trip.back(p.stream, ranks, read(here.out), out);
     ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, y, how);
     trip.push(p.kept);
@@ -262,7 +264,7 @@ class mixture_of_experts {
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     // forward: out came back
     trip.forth(p.stream, ranks, read(out), here.out);
-    experts_backward(p, n, trip.counts(), here, [&] { return here.x; });
+    experts_backward(p, n, trip.counts(), here, [&] { return here.x; }, &trip);
     // forward: x_s went there
     trip.back(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, x, dweight_nk, out, dx, how);
@@ -294,17 +296,23 @@ class mixture_of_experts {
 
   /// work(expert, first row, rows) for each expert of this rank that has rows, at most n at a time: as many as one rank may send it, so
   /// that work takes no more memory where more ranks do. A dry device has divided rows evenly; as any expert may get n, it also sees how
-  /// much memory that takes, without counting it as work.
+  /// much memory that takes, without counting it as work. `trip`: how rows came here, if they did: random numbers are those of where they
+  /// come from.
   template <class Work>
-  void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, Work&& work) const {
+  void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* trip, Work&& work) const {
     std::size_t first = 0;
-    for (std::size_t i = 0; i < own_.count; ++i)
+    for (std::size_t i = 0; i < own_.count; ++i) {
+      if constexpr (spreads_experts<Recipe>)
+        if (trip != nullptr) p.origin = trip->origin(i, p.parallel.experts().rank());
       for (std::size_t left = counts[i]; left > 0;) {
         const std::size_t rows = std::min(left, n);
         work(experts_[own_.begin + i], first, rows);
         first += rows;
         left -= rows;
+        p.origin.first += rows;
       }
+    }
+    p.origin = {};
     if constexpr (is_dry<device>) {
       const dry_record before = p.stream.counts();
       for (std::size_t i = 0; i < own_.count; ++i) work(experts_[own_.begin + i], 0, n);

@@ -1,6 +1,7 @@
 // What travels with a batch through a model: where to run, where parameters are, what to keep for the way back.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,12 @@ inline constexpr bool divides_between_layers_of = [] {
   else return false;
 }();
 
+/// Rows that ranks have sent to one expert, in the order of ranks; a layer works on those from `first` on.
+struct rows_of_ranks {
+  std::array<std::size_t, most_experts> counts{};
+  std::size_t ranks = 0, rank = 0, first = 0;  // 0 ranks: rows are this rank's
+};
+
 /// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {
@@ -90,6 +97,7 @@ class pass : public execution<typename Recipe::device> {
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
   bool divides_between_layers = false;  // ranks that divide layers have some places each of what lies between
+  rows_of_ranks origin{};               // while an expert works on what other ranks have sent
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
@@ -184,6 +192,7 @@ class pass : public execution<typename Recipe::device> {
                ops::result how = ops::result::replaces) {
     const std::size_t c = x.shape(1), per_row = batch.row_places() * c;
     random_site at = random_at(site, per_row);
+    if (origin.ranks > 0) return dropout_of_ranks(x, probability, at, batch.b * per_row, y, how);
     if (divides_between_layers && x.shape(0) != batch.n()) at.first += first_between_layers() * c;
     if (!batch.is_part()) return ops::dropout(*this, x, probability, at, y, how);
     const std::uint64_t first = at.first;
@@ -198,6 +207,22 @@ class pass : public execution<typename Recipe::device> {
   }
 
  private:
+  /// What every rank has sent is drawn as that rank would draw it. Neighbours see rows that follow one another, equally many.
+  void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,
+                        matrix_view<compute, memory> y, ops::result how) {
+    at.first -= origin.rank * elements_of_rank;
+    std::size_t begin = 0;  // of the rank's rows, among all that the expert has
+    for (std::size_t rank = 0; rank < origin.ranks; ++rank, at.first += elements_of_rank) {
+      const std::size_t end = begin + origin.counts[rank];
+      const std::size_t first = std::max(begin, origin.first), last = std::min(end, origin.first + x.shape(0));
+      if (first < last) {
+        random_site here = at;
+        here.first += (first - begin) * x.shape(1);
+        ops::dropout(*this, x.rows(first - origin.first, last - first), probability, here, y.rows(first - origin.first, last - first), how);
+      }
+      begin = end;
+    }
+  }
   [[nodiscard]] matrix_view<const compute, memory> dequantised(parameter p) {
     const shape_of_rank<2> shape = matrix_shape(p);
     const auto values = temporary(shape[0], shape[1]);
