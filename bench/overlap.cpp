@@ -1,6 +1,7 @@
 // How much of an exchange of gradients and weights is hidden behind computing: two ranks, a thread each, over wires with latency and little
 // bandwidth. Printed for each strategy: the step without such wires, with them, how long the messages of a step take by themselves, and
-// the share of that time that the step did not become longer by. Ranks that share rows have one of 1024 tokens, others four of 128 each.
+// the share of that time that the step did not become longer by. Ranks that share rows have one of 1024 tokens,
+// and train adapters, so that what they send is not gradients; others have four of 128 each.
 //
 //   overlap [megabytes per second] [latency in microseconds]
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include <xtrain/models/llama.hpp>
@@ -23,6 +25,10 @@ template <class Parallel>
 struct recipe : defaults {
   using parallel = Parallel;
 };
+template <class Parallel>
+struct adapted_recipe : recipe<Parallel> {
+  using adapter = lora;
+};
 
 struct seconds_and_bytes {
   double seconds = 0;  // median of steps
@@ -37,7 +43,7 @@ seconds_and_bytes steps_over(const testing::slow_wires& how, bool slow) {
   run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
     const std::shared_ptr<transport> used = slow ? std::make_shared<testing::slow_transport>(wires, how) : wires;
     const cpu::context on({.threads = 1});
-    llama<recipe<Parallel>> model({.vocabulary = 4096, .width = 256, .layers = 12, .heads = 8, .context = t, .tied_head = false}, on,
+    llama<std::conditional_t<shares, adapted_recipe<Parallel>, recipe<Parallel>>> model({.vocabulary = 4096, .width = 256, .layers = 12, .heads = 8, .context = t, .tied_head = false}, on,
                                   {.parallel = {.ranks = used, .context = shares ? 2 : 1}});
     trainer trainer(model, {.steps = 1, .batch = b});
     host_batch rows{.b = b, .t = t};

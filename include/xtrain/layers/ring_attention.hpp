@@ -20,7 +20,8 @@ namespace xtrain {
 /// in every turn, so that all have as much to do.                           [Brandon et al. 2023, "Striped attention", section 3; Llama team 2024, section 3.3.2]
 ///
 /// A rank sends keys and values n − 1 times forth and n − 1 times back, and n − 1 times their gradients, which follow them one rank behind and
-/// end where they belong. These are in the type of sums, so that they are rounded once.
+/// end where they belong. These are in the type of sums, so that they are rounded once. Whatever is on its way, something is computed that does not
+/// need it.
 template <class Recipe>
 class ring_attention {
  public:
@@ -65,28 +66,37 @@ class ring_attention {
     travelling<compute> keys(p, n, width);
     travelling<sum> gradients(p, n, width);  // of keys that are not this rank's
     const auto made = zeros(p, n, width);    // this rank's part of them
-    ops::copy_rows(p, qkv.columns(s.key_offset(), width), keys.here);
-    for (std::size_t turn = 0; turn < share_.ranks; ++turn) {
+    // forward: merged what this rank's queries see of the keys
+    const auto merged_backward = [&](const ops::attention_blocks& blocks, matrix_view<sum, memory> dkv) {
+      ops::attention_block_backward(p, s, blocks, settings, qkv, keys.here, p.batch.starts_n, o, lse, d_o, dq, dkv);
+    };
+    // what own queries make of own keys: the diagonal while the first keys come, the rest while the last gradients do
+    const auto own_backward = [&](bool diagonal) {
+      ops::copy_rows(p, qkv.columns(s.key_offset(), width), keys.here);
+      if (diagonal) keys.begin(p);
+      for_each_block(p, settings, 0, [&](const ops::attention_blocks& blocks, bool) {
+        if ((blocks.queries == blocks.keys) == diagonal) merged_backward(blocks, down);
+      });
+      if (diagonal) keys.finish(p);
+    };
+    own_backward(true);
+    for (std::size_t turn = 1; turn < share_.ranks; ++turn) {
       if (turn + 1 < share_.ranks) keys.begin(p);
       if (turn > 1) fill_zero(p.stream, made.span());
-      // forward: merged what this rank's queries see of the keys
-      for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) {
-        ops::attention_block_backward(p, s, blocks, settings, qkv, keys.here, p.batch.starts_n, o, lse, d_o, dq, turn == 0 ? down : made);
-      });
+      for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) { merged_backward(blocks, made); });
       // forward: the keys came from the previous rank; what it made of their gradient comes the same way
       if (turn > 1) {
         gradients.finish(p);
         ops::add(p, matrix_view<const sum, memory>(made), gradients.here);
-      } else if (turn == 1) {
+      } else {
         ops::copy(p, matrix_view<const sum, memory>(made), gradients.here);
       }
-      if (turn > 0) gradients.begin(p);
+      gradients.begin(p);
       if (turn + 1 < share_.ranks) keys.finish(p);
     }
-    if (share_.ranks > 1) {  // and from the last that had them to whom they belong
-      gradients.finish(p);
-      ops::add(p, matrix_view<const sum, memory>(gradients.here), down);
-    }
+    own_backward(false);
+    gradients.finish(p);  // from the last that had the keys to whom they belong
+    ops::add(p, matrix_view<const sum, memory>(gradients.here), down);
     round(p, dq, dqkv.columns(0, s.h * s.d));
     round(p, down, dqkv.columns(s.key_offset(), width));
   }

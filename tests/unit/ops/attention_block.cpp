@@ -139,10 +139,10 @@ TEST_CASE("whatever queries see, in blocks of several sizes") {
   computing all;
   for (seen& how : cases()) {
     const result whole = all.whole(how);
-    for (const auto& [queries, keys] : {std::pair<std::size_t, std::size_t>{96, 96}, {24, 24}, {8, 48}, {32, 6}}) {
-      CAPTURE(queries);
-      CAPTURE(keys);
-      const result merged = all.in_blocks(how, queries, keys);
+    for (const auto& of : {std::pair<std::size_t, std::size_t>{96, 96}, {24, 24}, {8, 48}, {32, 6}}) {
+      CAPTURE(of.first);
+      CAPTURE(of.second);
+      const result merged = all.in_blocks(how, of.first, of.second);
       CHECK(difference(whole.o, merged.o) < 2.3e-5);
       CHECK(difference(whole.lse, merged.lse) < 2.3e-5);
       CHECK(difference(whole.dqkv, merged.dqkv) < 2.3e-4);
