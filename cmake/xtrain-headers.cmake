@@ -124,6 +124,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/pass.hpp
     xtrain/layers/place_share.hpp
     xtrain/layers/positions.hpp
+    xtrain/layers/put_off.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/ring_attention.hpp
     xtrain/layers/rope.hpp

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/device/dry/dry.hpp>
@@ -202,6 +203,8 @@ class mixture_of_experts {
   template <class Input>
   void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input,
                         const expert_exchange* trip = nullptr) const {
+    // rows of an expert are as many as chose it: what is put off must not depend on that
+    const auto later = std::exchange(p.later, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) Activation::forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
@@ -216,6 +219,7 @@ class mixture_of_experts {
     each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
     });
+    p.later = later;
   }
 
   // forward: y = Σ weight · out; the gradient takes the place of out

@@ -86,7 +86,7 @@ class linear {
   void multiply_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                          matrix_view<compute, memory> dx, ops::result how) const {
     // forward: y = x · Wᵀ + b
-    if (const auto dw = p.matrix_gradient(weight_); dw.exists()) ops::linear_backward_weight(p, dy, x, dw);
+    p.add_weight_gradient(weight_, dy, x);
     if (const auto db = p.vector_gradient(bias_); db.exists()) ops::bias_backward(p, dy, db);
     with_weight(p, [&](auto weight) { ops::linear_backward_input(p, dy, weight, dx, how); });
     // forward: y += adapter(x)

@@ -9,6 +9,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/put_off.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -53,6 +54,8 @@ struct pass_sizes {
   std::size_t kept = 0;        // bytes of what blocks keep for the backward
   std::size_t workspace = 0;   // bytes of everything that is temporary
   std::size_t boundary_entries = 0, kept_entries = 0;
+  std::size_t put_off = 0;  // bytes of what products need that make gradients of weights later
+  std::size_t put_off_entries = 0;
 
   [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
 };
@@ -96,6 +99,7 @@ class pass : public execution<typename Recipe::device> {
   std::size_t number = 0;       // among those that are on their way at a time
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  // where experts are balanced
+  put_off_products<device, compute, gradient_type>* later = nullptr;  // takes the products of a backward in two parts
   bool divides_between_layers = false;  // ranks that divide layers have some places each of what lies between
   rows_of_ranks origin{};               // while an expert works on what other ranks have sent
 
@@ -176,6 +180,16 @@ class pass : public execution<typename Recipe::device> {
     const auto span = parameters.gradient(p);
     if (span.empty()) return {};
     return {span, {span.size()}};
+  }
+
+  /// Of a weight whose forward was y = x · Wᵀ: dw += dyᵀ · x, now, or in the second part of a backward that has two.
+  void add_weight_gradient(parameter weight, matrix_view<const compute, memory> dy, matrix_view<const compute, memory> x) {
+    const auto dw = matrix_gradient(weight);
+    if (!dw.exists()) return;
+    if constexpr (splits_backwards<Recipe>) {
+      if (later != nullptr) return later->put_off(*this, parameters.entries()[weight.first()].block, dy, x, dw);
+    }
+    ops::linear_backward_weight(*this, dy, x, dw);
   }
 
   /// The stream of random elements of a place in the model. Element i of the first row of this batch is the same element

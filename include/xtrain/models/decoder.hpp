@@ -374,7 +374,10 @@ class decoder {
   void backward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const {
     const std::size_t n = p.places_between_layers(), c = config_.width;
-    const auto done = [&](std::size_t block) { p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step); };
+    const auto done = [&](std::size_t block) {
+      if (p.later != nullptr) return;  // whoever makes the rest says so
+      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
+    };
     if (range.has(config_.layers + 1)) {
       around_block(p, config_.layers + 1, block_visit::backward, [&] {
         const auto dlast = head_.backward(p, n, c);

@@ -294,10 +294,10 @@ class trainer {
       }
       return most;
     }
-    /// How many of each pass's stashes there are.
-    [[nodiscard]] std::size_t stashes() const {
-      if constexpr (strategy_runs) return runner.flights();
-      else return 1;
+    /// All stashes that there are, where a pass takes this much.
+    [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
+      if constexpr (strategy_runs) return runner.stash_bytes(each);
+      else return each.stash();
     }
   };
 
@@ -432,7 +432,7 @@ class trainer {
     const memory_count counted = model_->on().memory();
     found.in_files = recipe::offload::roles;
     for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
-    found.bytes[static_cast<std::size_t>(memory_role::stash)] += memory_->stashes() * found.passes.stash();
+    found.bytes[static_cast<std::size_t>(memory_role::stash)] += memory_->stash_bytes(found.passes);
     found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;
     return found;
   }

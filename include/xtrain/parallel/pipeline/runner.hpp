@@ -14,6 +14,7 @@
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/place_share.hpp>
+#include <xtrain/layers/put_off.hpp>
 #include <xtrain/parallel/pipeline/load_message.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
@@ -25,25 +26,48 @@
 
 namespace xtrain {
 
-/// How many micro-batches a rank has memory for: `kept` between their forward and their backward, as the schedule promises, and
-/// `arrived` from when the stage before may send them until their gradient is there again.
+/// How many micro-batches a rank has memory for: `kept` between their forward and their backward, or its first part, `put_off` between
+/// that part and the second, and `arrived` from when the stage before may send them until their gradient is there again.
 struct pipeline_memory {
-  std::size_t kept = 0, arrived = 0;
+  std::size_t kept = 0, put_off = 0, arrived = 0;
 };
 
 /// What a list takes. An arrival is free when its gradient has been sent; one more is there, so that nobody waits for that.
 [[nodiscard]] inline pipeline_memory memory_of(const std::vector<pipeline_action>& list) {
-  std::size_t kept = 0, arrived = 0;
+  std::size_t kept = 0, put_off = 0, arrived = 0;
   pipeline_memory most;
   for (const pipeline_action& action : list) {
     kept += action.kind == action_kind::forward ? 1 : 0;
     arrived += action.kind == action_kind::receive_forward ? 1 : 0;
+    put_off += action.kind == action_kind::backward_input ? 1 : 0;
     most.kept = std::max(most.kept, kept);
+    most.put_off = std::max(most.put_off, put_off);
     most.arrived = std::max(most.arrived, arrived + 1);
-    kept -= action.kind == action_kind::backward ? 1 : 0;
+    kept -= makes_input_gradient(action.kind) ? 1 : 0;
+    put_off -= action.kind == action_kind::backward_weight ? 1 : 0;
     arrived -= action.kind == action_kind::send_backward ? 1 : 0;
   }
   return most;
+}
+
+/// The list in which a backward is whole where its two parts are neighbours, or only receives lie between them: nobody waits for the
+/// first alone, so nothing needs to be put off.
+[[nodiscard]] inline std::vector<pipeline_action> with_whole_backwards(const std::vector<pipeline_action>& list) {
+  std::vector<pipeline_action> whole;
+  std::size_t input = 0;  // where the last input part is
+  for (const pipeline_action& action : list) {
+    const bool joins = action.kind == action_kind::backward_weight && input < whole.size() && whole[input].kind == action_kind::backward_input &&
+                       whole[input].micro_batch == action.micro_batch && whole[input].chunk == action.chunk &&
+                       std::all_of(whole.begin() + static_cast<std::ptrdiff_t>(input) + 1, whole.end(),
+                                   [](const pipeline_action& between) { return is_receive(between.kind); });
+    if (joins) {
+      whole[input].kind = action_kind::backward;
+      continue;
+    }
+    if (action.kind == action_kind::backward_input) input = whole.size();
+    whole.push_back(action);
+  }
+  return whole;
 }
 
 /// A step of one rank. Messages are begun where they stand on the list and waited for where they are needed. The list is one whose
@@ -72,9 +96,10 @@ class pipeline_runner {
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
       : model_(&model), schedule_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))),
         ended_(schedule_.chunks), places_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
-        flight_of_(schedule_.chunks * schedule_.micro_batches()), arrival_of_(flight_of_.size()) {
+        flight_of_(schedule_.chunks * schedule_.micro_batches()), put_off_of_(flight_of_.size()), arrival_of_(flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
     for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
+    for (std::size_t i = 0; i < most.put_off; ++i) put_off_.emplace_back(model, sizes);
     const bool receives = model.parallel().depth() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
     const std::size_t bytes = places_ / places_of(model.parallel()).ranks * model.sizes().width * sizeof(compute);
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
@@ -84,7 +109,7 @@ class pipeline_runner {
   /// Places of the largest micro-batch.
   [[nodiscard]] std::size_t places() const { return places_; }
 
-  /// The most that any micro-batch took, and how many of them there is room for.
+  /// The most that any micro-batch took.
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most;
     for (const flight& f : flights_) {
@@ -93,9 +118,14 @@ class pipeline_runner {
       most.boundary_entries = std::max(most.boundary_entries, f.boundaries.reserved());
       most.kept_entries = std::max(most.kept_entries, f.kept.reserved());
     }
+    for (const put_off& one : put_off_) {
+      most.put_off = std::max(most.put_off, one.products.high_water());
+      most.put_off_entries = std::max(most.put_off_entries, one.products.reserved());
+    }
     return most;
   }
-  [[nodiscard]] std::size_t flights() const { return flights_.size(); }
+  /// What all micro-batches take that there is room for, if each takes this.
+  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return flights_.size() * each.stash() + put_off_.size() * each.put_off; }
 
   /// All micro-batches of a step, forth and back; gradients are added to and finished. Returns the sum of losses, which only the last
   /// stage has: elsewhere 0.
@@ -143,7 +173,11 @@ class pipeline_runner {
           break;
         }
         case action_kind::backward:
+        case action_kind::backward_input:
           go_back(on, action);
+          break;
+        case action_kind::backward_weight:
+          if constexpr (splits_backwards<recipe>) make_put_off(on, action);
           break;
         case action_kind::send_backward: {
           arrival& a = arrival_of(action);
@@ -203,6 +237,12 @@ class pipeline_runner {
     stage_message<device, compute> message;
     load_message<device, compute> load;
   };
+  /// A micro-batch between the two parts of its backward.
+  struct put_off {
+    put_off(Model& of, const pass_sizes& sizes) : products(of.on(), sizes.put_off, sizes.put_off_entries) {}
+    put_off_products<device, compute, typename pass<recipe>::gradient_type> products;
+    bool is_free = true;
+  };
   /// What comes from the stage before; its gradient goes out of the same memory.
   struct arrival {
     arrival(Model& of, std::size_t bytes) : values(of.on(), bytes, memory_role::stash) {}
@@ -225,11 +265,13 @@ class pipeline_runner {
     schedule = with_rendezvous(std::move(schedule));
     require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name,
                           ": no rank must wait for ever when sends wait for their receives");
-    for (const auto& list : schedule.actions)
+    for (auto& list : schedule.actions) {
+      list = with_whole_backwards(list);
       for (const pipeline_action& action : list)
-        require<config_error>(action.kind != action_kind::backward_input && action.kind != action_kind::backward_weight, schedule.name,
-                              ": backwards must be whole: layers make the gradients of their input and of their weights together; given ",
-                              action_text(action));
+        require<config_error>(splits_backwards<recipe> || action.kind != action_kind::backward_input, schedule.name,
+                              ": backwards in two parts must be those of a schedule that says splits_backwards = true, beside data_parallel or "
+                              "zero<1>; given ", action_text(action));
+    }
     return schedule;
   }
 
@@ -317,12 +359,36 @@ class pipeline_runner {
         f.load.wait();
         f.load.give_gradient(on.stream, p.load);
       }
-      const bool last_of_step = ++ended_[action.chunk] == schedule_.micro_batches();
+      bool last_of_step = false;
+      if (action.kind == action_kind::backward_input) p.later = &begin_putting_off(action).products;
+      else last_of_step = ends_step(action);
       model_->backward_blocks(p, f.boundaries, blocks_of(action), d, last_of_step);
       if (!first) copy_within(on.stream, arrival_of(action).x.span(), device_span<const compute, memory>(d.span()));
       if (!first && balances()) arrival_of(action).load.take_gradient(on.stream, p.load);
     }
     end_flight(f);
+  }
+  /// Whether this was the last micro-batch of a step to come back through its chunk.
+  [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule_.micro_batches(); }
+
+  [[nodiscard]] put_off& begin_putting_off(const pipeline_action& action) {
+    const auto free = std::find_if(put_off_.begin(), put_off_.end(), [](const put_off& one) { return one.is_free; });
+    require<shape_error>(free != put_off_.end(), schedule_.name, ": a list must not put off more than was counted; ", put_off_.size());
+    free->is_free = false;
+    put_off_of_[at(action)] = &*free;
+    return *free;
+  }
+  /// The second part of a backward: with it, a block's gradients of this micro-batch are complete.
+  void make_put_off(execution<device> on, const pipeline_action& action) {
+    put_off& mine = *put_off_of_[at(action)];
+    const bool last_of_step = ends_step(action);
+    const block_range& blocks = blocks_of(action);
+    for (std::size_t block = blocks.last; block-- > blocks.first;) {
+      mine.products.make(on, block);
+      strategy().gradients_ready(on.stream, model_->parameters(), block, last_of_step);
+    }
+    mine.products.clear();
+    mine.is_free = true;
   }
 
   Model* model_;
@@ -330,8 +396,10 @@ class pipeline_runner {
   std::vector<std::size_t> ended_;  // micro-batches that are back, by chunk
   std::size_t places_;
   std::vector<flight*> flight_of_;    // by chunk and micro-batch
+  std::vector<put_off*> put_off_of_;  // likewise
   std::vector<arrival*> arrival_of_;  // likewise
   std::deque<flight> flights_;
+  std::deque<put_off> put_off_;
   std::deque<arrival> arrivals_;
 };
 

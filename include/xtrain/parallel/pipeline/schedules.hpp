@@ -13,10 +13,12 @@
 #include <xtrain/parallel/schedule/interleaved.hpp>
 #include <xtrain/parallel/schedule/one_forward_one_backward.hpp>
 #include <xtrain/parallel/schedule/schedule.hpp>
+#include <xtrain/parallel/schedule/zero_bubble.hpp>
 
 namespace xtrain {
 
-/// make(ranks, chunks, rows): every rank's list, for micro-batches of so many rows.
+/// make(ranks, chunks, rows): every rank's list, for micro-batches of so many rows. A schedule whose backwards may be in two parts also
+/// has splits_backwards = true.
 template <class S>
 concept pipeline_schedule_policy = requires(std::size_t count, std::vector<std::size_t> rows) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -67,7 +69,17 @@ struct all_in_all_out {
   }
 };
 
+/// In turn, with backwards in two parts: gradients of weights are made where the rank would wait.              [Qi et al. 2023, ZB-H1]
+struct zero_bubble {
+  static constexpr std::string_view name = "zero_bubble";
+  static constexpr bool splits_backwards = true;
+  static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+    detail::require_one_chunk(name, chunks);
+    return zero_bubble_schedule(ranks, std::move(rows));
+  }
+};
+
 static_assert(pipeline_schedule_policy<gpipe> && pipeline_schedule_policy<one_forward_one_backward> &&
-              pipeline_schedule_policy<interleaved> && pipeline_schedule_policy<all_in_all_out>);
+              pipeline_schedule_policy<interleaved> && pipeline_schedule_policy<all_in_all_out> && pipeline_schedule_policy<zero_bubble>);
 
 }  // namespace xtrain

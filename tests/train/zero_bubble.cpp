@@ -1,0 +1,127 @@
+// Pipelines whose backwards are in two parts equal one device, keep what they promise, and are planned to the byte.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include <xtrain/models/gpt2.hpp>
+#include "pipelines.hpp"
+
+namespace {
+
+/// Whatever list the test chooses: its backwards may be in two parts.
+struct chosen_parts : chosen {
+  static constexpr bool splits_backwards = true;
+};
+using piped = pipeline<chosen_parts>;
+static_assert(piped::splits_backwards && !pipeline<chosen>::splits_backwards);
+static_assert(pipeline<zero_bubble, zero<1>>::splits_backwards && !pipeline<zero_bubble, zero<2>>::splits_backwards);
+
+template <class Parallel>
+struct recomputing_lora : lora_recipe<Parallel> {
+  using recompute = recompute_full;
+};
+
+run_config settings(std::size_t accumulate) {
+  return {.steps = 4, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .max_gradient_norm = 0};
+}
+
+void is_the_same(const piped_outcome& one, const piped_outcome& other) {
+  CHECK(one.losses == other.losses);
+  CHECK(one.weights == other.weights);
+  CHECK(one.held_out == other.held_out);
+}
+
+/// Two parts, the second of every micro-batch behind all the first: as much is put off as can be.
+pipeline_schedule all_put_off(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+  pipeline_schedule work = empty_schedule("all_put_off", ranks, chunks, std::move(rows));
+  for (auto& list : work.actions)
+    for (const action_kind kind : {action_kind::forward, action_kind::backward_input, action_kind::backward_weight})
+      for (std::size_t chunk = 0; chunk < chunks; ++chunk)
+        for (std::size_t i = 0; i < work.micro_batches(); ++i)
+          list.push_back({kind, i, kind == action_kind::forward ? chunk : chunks - 1 - chunk});
+  return with_messages(std::move(work));
+}
+
+}  // namespace
+
+TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where everything is put off, over two chunks") {
+  const dataset data = sentences();
+  const piped_outcome one = run_here<llama<recipe<single>>>(data, layers(8, false), settings(4), {});
+  for (const std::size_t ranks : {2U, 4U})
+    for (const auto& [make, chunks] :
+         {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_put_off, 1}, {all_put_off, 2}, {one_forward_one_backward::make, 1}}) {
+      chosen_schedule = make;
+      CAPTURE(ranks);
+      CAPTURE(chunks);
+      is_the_same(one, run_pipeline<llama<recipe<piped>>>(ranks, data, layers(8, false), settings(4), {.parallel = {.chunks = chunks}}));
+    }
+  chosen_schedule = zero_bubble::make;
+  // fewer micro-batches than ranks
+  is_the_same(run_here<llama<recipe<single>>>(data, layers(8, false), settings(2), {}),
+              run_pipeline<llama<recipe<piped>>>(4, data, layers(8, false), settings(2)));
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+TEST_CASE("gpt2, whose head is tied and whose layers have biases, with clipping") {
+  const dataset data = sentences();
+  run_config clipped = settings(4);
+  clipped.max_gradient_norm = 0.5;
+  const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, true), clipped, {});
+  chosen_schedule = zero_bubble::make;
+  const auto near = [&](const piped_outcome& other) {  // the table of a tied head adds up two sums instead of one, in fp32
+    CHECK(difference(one.losses, other.losses) < 2e-5);
+    CHECK(difference(one.weights, other.weights) < 2e-5);
+  };
+  for (const std::size_t ranks : {2U, 4U}) near(run_pipeline<gpt2<recipe<piped>>>(ranks, data, layers(8, true), clipped));
+  // the same rows in two pipelines beside one another
+  run_config half = clipped;
+  half.accumulate = 2;
+  near(run_pipeline<gpt2<recipe<piped>>>(4, data, layers(8, true), half, {.parallel = {.data = 2}}));
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+TEST_CASE("LoRA and recomputation: what adapters train is made at once") {
+  const dataset data = sentences();
+  const lora_config adapter{.rank = 4, .dropout = 0.1};
+  const piped_outcome one = run_here<gpt2<recomputing_lora<single>>>(data, layers(4, true), settings(4), {.adapter = adapter});
+  chosen_schedule = zero_bubble::make;
+  is_the_same(one, run_pipeline<gpt2<recomputing_lora<piped>>>(4, data, layers(4, true), settings(4), {.adapter = adapter}));
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+TEST_CASE("what is put off is planned to the byte, and a step allocates nothing") {
+  const decoder_config shape = layers(8, false);
+  const run_config run{.batch = 2, .accumulate = 8, .learning_rate = 1e-3};
+  chosen_schedule = zero_bubble::make;
+  std::mutex mutex;
+  std::vector<std::size_t> put_off(4);
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    const cpu::context on;
+    llama<recipe<piped>> model(shape, on, {.parallel = {.ranks = wires}});
+    trainer trainer(model, run);
+    loader rows(sentences(), trainer.loader_settings());
+    (void)trainer.step(rows.next(), 1e-3);
+    const std::size_t before = on.memory().allocations;
+    (void)trainer.step(rows.next(), 1e-3);
+    const std::lock_guard lock(mutex);
+    CHECK(on.memory().allocations == before);
+    for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == trainer.plan().bytes[role]);
+    put_off[wires->rank()] = trainer.plan().passes.put_off;
+  });
+  chosen_schedule = one_forward_one_backward::make;
+  CHECK(put_off[0] == 0);  // nobody waits for what it makes first
+  // of two layers, both factors of all products
+  const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
+  CHECK(put_off[1] == 2 * sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + 2 * f) + (f + c)));
+  CHECK(put_off[2] == put_off[1]);
+  CHECK(put_off[3] == put_off[1]);
+}
+
+TEST_CASE("a rank of zero_bubble keeps and puts off no more than there are ranks and one") {
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const auto list = with_whole_backwards(with_rendezvous(zero_bubble_schedule(4, std::vector<std::size_t>(8, 1))).actions[rank]);
+    const pipeline_memory most = memory_of(list);
+    CHECK(most.kept == 4 - rank);
+    CHECK(most.put_off == (rank == 0 ? 0 : rank + 1));
+  }
+}
