@@ -62,7 +62,7 @@ struct plan_flags {
     app.add_flag("--search", search, "list the fastest ways that fit, instead of planning one; flags below narrow it");
     count("--top", top, "how many to list")->capture_default_str();
     count("--tensor", tensor, "ranks that divide every layer; default: 1");
-    app.add_flag("--sequence", sequence, "they divide what is between layers, too");
+    app.add_flag("--sequence", sequence, "they divide what is between layers, too; with --zero 1");
     count("--context-ranks", sharing, "ranks that share rows; default: 1, and up to 8 when a search is of rows of 8192 tokens, or of fewer rows than devices");
     count("--expert", expert, "ranks that spread experts; default: 1, and up to 8 when searching");
     count("--stages", stages, "stages of a pipeline; default: 1");
@@ -90,7 +90,7 @@ std::string how_to_run(const found_plan& plan) {
   const run_layout& at = plan.layout;
   const mesh_sizes& mesh = at.mesh;
   const std::string beside = at.zero_stage == 0 ? "data_parallel" : concat("zero<", at.zero_stage, ">");
-  std::string axes = at.between_layers ? ", sequence_parallel" : mesh.tensor > 1 || mesh.pipeline > 1 ? ", tensor_parallel" : "";
+  std::string axes = at.between_layers ? ", sequence_parallel" : mesh.tensor > 1 ? ", tensor_parallel" : "";
   if (mesh.context > 1) axes += ", context_parallel";
   if (mesh.expert > 1) axes += ", expert_parallel";
   const std::string rows = axes.empty() ? beside : concat("parallel<", beside, axes, ">");
@@ -101,7 +101,7 @@ std::string how_to_run(const found_plan& plan) {
                             ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
   text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer", flag("--tensor", mesh.tensor, mesh.tensor > 1),
                  flag("--context-ranks", mesh.context, mesh.context > 1), flag("--expert", mesh.expert, mesh.expert > 1),
-                 flag("--data-ranks", mesh.data, mesh.pipeline > 1), " --batch ", plan.batch, " --accumulate ", at.micro_batches, " ...\n");
+                 flag("--data-ranks", mesh.data * mesh.expert, mesh.pipeline > 1), " --batch ", plan.batch, " --accumulate ", at.micro_batches, " ...\n");
   return text;
 }
 
@@ -177,20 +177,21 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
   }
   require<config_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
                         ": must be 0 or 1, or 2 or 3 without stages; given with --stages ", stages);
-  mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
-                         .rows = flags.rows,
-                         .batch = given(flags.batch),
-                         .context = flags.context,
-                         .divides = flags.zero > 0};
+  const mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
+                               .rows = flags.rows,
+                               .batch = given(flags.batch),
+                               .context = flags.context};
   const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
   if constexpr (is_mixture<typename Model::family>) {
-    require<config_error>(flags.zero != 2 && !flags.sequence, "--zero ", flags.zero, ": must be 0, 1 or 3 where experts are spread, without --sequence");
-    if (flags.zero == 3) return of(parallel<zero<3>, expert_parallel>{});
-    return of(parallel<zero<1>, expert_parallel>{});
+    const bool alone = settings.mesh.data == 1;  // nobody to divide with
+    require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence, "--zero ", flags.zero,
+                          ": must be 1 or 3 for a mixture of experts, without --sequence");
+    if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>{});
+    return of(parallel<zero<3>, expert_parallel>{});
   } else {
     require<config_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
     if (flags.sequence) {
-      require<config_error>(flags.zero < 2 && context == 1, "--sequence: must be given with --zero 0 or 1, and without --context-ranks");
+      require<config_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
       return of(parallel<zero<1>, sequence_parallel>{});
     }
     if (flags.zero == 0) return of(pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>{});

@@ -32,8 +32,6 @@ struct mesh_settings {
   std::size_t rows = 1;     ///< of a step, on all devices together
   std::size_t batch = 1;    ///< of them in a micro-batch
   std::size_t context = 0;  ///< 0: the model's
-  /// False: ranks with the same weights each keep all of them and of what belongs to them, though the strategy could divide it. Not in a pipeline.
-  bool divides = true;
 };
 
 /// What a division comes to.
@@ -81,6 +79,8 @@ template <class Strategy>
 inline constexpr bool strategy_spreads_experts = requires {
   Strategy::spreads_experts;
 };
+template <class Schedule, class Beside>
+inline constexpr bool strategy_spreads_experts<pipeline<Schedule, Beside>> = strategy_spreads_experts<Beside>;
 
 /// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
 struct model_needs {
@@ -160,15 +160,12 @@ template <class Model, class Strategy>
     options.parallel.ranks = std::make_shared<dry_transport>(place * (s.mesh.ranks() / stages), s.mesh.ranks());
     options.parallel.tensor = s.mesh.tensor;
     options.parallel.context = s.mesh.context;
+    options.parallel.expert = s.mesh.expert;
     if constexpr (has_stages<Strategy>) {
-      options.parallel.data = s.mesh.data;
+      options.parallel.data = s.mesh.data * s.mesh.expert;
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
-    } else {
-      if (strategy_spreads_experts<Strategy>) options.parallel.expert = s.mesh.expert;
-      if (!s.divides) options.parallel.shards = 1;
     }
     if (ranks.empty()) found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
-    if (!has_stages<Strategy> && !s.divides) found.layout.zero_stage = 0;
     ranks.push_back(plan<trainer<model>>(sizes, options, {.steps = 1, .batch = s.batch, .accumulate = rehearsed, .context = s.context}, properties));
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();

@@ -61,21 +61,23 @@ template <class Recipe>
                     .schedule = detail::schedule_of<strategy>::make};
   if constexpr (requires { config.ranks; }) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    std::size_t beside = layout.mesh.tensor = config.tensor;
-    if constexpr (requires { config.context; }) beside *= layout.mesh.context = config.context;
-    if constexpr (requires { config.expert; }) beside *= layout.mesh.expert = config.expert;
-    if constexpr (requires { config.chunks; }) {
-      layout.mesh.data = config.data;
-      layout.chunks = config.chunks;
-      beside *= config.data;
-      require<config_error>(beside > 0 && ranks % beside == 0, "layout: ranks must be a multiple of data x tensor x context; given ", ranks, ", ", config.data,
-                            ", ", config.tensor, " and ", layout.mesh.context);
-      layout.mesh.pipeline = ranks / beside;
-      if (layout.mesh.pipeline == 1) layout.chunks = 1;
+    auto& [data, tensor, stages, context, expert] = layout.mesh;
+    tensor = config.tensor;
+    context = config.context;
+    expert = config.expert;
+    const std::size_t together = tensor * context * expert;
+    if constexpr (requires { config.chunks; }) {  // `data` are all that see other rows, whatever experts they hold
+      const std::size_t beside = config.data * tensor * context;
+      require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data % expert == 0,
+                            "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ", config.data, ", ", tensor, ", ",
+                            context, " and ", expert);
+      data = config.data / expert;
+      stages = ranks / beside;
+      layout.chunks = stages == 1 ? 1 : config.chunks;
     } else {
-      require<config_error>(beside > 0 && ranks % beside == 0, "layout: ranks must be a multiple of tensor x context x expert; given ", ranks, ", ", config.tensor,
-                            ", ", layout.mesh.context, " and ", layout.mesh.expert);
-      layout.mesh.data = ranks / beside;
+      require<config_error>(together > 0 && ranks % together == 0, "layout: ranks must be a multiple of tensor x context x expert; given ", ranks, ", ", tensor, ", ",
+                            context, " and ", expert);
+      data = ranks / together;
     }
   }
   return layout;

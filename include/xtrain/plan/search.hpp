@@ -35,14 +35,15 @@ struct search_settings {
 /// Strategies that a search tries.
 template <class... Strategy>
 struct strategies {};
-/// Rows, layers, places and stages at once, without and with a divided optimizer; gradients and weights divided, too; and what is between layers.
+/// Rows, layers, places and stages at once, without and with a divided optimizer; gradients, and weights, divided where
+/// there are no stages; and what is between layers.
 using usual_strategies =
     strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>,
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
                parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
                parallel<zero<1>, sequence_parallel>>;
-/// For mixtures of experts: without, and with one of these divided.
-using expert_strategies = strategies<parallel<zero<1>, expert_parallel>, parallel<zero<3>, expert_parallel>>;
+/// For mixtures of experts.
+using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>, parallel<zero<3>, expert_parallel>>;
 
 namespace detail {
 

@@ -43,6 +43,9 @@ struct places : defaults {
 struct experts : defaults {
   using parallel = expert_parallel;
 };
+struct staged_experts : defaults {
+  using parallel = pipeline<one_forward_one_backward, xtrain::parallel<zero<2>, expert_parallel>>;
+};
 struct sequence : defaults {
   using parallel = sequence_parallel;
 };
@@ -170,6 +173,8 @@ TEST_CASE("recipes say how they divide a run") {
   CHECK(layout_of<places>({.ranks = std::make_shared<dry_transport>(0, 24), .tensor = 2, .context = 3}, 1).mesh ==
         mesh_sizes{.data = 4, .tensor = 2, .context = 3});
   CHECK(layout_of<experts>({.ranks = std::make_shared<dry_transport>(0, 24), .expert = 8}, 1).mesh == mesh_sizes{.data = 3, .expert = 8});
+  CHECK(layout_of<staged_experts>({.ranks = std::make_shared<dry_transport>(0, 24), .data = 12, .expert = 4}, 1).mesh ==
+        mesh_sizes{.data = 3, .pipeline = 2, .expert = 4});
   CHECK(layout_of<sequence>({.ranks = std::make_shared<dry_transport>(0, 4), .tensor = 4}, 1).between_layers);
   CHECK(!layout_of<places>({}, 1).between_layers);
   CHECK(layout_of<defaults>({}, 1).mesh.ranks() == 1);
