@@ -30,15 +30,15 @@ template <class Strategy, class State = typename Strategy::template state<cpu>>
 constexpr divided_axes axes_of() {
   return {.layers = requires(const State& state) { state.layers(); },
           .places = requires(const State& state) { state.places(); },
-          .experts = requires { Strategy::spreads_experts; },
+          .experts = requires(const State& state) { state.expert_share(); },
           .stages = std::is_same_v<typename Strategy::config, pipeline_ranks>,
-          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; }};
+          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; }};  // of pipelines, all ranks divide what is divided
 }
 
 template <class Config>
 Config layout_of(const drawn_mesh& mesh, const std::shared_ptr<transport>& wires) {
   if constexpr (std::is_same_v<Config, pipeline_ranks>)
-    return {.ranks = wires, .data = mesh.data, .tensor = mesh.tensor, .context = mesh.context, .chunks = mesh.chunks, .rows = mesh.rows};
+    return {.ranks = wires, .data = mesh.data, .tensor = mesh.tensor, .context = mesh.context, .expert = mesh.expert, .chunks = mesh.chunks, .rows = mesh.rows};
   else
     return {.ranks = wires, .tensor = mesh.tensor, .context = mesh.context, .shards = mesh.shards, .expert = mesh.expert};
 }
