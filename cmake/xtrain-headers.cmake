@@ -67,6 +67,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
     xtrain/device/cpu/simd.hpp
+    xtrain/device/cpu/slim.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/threads.hpp
     xtrain/device/cpu/tile.hpp

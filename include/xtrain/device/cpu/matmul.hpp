@@ -11,6 +11,7 @@
 #include <xtrain/device/cpu/few_rows.hpp>
 #include <xtrain/device/cpu/packing.hpp>
 #include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/slim.hpp>
 #include <xtrain/device/cpu/stream.hpp>
 #include <xtrain/device/cpu/tile.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
@@ -19,10 +20,8 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// How a product is cut. The cut along k depends on nothing but k, so that sums do not depend on threads.
+/// How a product is cut.
 struct product_plan {
-  /// Panels of A and B of this depth lie in the second-level cache together with the tiles they make.
-  static constexpr std::size_t units_per_block = 384;
   /// A block of A's panels that stays in the second-level cache while panels of B pass.
   static constexpr std::size_t rows_per_block = 168;
   /// Columns of C in one part, at most.
@@ -52,8 +51,9 @@ struct product_plan {
     constexpr std::size_t tile_height = tile_rows<Arch>, panel = panel_columns<accumulate_t<T>, Arch>;
     product_plan plan{.m = m, .n = n, .k = k, .per_unit = depth_of_unit<U>, .threads = threads, .tile = tile_height};
     const std::size_t units = units_of<U>(k);
-    plan.blocks = std::max<std::size_t>(1, (units + units_per_block - 1) / units_per_block);
-    plan.block_depth = round_up((units + plan.blocks - 1) / plan.blocks, 4) * plan.per_unit;
+    const depth_blocks cut = depth_blocks::of<U>(k);
+    plan.blocks = cut.count;
+    plan.block_depth = cut.depth;
     const std::size_t affordable = std::max(tile_height, units_at_once / std::max<std::size_t>(1, units) / tile_height * tile_height);
     const std::size_t passes = (m + std::min(rows_at_once, affordable) - 1) / std::min(rows_at_once, affordable);
     plan.rows = passes <= 1 ? m : std::min(m, round_up((m + passes - 1) / passes, tile_height));
@@ -81,7 +81,7 @@ struct product_plan {
   [[nodiscard]] std::size_t bytes(bool narrow) const {
     const std::size_t most_rows = std::min(m, round_up(rows_at_once, tile));
     const std::size_t a = round_up(std::min(most_rows * units(), units_at_once + tile * units()), 16);
-    const std::size_t b = round_up(part_columns, widest_panel) * std::min(round_up(units(), 4), units_per_block);
+    const std::size_t b = round_up(part_columns, widest_panel) * std::min(round_up(units(), 4), depth_blocks::units_per_block);
     const std::size_t sums = narrow && blocks > 1 ? most_rows * part_columns : 0;
     return a * sizeof(A) + threads * round_up((b + sums) * sizeof(A), 64);
   }
@@ -206,13 +206,19 @@ template <class T, class C>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::matmul<host_memory, T, C>& k) {
   if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return 0;
   using A = accumulate_t<T>;
-  return cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>);
+  const std::size_t bytes = cpu_kernels::product_plan::of<simd::native>(k, cpu.threads).template bytes<A>(!std::is_same_v<C, A>);
+  return std::max(bytes, cpu_kernels::slim_product<simd::native, T, C>::bytes(k, cpu.threads));
 }
 
 template <class T, class C>
 void run_native(cpu_stream& stream, const kernel::matmul<host_memory, T, C>& k, scratch_span<host_memory> scratch) {
-  if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) cpu_kernels::few_rows_product<simd::native>(stream, k);
-  else cpu_kernels::product<simd::native>(stream, k, scratch.raw());
+  using slim = cpu_kernels::slim_product<simd::native, T, C>;
+  if (k.m <= cpu_kernels::few_rows && k.transpose_b && !k.transpose_a) return cpu_kernels::few_rows_product<simd::native>(stream, k);
+  if (const auto side = slim::side(k); side != cpu_kernels::slim_side::none) {
+    if constexpr (cpu_kernels::units_in_place<typename slim::U, T>)
+      return slim{stream, k, reinterpret_cast<typename slim::U*>(scratch.raw())}.run(side);
+  }
+  cpu_kernels::product<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T, class G>

@@ -63,6 +63,22 @@ template <class U>
   return (depth + depth_of_unit<U> - 1) / depth_of_unit<U>;
 }
 
+/// How sums along the depth are cut. It depends on nothing but the depth, so that sums do not depend on how work is divided.
+struct depth_blocks {
+  /// Panels of A and B of this depth lie in the second-level cache together with the tiles they make.
+  static constexpr std::size_t units_per_block = 384;
+  std::size_t count = 1;
+  std::size_t depth = 0;  // numbers in each but the last; whole units
+
+  template <class U>
+  [[nodiscard]] static depth_blocks of(std::size_t k) {
+    const std::size_t units = units_of<U>(k), count = std::max<std::size_t>(1, (units + units_per_block - 1) / units_per_block);
+    return {count, ((units + count - 1) / count + 3) / 4 * 4 * depth_of_unit<U>};
+  }
+  [[nodiscard]] std::size_t begin(std::size_t block) const { return block * depth; }
+  [[nodiscard]] std::size_t depth_of(std::size_t block, std::size_t k) const { return std::min(depth, k - begin(block)); }
+};
+
 /// The unit of `count` numbers, `step` apart, zeros behind them.
 template <class U, class T>
 [[nodiscard]] XTRAIN_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <type_traits>
 
@@ -49,9 +50,89 @@ struct epilogue {
   }
 };
 
-/// sum over p < depth of a_panel[p][i] · b_panel[p][j], for Rows rows and `columns` columns of C, at most Vectors vectors.
-template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
-void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
+/// Sums of a tile become C: the first `columns` of it. One condition after the other, each for all sums: where a product is not deep, what
+/// happens to its sums takes as long as making them.
+template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
+XTRAIN_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, const epilogue<A, T>& end) {
+  using batch = simd::batch<A, Arch>;
+  constexpr std::size_t w = simd::width<A, Arch>;
+  const auto each = [&](auto&& step) XTRAIN_LAMBDA_INLINE {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) step(sum[i][v], i, v); }
+  };
+  // numbers of one row, `of` from its first: two vectors at once where there are two
+  const auto each_with = [&](const auto& of, auto&& step) XTRAIN_LAMBDA_INLINE {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      if constexpr (Vectors % 2 == 0) {
+        XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; v += 2) {
+          const auto two = simd::load_two<Arch>(of(i) + v * w);
+          step(sum[i][v], two[0]);
+          step(sum[i][v + 1], two[1]);
+        }
+      } else {
+        XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) step(sum[i][v], simd::load<Arch>(of(i) + v * w));
+      }
+    }
+  };
+  const batch alpha(end.alpha);
+  const auto plus = [](batch& s, const batch& x) XTRAIN_LAMBDA_INLINE { s = s + x; };
+  const auto scaled_plus = [&](batch& s, const batch& x) XTRAIN_LAMBDA_INLINE { s = simd::multiply_add(s, alpha, x); };
+  const auto row_of_c = [&](std::size_t i) XTRAIN_LAMBDA_INLINE { return c + i * ldc; };
+  if (end.before != nullptr) each_with([&](std::size_t i) XTRAIN_LAMBDA_INLINE { return end.before + i * end.before_row; }, plus);
+  if (end.bias != nullptr) {
+    each_with([&](std::size_t) XTRAIN_LAMBDA_INLINE { return end.bias; }, scaled_plus);
+    if (end.add) each_with(row_of_c, plus);
+  } else if (end.add) {
+    each_with(row_of_c, scaled_plus);
+  } else {
+    each([&](batch& s, std::size_t, std::size_t) XTRAIN_LAMBDA_INLINE { s = s * alpha; });
+  }
+  if constexpr (Vectors % 2 == 0) {
+    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+      XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; v += 2) simd::store_two(c + i * ldc + v * w, sum[i][v], sum[i][v + 1]);
+    }
+  } else {
+    each([&](batch& s, std::size_t i, std::size_t v) XTRAIN_LAMBDA_INLINE { simd::store(c + i * ldc + v * w, s); });
+  }
+}
+
+/// The same for the first `columns` of a tile at the edge of C: on a copy of it that is whole.
+template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
+void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, std::size_t columns, epilogue<A, T> end) {
+  constexpr std::size_t width = Vectors * simd::width<A, Arch>;
+  std::array<C, Rows * width> whole{};
+  std::array<A, Rows * width> before{};
+  std::array<T, width> bias{};
+  for (std::size_t i = 0; i < Rows; ++i) {
+    if (end.add) std::copy_n(c + i * ldc, columns, whole.data() + i * width);
+    if (end.before != nullptr) std::copy_n(end.before + i * end.before_row, columns, before.data() + i * width);
+  }
+  if (end.before != nullptr) {
+    end.before = before.data();
+    end.before_row = width;
+  }
+  if (end.bias != nullptr) {
+    std::copy_n(end.bias, columns, bias.data());
+    end.bias = bias.data();
+  }
+  finish_tile(sum, whole.data(), width, end);
+  for (std::size_t i = 0; i < Rows; ++i) std::copy_n(whole.data() + i * width, columns, c + i * ldc);
+}
+
+/// Where a tile takes its units of A from, and its vectors of B. Packed: lines of `Step` units, one behind the other.
+template <class Arch, std::size_t Step, class U>
+struct packed_lines {
+  const U* data = nullptr;
+  [[nodiscard]] XTRAIN_INLINE const U* at(std::size_t i) const { return data + i; }
+  template <class A>
+  [[nodiscard]] XTRAIN_INLINE auto load(std::size_t v) const {
+    return simd::load_units<Arch>(data + v * simd::width<A, Arch>);
+  }
+  XTRAIN_INLINE void next() { data += Step; }
+};
+
+/// sum over p < depth of a[p][i] · b[p][j], for Rows rows and `columns` columns of C, at most Vectors vectors.
+template <class Arch, class U, std::size_t Rows, std::size_t Vectors, class Left, class Right, class C, class A, class T>
+XTRAIN_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
   constexpr std::size_t w = simd::width<A, Arch>;
   batch sum[Rows][Vectors];
@@ -63,34 +144,28 @@ void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size
   }
 #pragma GCC unroll 4
   for (std::size_t p = 0; p < depth; ++p) {
-    batch b[Vectors];
-    XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) b[v] = simd::load_units<Arch>(b_panel + v * w);
+    batch b_p[Vectors];
+    XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) b_p[v] = b.template load<A>(v);
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      const batch a = simd::broadcast_unit<Arch>(a_panel + i);
-      XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = simd::multiply_add_units<U>(a, b[v], sum[i][v]);
-    }
-    a_panel += Rows;
-    b_panel += Vectors * w;
-  }
-  const auto finish = [&](const batch& s, std::size_t i, std::size_t v, auto count) XTRAIN_LAMBDA_INLINE {
-    C* to = c + i * ldc + v * w;
-    batch result = s;
-    if (end.before != nullptr) result = result + simd::load<Arch>(end.before + i * end.before_row + v * w, count);
-    result = result * batch(end.alpha);
-    if (end.bias != nullptr) result = result + simd::load<Arch>(end.bias + v * w, count);
-    if (end.add) result = result + simd::load<Arch>(to, count);
-    simd::store(to, result, count);
-  };
-  if (columns == Vectors * w) {
-    constexpr std::integral_constant<std::size_t, w> whole{};
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) finish(sum[i][v], i, v, whole); }
-  } else {
-    XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-      XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) {
-        if (columns > v * w) finish(sum[i][v], i, v, std::min(columns - v * w, w));
+      if constexpr (Vectors == 1) {
+        sum[i][0] = simd::multiply_add_unit<U>(a.at(i), b_p[0], sum[i][0]);
+      } else {
+        const batch a_p = simd::broadcast_unit<U, Arch>(a.at(i));
+        XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = simd::multiply_add_units<U>(a_p, b_p[v], sum[i][v]);
       }
     }
+    a.next();
+    b.next();
   }
+  if (columns == Vectors * w) finish_tile(sum, c, ldc, end);
+  else finish_edge(sum, c, ldc, columns, end);
+}
+
+/// The same from packed panels.
+template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
+void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
+  constexpr std::size_t line = Vectors * simd::width<A, Arch>;
+  tile_from<Arch, U, Rows, Vectors>(depth, packed_lines<Arch, Rows, U>{a_panel}, packed_lines<Arch, line, U>{b_panel}, c, ldc, columns, end);
 }
 
 template <class Arch, std::size_t Vectors, class U, class C, class A, class T>

@@ -1,0 +1,253 @@
+// Products with a slim side, as adapters of low rank make them: packing a wide matrix costs as much as multiplying it by sixteen columns,
+// so it is read where it lies, and only the slim operand is packed.
+//
+// Sums are made in the order in which every other product makes them: which way a product goes does not change its bits.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
+#include <xtrain/device/cpu/packing.hpp>
+#include <xtrain/device/cpu/simd.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/tile.hpp>
+#include <xtrain/device/kernel/matmul.hpp>
+
+namespace xtrain::cpu_kernels {
+
+/// Numbers in memory are units already: they can be multiplied where they lie.
+template <class U, class T>
+inline constexpr bool units_in_place = std::is_same_v<U, T> || std::is_same_v<U, simd::bf16_pair>;
+
+/// Rows of A where they lie, for a tile: numbers along the depth are side by side.
+template <class U, class T>
+struct rows_in_place {
+  const T* data = nullptr;
+  std::size_t row = 0;
+  [[nodiscard]] XTRAIN_INLINE const T* at(std::size_t i) const { return data + i * row; }
+  XTRAIN_INLINE void next() { data += depth_of_unit<U>; }
+};
+
+/// Vectors of B where they lie, for a tile: a row of memory for each number along the depth.
+template <class Arch, class U, class T>
+struct lines_in_place {
+  const T* data = nullptr;
+  std::size_t row = 0;
+  template <class A>
+  [[nodiscard]] XTRAIN_INLINE auto load(std::size_t v) const {
+    const T* const from = data + v * simd::width<A, Arch>;
+    if constexpr (std::is_same_v<U, simd::bf16_pair>) return simd::load_pairs<Arch>(from, from + row);
+    else return simd::load<Arch>(from);
+  }
+  XTRAIN_INLINE void next() { data += depth_of_unit<U> * row; }
+};
+
+/// Which side of a product is slim, and so which way it goes.
+enum class slim_side {
+  none,
+  columns,               ///< C has few: rows of A are read where they lie
+  rows,                  ///< C has few: rows of B, along the depth, are read where they lie
+  columns_over_columns,  ///< C has few, and A is transposed: its transpose goes the way of few rows
+  depth                  ///< C is read and written as fast as memory moves
+};
+
+template <class Arch, class T, class C>
+struct slim_product {
+  using A = accumulate_t<T>;
+  using U = unit<Arch, T>;
+  using batch = simd::batch<A, Arch>;
+  using kernel_type = kernel::matmul<host_memory, T, C>;
+  static constexpr std::size_t w = simd::width<A, Arch>;
+  static constexpr bool narrow = !std::is_same_v<C, A>;
+  static constexpr bool many_registers = simd::registers<Arch> >= 32;
+  /// Rows of A at once where they are read in place. Rows of a power of two lie in the same place of the first-level cache, which has
+  /// eight for each: with twelve rows the speed falls to two thirds.
+  static constexpr std::size_t rows_at_once = many_registers ? 8 : 6;
+  /// Rows of C at once where lines of B are read in place: each line is read once for so many.
+  static constexpr std::size_t slim_rows = many_registers ? 16 : 8;
+  /// A tile of a shallow product: lower and wider than others, so that C comes in longer pieces.
+  static constexpr std::size_t shallow_rows = many_registers ? 4 : 2, shallow_vectors = 4, shallow_panel = shallow_vectors * w;
+  static constexpr std::size_t shallow_units = 16;
+  /// Packed columns of B that stay in the second-level cache while rows of A pass.
+  static constexpr std::size_t shallow_bytes = std::size_t{1} << 19;
+  static constexpr std::size_t part_rows = 4 * rows_at_once;  // of shallow_rows, too
+  static constexpr std::size_t part_columns = 4 * w;
+
+  [[nodiscard]] static slim_side side(const kernel_type& k) {
+    if constexpr (units_in_place<U, T>) {
+      const bool whole_units = k.k % depth_of_unit<U> == 0;
+      if (!k.transpose_a && k.n <= panel_columns<A, Arch> && k.m >= rows_at_once && whole_units) return slim_side::columns;
+      if (!k.transpose_b && k.m <= most_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
+      if (k.transpose_a && !k.transpose_b && k.n <= most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
+      if (is_shallow(k)) return slim_side::depth;
+    }
+    return slim_side::none;
+  }
+
+  /// Enough for a product of these sizes and either parity of its depth, slim or not.
+  [[nodiscard]] static std::size_t bytes(const kernel_type& k, std::size_t threads) {
+    if constexpr (!units_in_place<U, T>) return 0;
+    const std::size_t units = units_of<U>(k.k) + 4 * depth_blocks::of<U>(k.k).count;
+    std::size_t most = 0;
+    if (k.n <= std::max(panel_columns<A, Arch>, most_slim_rows)) most = std::max(panel_columns<A, Arch>, most_slim_rows) * units;
+    if (k.m <= most_slim_rows) most = std::max(most, (k.m + slim_rows - 1) / slim_rows * slim_rows * units);
+    if (is_shallow(k))
+      most = std::max(most, ((k.n + shallow_panel - 1) / shallow_panel * shallow_panel + threads * part_rows) * units_of<U>(k.k));
+    return most * sizeof(U);
+  }
+
+  const cpu_stream& stream;
+  const kernel_type& k;
+  U* packed;
+  depth_blocks blocks = depth_blocks::of<U>(k.k);
+  bool alone = k.operations() < 1e5;  // below some size a second thread costs more than it brings
+
+  void run(slim_side way) const {
+    const strided<T> a{k.a.raw(), k.transpose_a ? 1 : k.lda, k.transpose_a ? k.lda : 1};
+    const strided<T> b_transposed{k.b.raw(), k.transpose_b ? k.ldb : 1, k.transpose_b ? 1 : k.ldb};
+    switch (way) {
+      case slim_side::columns:
+        return k.n <= w ? few_columns<1>(b_transposed) : few_columns<2>(b_transposed);
+      case slim_side::rows:
+        return few_rows_of(a, k.m, k.b.raw(), k.ldb, k.n, false);
+      case slim_side::columns_over_columns:
+        return few_rows_of(b_transposed, k.n, k.a.raw(), k.lda, k.m, true);
+      case slim_side::depth:
+        return shallow(a, b_transposed);
+      case slim_side::none:
+        break;
+    }
+  }
+
+ private:
+  static constexpr std::size_t most_slim_rows = 16;
+
+  [[nodiscard]] static bool is_shallow(const kernel_type& k) { return !k.transpose_a && k.n >= shallow_panel && units_of<U>(k.k) <= shallow_units; }
+
+  template <class Task>
+  void ranges(std::size_t n, std::size_t grain, const Task& task) const {
+    if (alone) task(std::size_t{0}, n);
+    else stream.parallel_ranges(n, grain, task);
+  }
+
+  /// All of a slim operand: x(i, p) for i < lanes, in panels of `step` of them.
+  template <std::size_t Step>
+  void pack(const strided<T>& x, std::size_t lanes) const {
+    const std::size_t panels = (lanes + Step - 1) / Step;
+    ranges(blocks.count, 1, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t block = begin; block < end; ++block)
+        for (std::size_t panel = 0; panel < panels; ++panel)
+          pack_panel<Arch, Step>(x.from(panel * Step, blocks.begin(block)), std::min(Step, lanes - panel * Step), blocks.depth_of(block, k.k),
+                                 panel_of<Step>(panel, block), Step);
+    });
+  }
+  template <std::size_t Step>
+  [[nodiscard]] U* panel_of(std::size_t panel, std::size_t block) const {
+    return packed + (panel * units_of<U>(blocks.count * blocks.depth) + units_of<U>(blocks.begin(block))) * Step;
+  }
+
+  /// What the epilogue is where a block of the depth is done: a narrow C is rounded once, behind the last.
+  [[nodiscard]] epilogue<A, T> sums_end(std::size_t block) const { return {A{1}, nullptr, narrow && block != 0, nullptr, 0}; }
+  [[nodiscard]] bool finishes(std::size_t block) const { return !narrow || block + 1 == blocks.count; }
+  [[nodiscard]] epilogue<A, T> c_end(std::size_t block) const {
+    const bool first = narrow || block == 0;
+    return {static_cast<A>(k.alpha), k.bias_n.empty() || !first ? nullptr : k.bias_n.raw(), k.accumulate || !first, nullptr, 0};
+  }
+
+  /// C from rows of sums that lie `step` apart.
+  static void finish(const A* sums, std::size_t step, std::size_t rows, std::size_t columns, C* c, std::size_t ldc, const epilogue<A, T>& end) {
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t j = 0; j < columns; j += w) {
+        batch sum[1][1] = {{batch::load_unaligned(sums + i * step + j)}};
+        if (columns - j >= w) finish_tile(sum, c + i * ldc + j, ldc, end.at(i, j));
+        else finish_edge(sum, c + i * ldc + j, ldc, columns - j, end.at(i, j));
+      }
+    }
+  }
+
+  template <std::size_t Vectors>
+  void few_columns(const strided<T>& b_transposed) const {
+    constexpr std::size_t line = Vectors * w;
+    pack<line>(b_transposed, k.n);
+    ranges(k.m, part_rows, [&](std::size_t begin, std::size_t end) {
+      std::array<A, rows_at_once * line> sums;
+      for (std::size_t row = begin; row < end; row += rows_at_once) {
+        // at the end, rows that were done are done again: only what is new is stored
+        const std::size_t i = std::min(row, k.m - rows_at_once), done = row - i, rows = std::min(rows_at_once, end - i) - done;
+        const T* const next = k.a.raw() + std::min(row + rows_at_once, k.m - rows_at_once) * k.lda;
+        for (std::size_t r = 0; r < rows_at_once; ++r) for(int l=0;l<3;++l) __builtin_prefetch((const char*)(next + r * k.lda)+64*l, 0, 2);
+        for (std::size_t block = 0; block < blocks.count; ++block) {
+          tile_from<Arch, U, rows_at_once, Vectors>(units_of<U>(blocks.depth_of(block, k.k)),
+                                                    rows_in_place<U, T>{k.a.raw() + i * k.lda + blocks.begin(block), k.lda},
+                                                    packed_lines<Arch, line, U>{panel_of<line>(0, block)}, sums.data(), line, line, sums_end(block));
+          if (finishes(block)) finish(sums.data() + done * line, line, rows, k.n, k.c.raw() + row * k.ldc, k.ldc, c_end(block));
+        }
+      }
+    });
+  }
+
+  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n numbers and are `row` apart.
+  void few_rows_of(const strided<T>& slim, std::size_t few, const T* wide, std::size_t row, std::size_t n, bool transposed) const {
+    pack<slim_rows>(slim, few);
+    ranges(n, part_columns, [&](std::size_t begin, std::size_t end) {
+      std::array<A, slim_rows * w> sums, turned;
+      for (std::size_t j = begin; j < end; j += w) {
+        for (std::size_t i = 0; i < few; i += slim_rows) {
+          const std::size_t rows = std::min(slim_rows, few - i);
+          for (std::size_t block = 0; block < blocks.count; ++block) {
+            tile_from<Arch, U, slim_rows, 1>(units_of<U>(blocks.depth_of(block, k.k)),
+                                             packed_lines<Arch, slim_rows, U>{panel_of<slim_rows>(i / slim_rows, block)},
+                                             lines_in_place<Arch, U, T>{wide + blocks.begin(block) * row + j, row}, sums.data(), w, w, sums_end(block));
+            if (!finishes(block)) continue;
+            if (!transposed) {
+              const epilogue<A, T> to = c_end(block).at(i, j);
+              finish(sums.data(), w, rows, w, k.c.raw() + i * k.ldc + j, k.ldc, to);
+            } else {
+              for (std::size_t from = 0; from < slim_rows; ++from)
+                for (std::size_t v = 0; v < w; ++v) turned[v * slim_rows + from] = sums[from * w + v];
+              finish(turned.data(), slim_rows, w, rows, k.c.raw() + j * k.ldc + i, k.ldc, c_end(block).at(j, i));
+            }
+          }
+        }
+      }
+    });
+  }
+
+  /// The depth is one block. Rows of A pass along packed columns of B, so that each row of C is read and written from left to right.
+  void shallow(const strided<T>& a, const strided<T>& b_transposed) const {
+    const std::size_t units = units_of<U>(k.k), panels = (k.n + shallow_panel - 1) / shallow_panel;
+    const std::size_t at_once = std::max<std::size_t>(1, shallow_bytes / (shallow_panel * units * sizeof(U))), parts = (k.m + part_rows - 1) / part_rows;
+    ranges(panels, 4, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t panel = begin; panel < end; ++panel) {
+        const std::size_t j = panel * shallow_panel;
+        pack_panel<Arch, shallow_panel>(b_transposed.from(j, 0), std::min(shallow_panel, k.n - j), k.k, packed + j * units, shallow_panel);
+      }
+    });
+    U* const packed_rows = packed + panels * shallow_panel * units;
+    const auto part = [&](std::size_t number, std::size_t worker) {
+      const std::size_t i0 = number % parts * part_rows, rows = std::min(part_rows, k.m - i0), first = number / parts * at_once;
+      const std::size_t j0 = first * shallow_panel, j_end = std::min(k.n, (first + at_once) * shallow_panel);
+      U* const mine = packed_rows + worker * part_rows * units;
+      for (std::size_t i = 0; i < rows;) {
+        const std::size_t some = rows - i >= shallow_rows ? shallow_rows : 1;
+        pack_panel<Arch, shallow_rows>(a.from(i0 + i, 0), some, k.k, mine, some);
+        for (std::size_t j = j0; j < j_end; j += shallow_panel) {
+          C* const c = k.c.raw() + (i0 + i) * k.ldc + j;
+          const packed_lines<Arch, shallow_panel, U> b{packed + j * units};
+          const std::size_t columns = std::min(shallow_panel, k.n - j);
+          if (some == 1) tile_from<Arch, U, 1, shallow_vectors>(units, packed_lines<Arch, 1, U>{mine}, b, c, k.ldc, columns, c_end(0).at(0, j));
+          else tile_from<Arch, U, shallow_rows, shallow_vectors>(units, packed_lines<Arch, shallow_rows, U>{mine}, b, c, k.ldc, columns, c_end(0).at(0, j));
+        }
+        i += some;
+      }
+    };
+    const std::size_t numbers = parts * ((panels + at_once - 1) / at_once);
+    if (alone)
+      for (std::size_t number = 0; number < numbers; ++number) part(number, 0);
+    else stream.parallel(numbers, part);
+  }
+};
+
+}  // namespace xtrain::cpu_kernels
