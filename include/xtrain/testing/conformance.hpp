@@ -303,6 +303,17 @@ class conformance {
     }
     product<T, T>(5, 40, 2500, false, false, true, true, 0);  // deeper than any block
     product<T, T>(20, 40, 1030, true, false, true, false, 0);
+    struct slim {
+      std::size_t m, n, k;
+      bool ta, tb;
+    };
+    // what an adapter of rank 12 or 20 makes of 37 rows, its depth cut into blocks or not
+    for (const auto [m, n, k, ta, tb] : {slim{37, 12, 1030, false, true}, slim{37, 20, 1030, false, false}, slim{37, 150, 12, false, true},
+                                         slim{37, 150, 12, false, false}, slim{12, 64, 1030, true, false}, slim{64, 20, 1030, true, false},
+                                         slim{64, 12, 37, true, false}}) {
+      product<T, T>(m, n, k, ta, tb, true, true, 2);
+      if (!std::is_same_v<T, accumulate_t<T>>) product<T, accumulate_t<T>>(m, n, k, ta, tb, true, false, 0);
+    }
     for (const auto& [n, c] : sizes({{1, 1}, {7, 37}, {40, 131}})) {
       memory mem;
       kernel::column_sum<host_memory, T> kernel{.n = n, .c = c, .stride = c + 2};

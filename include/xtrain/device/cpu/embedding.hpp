@@ -11,6 +11,9 @@ namespace cpu_kernels {
 
 [[nodiscard]] constexpr bool in_table(token index, std::size_t size) { return index >= 0 && static_cast<std::size_t>(index) < size; }
 
+/// How many rows ahead of the one that is read or added to: one alone comes too late.
+inline constexpr std::size_t table_rows_ahead = 3;
+
 /// Asks for a row of the table that will be needed soon: no hardware guesses which one that is.
 template <class T>
 void prefetch_row(const T* table, token index, std::size_t size, std::size_t c, std::size_t begin, std::size_t end) {
@@ -25,7 +28,7 @@ void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T
   stream.parallel_ranges(k.n, 16, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const token index = k.index_n.raw()[i] - k.first;
-      if (i + 1 < end) prefetch_row(k.table_vc.raw(), k.index_n.raw()[i + 1] - k.first, k.v, k.c, 0, k.c);
+      if (i + table_rows_ahead < end) prefetch_row(k.table_vc.raw(), k.index_n.raw()[i + table_rows_ahead] - k.first, k.v, k.c, 0, k.c);
       T* y = k.y_nc.raw() + i * k.c;
       if (!in_table(index, k.v)) {
         if (!k.accumulate) std::fill_n(y, k.c, T{});
@@ -51,7 +54,7 @@ void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<hos
   stream.parallel_ranges(k.c, std::max<std::size_t>(128, (share + 31) / 32 * 32), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = 0; i < k.n; ++i) {
       const token index = k.index_n.raw()[i] - k.first;
-      if (i + 1 < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + 1] - k.first, k.v, k.c, begin, end);
+      if (i + table_rows_ahead < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + table_rows_ahead] - k.first, k.v, k.c, begin, end);
       if (!in_table(index, k.v)) continue;
       const T* dy = k.dy_nc.raw() + i * k.c;
       G* row = k.dtable_vc.raw() + static_cast<std::size_t>(index) * k.c;

@@ -30,16 +30,23 @@ struct rows_in_place {
   XTRAIN_INLINE void next() { data += depth_of_unit<U>; }
 };
 
-/// Vectors of B where they lie, for a tile: a row of memory for each number along the depth.
+/// Vectors of B where they lie, for a tile: a row of memory for each number along the depth. Of pairs half a cache line is read in each of two
+/// rows for one round of products, which is more than the processor looks ahead for.
 template <class Arch, class U, class T>
 struct lines_in_place {
+  static constexpr std::size_t pair_rows_ahead = 96;
   const T* data = nullptr;
   std::size_t row = 0;
   template <class A>
   [[nodiscard]] XTRAIN_INLINE auto load(std::size_t v) const {
     const T* const from = data + v * simd::width<A, Arch>;
-    if constexpr (std::is_same_v<U, simd::bf16_pair>) return simd::load_pairs<Arch>(from, from + row);
-    else return simd::load<Arch>(from);
+    if constexpr (std::is_same_v<U, simd::bf16_pair>) {
+      __builtin_prefetch(from + pair_rows_ahead * row, 0, 2);
+      __builtin_prefetch(from + (pair_rows_ahead + 1) * row, 0, 2);
+      return simd::load_pairs<Arch>(from, from + row);
+    } else {
+      return simd::load<Arch>(from);
+    }
   }
   XTRAIN_INLINE void next() { data += depth_of_unit<U> * row; }
 };
@@ -62,9 +69,10 @@ struct slim_product {
   static constexpr std::size_t w = simd::width<A, Arch>;
   static constexpr bool narrow = !std::is_same_v<C, A>;
   static constexpr bool many_registers = simd::registers<Arch> >= 32;
-  /// Rows of A at once where they are read in place. Rows of a power of two lie in the same place of the first-level cache, which has
-  /// eight for each: with twelve rows the speed falls to two thirds.
-  static constexpr std::size_t rows_at_once = many_registers ? 8 : 6;
+  /// Rows of A at once where they are read in place. Rows that are a power of two apart lie in the same place of the first-level cache, which
+  /// has eight lines there: with twelve rows the speed falls to two thirds, with eight and two vectors of B to a half.
+  template <std::size_t Vectors>
+  static constexpr std::size_t rows_at_once = many_registers && Vectors == 1 ? 8 : 6;
   /// Rows of C at once where lines of B are read in place: each line is read once for so many.
   static constexpr std::size_t slim_rows = many_registers ? 16 : 8;
   /// A tile of a shallow product: lower and wider than others, so that C comes in longer pieces.
@@ -72,15 +80,15 @@ struct slim_product {
   static constexpr std::size_t shallow_units = 16;
   /// Packed columns of B that stay in the second-level cache while rows of A pass.
   static constexpr std::size_t shallow_bytes = std::size_t{1} << 19;
-  static constexpr std::size_t part_rows = 4 * rows_at_once;  // of shallow_rows, too
+  static constexpr std::size_t part_rows = 24;  // a multiple of every number of rows at once
   static constexpr std::size_t part_columns = 4 * w;
 
   [[nodiscard]] static slim_side side(const kernel_type& k) {
     if constexpr (units_in_place<U, T>) {
       const bool whole_units = k.k % depth_of_unit<U> == 0;
-      if (!k.transpose_a && k.n <= panel_columns<A, Arch> && k.m >= rows_at_once && whole_units) return slim_side::columns;
+      if (!k.transpose_a && k.n <= panel_columns<A, Arch> && k.m >= rows_at_once<1> && whole_units) return slim_side::columns;
       if (!k.transpose_b && k.m <= most_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
-      if (k.transpose_a && !k.transpose_b && k.n <= most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
+      if (k.transpose_a && !k.transpose_b && k.n <= 2 * most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
       if (is_shallow(k)) return slim_side::depth;
     }
     return slim_side::none;
@@ -91,7 +99,7 @@ struct slim_product {
     if constexpr (!units_in_place<U, T>) return 0;
     const std::size_t units = units_of<U>(k.k) + 4 * depth_blocks::of<U>(k.k).count;
     std::size_t most = 0;
-    if (k.n <= std::max(panel_columns<A, Arch>, most_slim_rows)) most = std::max(panel_columns<A, Arch>, most_slim_rows) * units;
+    if (k.n <= std::max(panel_columns<A, Arch>, 2 * most_slim_rows)) most = std::max(panel_columns<A, Arch>, 2 * most_slim_rows) * units;
     if (k.m <= most_slim_rows) most = std::max(most, (k.m + slim_rows - 1) / slim_rows * slim_rows * units);
     if (is_shallow(k))
       most = std::max(most, ((k.n + shallow_panel - 1) / shallow_panel * shallow_panel + threads * part_rows) * units_of<U>(k.k));
@@ -122,7 +130,7 @@ struct slim_product {
   }
 
  private:
-  static constexpr std::size_t most_slim_rows = 16;
+  static constexpr std::size_t most_slim_rows = 16;  // twice as many where a transposed A would have to be packed
 
   [[nodiscard]] static bool is_shallow(const kernel_type& k) { return !k.transpose_a && k.n >= shallow_panel && units_of<U>(k.k) <= shallow_units; }
 
@@ -169,17 +177,17 @@ struct slim_product {
 
   template <std::size_t Vectors>
   void few_columns(const strided<T>& b_transposed) const {
-    constexpr std::size_t line = Vectors * w;
+    constexpr std::size_t line = Vectors * w, at_once = rows_at_once<Vectors>;
     pack<line>(b_transposed, k.n);
     ranges(k.m, part_rows, [&](std::size_t begin, std::size_t end) {
-      std::array<A, rows_at_once * line> sums;
-      for (std::size_t row = begin; row < end; row += rows_at_once) {
+      std::array<A, at_once * line> sums;
+      for (std::size_t row = begin; row < end; row += at_once) {
         // at the end, rows that were done are done again: only what is new is stored
-        const std::size_t i = std::min(row, k.m - rows_at_once), done = row - i, rows = std::min(rows_at_once, end - i) - done;
-        const T* const next = k.a.raw() + std::min(row + rows_at_once, k.m - rows_at_once) * k.lda;
-        for (std::size_t r = 0; r < rows_at_once; ++r) for(int l=0;l<3;++l) __builtin_prefetch((const char*)(next + r * k.lda)+64*l, 0, 2);
+        const std::size_t i = std::min(row, k.m - at_once), done = row - i, rows = std::min(at_once, end - i) - done;
+        const T* const next = k.a.raw() + std::min(row + at_once, k.m - at_once) * k.lda;
+        for (std::size_t r = 0; r < at_once; ++r) __builtin_prefetch(next + r * k.lda, 0, 2);
         for (std::size_t block = 0; block < blocks.count; ++block) {
-          tile_from<Arch, U, rows_at_once, Vectors>(units_of<U>(blocks.depth_of(block, k.k)),
+          tile_from<Arch, U, at_once, Vectors>(units_of<U>(blocks.depth_of(block, k.k)),
                                                     rows_in_place<U, T>{k.a.raw() + i * k.lda + blocks.begin(block), k.lda},
                                                     packed_lines<Arch, line, U>{panel_of<line>(0, block)}, sums.data(), line, line, sums_end(block));
           if (finishes(block)) finish(sums.data() + done * line, line, rows, k.n, k.c.raw() + row * k.ldc, k.ldc, c_end(block));

@@ -137,11 +137,6 @@ XTRAIN_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size
   constexpr std::size_t w = simd::width<A, Arch>;
   batch sum[Rows][Vectors];
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) sum[i][v] = batch(A{0}); }
-  // C comes from far away while the sums are made
-  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
-    __builtin_prefetch(c + i * ldc, 0, 2);
-    if constexpr (Vectors > 1) __builtin_prefetch(c + i * ldc + w, 0, 2);
-  }
 #pragma GCC unroll 4
   for (std::size_t p = 0; p < depth; ++p) {
     batch b_p[Vectors];
@@ -164,7 +159,11 @@ XTRAIN_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size
 /// The same from packed panels.
 template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
 void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
-  constexpr std::size_t line = Vectors * simd::width<A, Arch>;
+  constexpr std::size_t line = Vectors * simd::width<A, Arch>, cache_line = 64 / sizeof(C);
+  // C comes from far away while the sums are made
+  XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
+    XTRAIN_UNROLL for (std::size_t j = 0; j < line; j += cache_line) __builtin_prefetch(c + i * ldc + j, 0, 2);
+  }
   tile_from<Arch, U, Rows, Vectors>(depth, packed_lines<Arch, Rows, U>{a_panel}, packed_lines<Arch, line, U>{b_panel}, c, ldc, columns, end);
 }
 
