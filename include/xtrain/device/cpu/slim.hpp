@@ -73,6 +73,9 @@ struct slim_product {
   /// has eight lines there: with twelve rows the speed falls to two thirds, with eight and two vectors of B to a half.
   template <std::size_t Vectors>
   static constexpr std::size_t rows_at_once = many_registers && Vectors == 1 ? 8 : 6;
+  /// Reading B in place pays where a vector is a whole cache line (half of one, of pairs): every row of it lies elsewhere, and shorter vectors
+  /// would come for the same line again and again.
+  static constexpr bool lines_pay = w * sizeof(A) == 64;
   /// Rows of C at once where lines of B are read in place: each line is read once for so many.
   static constexpr std::size_t slim_rows = many_registers ? 16 : 8;
   /// A tile of a shallow product: lower and wider than others, so that C comes in longer pieces.
@@ -87,8 +90,8 @@ struct slim_product {
     if constexpr (units_in_place<U, T>) {
       const bool whole_units = k.k % depth_of_unit<U> == 0;
       if (!k.transpose_a && k.n <= panel_columns<A, Arch> && k.m >= rows_at_once<1> && whole_units) return slim_side::columns;
-      if (!k.transpose_b && k.m <= most_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
-      if (k.transpose_a && !k.transpose_b && k.n <= 2 * most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
+      if (lines_pay && !k.transpose_b && k.m <= most_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
+      if (lines_pay && k.transpose_a && !k.transpose_b && k.n <= 2 * most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
       if (is_shallow(k)) return slim_side::depth;
     }
     return slim_side::none;
