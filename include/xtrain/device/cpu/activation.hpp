@@ -42,7 +42,6 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       __builtin_prefetch(k.x_n.raw() + i + elements_ahead);
-      __builtin_prefetch(k.dy_n.raw() + i + elements_ahead);
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
       // forward: y = x · s,  s = 1 / (1 + exp(−2u))
@@ -141,9 +140,6 @@ void swiglu_backward_rows(const cpu_stream& stream, const kernel::swiglu_backwar
       T* dgate = k.dgate_up_n2f.raw() + i * 2 * k.f;
       T* dup = dgate + k.f;
       simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(gate + 2 * k.f + j);  // the next row
-        __builtin_prefetch(up + 2 * k.f + j);
-        __builtin_prefetch(dy + k.f + j);
         const batch g = simd::load<Arch>(gate + j, count);
         const batch dy_j = simd::load<Arch>(dy + j, count);
         const batch up_j = simd::load<Arch>(up + j, count);

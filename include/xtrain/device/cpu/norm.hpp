@@ -66,7 +66,6 @@ void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory,
       const batch scale(rstd);
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
-        __builtin_prefetch(y + k.c + j, 1);
         simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(k.weight_c.raw() + j, count), count);
       });
     }
@@ -138,7 +137,6 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       k.rstd_n.raw()[i] = rstd;
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
-        __builtin_prefetch(y + k.c + j, 1);
         const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
         const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
         simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);
