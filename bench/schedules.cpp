@@ -1,10 +1,14 @@
 // Pipeline schedules, simulated: bubbles beside what papers say of them, and pictures. Nothing is timed, so the numbers are the
-// same on every machine.
-//   schedules             the tables of include/xtrain/parallel/schedule/README.md
-//   schedules <folder>    and its pictures, written there
+// same on every machine. Then measured: ranks that sleep instead of computing, with real messages and real waits.
+//   schedules                      the simulated tables of include/xtrain/parallel/schedule/README.md
+//   schedules <folder>             and its pictures, written there
+//   schedules delays [ms] [runs]   the measured ones: what takes 1 in the others takes so many milliseconds (20)
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <xtrain/core/file.hpp>
@@ -19,14 +23,15 @@
 #include <xtrain/parallel/schedule/simulate.hpp>
 #include <xtrain/parallel/schedule/variable_micro_batch.hpp>
 #include <xtrain/parallel/schedule/zero_bubble.hpp>
+#include <xtrain/testing/delayed_schedule.hpp>
 
 using namespace xtrain;
 
 namespace {
 
 /// A model whose forward takes 1 on each of one chunk per rank, and its backward 2; with more chunks, each is so much shorter.
-pipeline_costs model_costs(std::size_t chunks) {
-  const double part = 1.0 / static_cast<double>(chunks);
+pipeline_costs model_costs(std::size_t chunks, double unit = 1.0) {
+  const double part = unit / static_cast<double>(chunks);
   return {.stages = {{.forward = {part, 0}, .backward_input = {part, 0}, .backward_weight = {part, 0}}}};
 }
 
@@ -89,9 +94,70 @@ void write_picture(const std::string& folder, const pipeline_schedule& schedule,
   std::printf("%s: %zu bytes\n", path.c_str(), picture.size());
 }
 
+/// How delays are measured: seconds of what takes 1, and of how many runs the one of median length is taken.
+struct delays {
+  double unit = 0.02;
+  std::size_t runs = 3;
+
+  [[nodiscard]] pipeline_timeline median(const pipeline_schedule& schedule, const pipeline_costs& costs, send_mode mode) const {
+    std::vector<pipeline_timeline> lines;
+    for (std::size_t i = 0; i < runs; ++i) lines.push_back(testing::run_on_delays(schedule, costs, mode));
+    std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.step_time() < b.step_time(); });
+    return lines[lines.size() / 2];
+  }
+};
+
+void print_delayed(const delays& how, const pipeline_schedule& schedule, double formula) {
+  const pipeline_costs costs = model_costs(schedule.chunks, how.unit);
+  const pipeline_timeline said = simulate_schedule(schedule, costs), seen = how.median(schedule, costs, send_mode::buffered);
+  std::printf("| %zu, %zu | `%s`, %zu | %s | %s | %s | %s s | %s s |\n", schedule.ranks(), schedule.micro_batches(), schedule.name.c_str(), schedule.chunks,
+              percent(formula).c_str(), percent(said.bubble()).c_str(), percent(seen.bubble()).c_str(), fixed(said.step_time(), 3).c_str(),
+              fixed(seen.step_time(), 3).c_str());
+  std::fflush(stdout);
+}
+
+void print_delayed_bubbles(const delays& how, std::size_t ranks, std::size_t count) {
+  const std::vector<std::size_t> rows(count, 1);
+  print_delayed(how, gpipe_schedule(ranks, rows), one_forward_one_backward_bubble(ranks, count));
+  print_delayed(how, one_forward_one_backward_schedule(ranks, rows), one_forward_one_backward_bubble(ranks, count));
+  print_delayed(how, zero_bubble_schedule(ranks, rows), zero_bubble_bubble(ranks, count, 1, 1, 1));
+  print_delayed(how, interleaved_schedule(ranks, 2, rows), interleaved_bubble(ranks, 2, count));
+  print_delayed(how, fifo_schedule(ranks, 2, rows), interleaved_bubble(ranks, 2, count));
+  print_delayed(how, all_in_all_out_schedule(ranks, 2, rows), interleaved_bubble(ranks, 2, count));
+}
+
+/// The same rows in equal micro-batches and in AscendSpeed's lists: a row takes a fifth of what takes 1.
+void print_delayed_lists(const delays& how, std::size_t ranks, send_mode mode) {
+  const auto list = manual_micro_batches(ranks);
+  const row_cost cost{0, how.unit / 5};
+  const pipeline_costs costs{.stages = {{.forward = cost, .backward_input = cost, .backward_weight = cost}}};
+  pipeline_schedule equal = one_forward_one_backward_schedule(ranks, std::vector<std::size_t>(list.size(), 4));
+  pipeline_schedule variable = variable_micro_batch_schedule(ranks, list, 4 * list.size(), 4);
+  if (mode == send_mode::rendezvous) equal = with_rendezvous(equal), variable = with_rendezvous(variable);
+  const auto idle = [](const pipeline_timeline& line) { return line.step_time() - line.work_time(0); };
+  const pipeline_timeline equal_said = simulate_schedule(equal, costs, mode), said = simulate_schedule(variable, costs, mode);
+  const pipeline_timeline equal_seen = how.median(equal, costs, mode), seen = how.median(variable, costs, mode);
+  std::printf("| %zu, %s | %s, %s | %s, %s | -%s | -%s |\n", ranks, mode == send_mode::buffered ? "buffered" : "wait", percent(equal_said.bubble()).c_str(),
+              percent(said.bubble()).c_str(), percent(equal_seen.bubble()).c_str(), percent(seen.bubble()).c_str(),
+              percent(1 - idle(said) / idle(equal_said)).c_str(), percent(1 - idle(seen) / idle(equal_seen)).c_str());
+  std::fflush(stdout);
+}
+
+int measure(const delays& how) {
+  std::printf("| ranks, micro-batches | schedule, chunks | formula | simulated | measured | step, simulated | step, measured |\n|---|---|---|---|---|---|---|\n");
+  print_delayed_bubbles(how, 4, 8);
+  print_delayed_bubbles(how, 8, 32);
+  std::printf("\n| ranks, sends | bubble of equal, list: simulated | measured | less idle, simulated | less idle, measured |\n|---|---|---|---|---|\n");
+  for (const std::size_t ranks : {std::size_t{4}, std::size_t{8}})
+    for (const send_mode mode : {send_mode::buffered, send_mode::rendezvous}) print_delayed_lists(how, ranks, mode);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "delays")
+    return measure({.unit = argc > 2 ? std::strtod(argv[2], nullptr) / 1000 : 0.02, .runs = argc > 3 ? std::max(1UL, std::strtoul(argv[3], nullptr, 10)) : 3});
   print_bubbles(4, 8);
   print_bubbles(8, 32);
   std::printf("\n| ranks, rows | fixed | idle, equal | idle, list | less | less, sends wait |\n|---|---|---|---|---|---|\n");

@@ -223,6 +223,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/check_gradient.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
+    xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/slow_transport.hpp
     xtrain/testing/transport_conformance.hpp

@@ -93,13 +93,14 @@ TEST_CASE("what is put off is planned to the byte, and a step allocates nothing"
   const decoder_config shape = layers(8, false);
   const run_config run{.batch = 2, .accumulate = 8, .learning_rate = 1e-3};
   chosen_schedule = zero_bubble::make;
+  const dataset data = sentences();
   std::mutex mutex;
   std::vector<std::size_t> put_off(4);
   run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
     const cpu::context on;
     llama<recipe<piped>> model(shape, on, {.parallel = {.ranks = wires}});
     trainer trainer(model, run);
-    loader rows(sentences(), trainer.loader_settings());
+    loader rows(data, trainer.loader_settings());
     (void)trainer.step(rows.next(), 1e-3);
     const std::size_t before = on.memory().allocations;
     (void)trainer.step(rows.next(), 1e-3);

@@ -58,6 +58,27 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
   }
 }
 
+[[nodiscard]] inline const stage_cost& cost_of(const pipeline_schedule& schedule, const pipeline_costs& costs, std::size_t rank,
+                                               const pipeline_action& action) {
+  return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[schedule.stage_of(rank, action.chunk)];
+}
+/// How long a forward or a backward takes.
+[[nodiscard]] inline double work_time_of(const pipeline_schedule& schedule, const pipeline_costs& costs, std::size_t rank,
+                                         const pipeline_action& action) {
+  const stage_cost& cost = cost_of(schedule, costs, rank, action);
+  const std::size_t rows = schedule.rows[action.micro_batch];
+  switch (action.kind) {
+    case action_kind::forward:
+      return cost.forward.of(rows);
+    case action_kind::backward_input:
+      return cost.backward_input.of(rows);
+    case action_kind::backward_weight:
+      return cost.backward_weight.of(rows);
+    default:
+      return cost.backward_input.of(rows) + cost.backward_weight.of(rows);
+  }
+}
+
 /// Every rank has a clock for what it computes and one for what it reduces meanwhile.
 class simulated_step {
  public:
@@ -67,11 +88,11 @@ class simulated_step {
     timeline_.ranks.resize(schedule.ranks());
   }
 
-  void work(std::size_t rank, const pipeline_action& action) { advance(rank, action, clock_[rank] + time_of(rank, action)); }
+  void work(std::size_t rank, const pipeline_action& action) { advance(rank, action, clock_[rank] + work_time_of(*schedule_, *costs_, rank, action)); }
 
   void reduce(std::size_t rank, const pipeline_action& action) {
     const double start = std::max(clock_[rank], reduce_clock_[rank]);
-    reduce_clock_[rank] = start + cost_of(rank, action).reduce;
+    reduce_clock_[rank] = start + cost_of(*schedule_, *costs_, rank, action).reduce;
     timeline_.ranks[rank].push_back({action, start, reduce_clock_[rank]});
   }
 
@@ -102,23 +123,6 @@ class simulated_step {
   void advance(std::size_t rank, const pipeline_action& action, double end) {
     timeline_.ranks[rank].push_back({action, clock_[rank], end});
     clock_[rank] = end;
-  }
-  [[nodiscard]] const stage_cost& cost_of(std::size_t rank, const pipeline_action& action) const {
-    return costs_->stages.size() == 1 ? costs_->stages[0] : costs_->stages[schedule_->stage_of(rank, action.chunk)];
-  }
-  [[nodiscard]] double time_of(std::size_t rank, const pipeline_action& action) const {
-    const stage_cost& cost = cost_of(rank, action);
-    const std::size_t rows = schedule_->rows[action.micro_batch];
-    switch (action.kind) {
-      case action_kind::forward:
-        return cost.forward.of(rows);
-      case action_kind::backward_input:
-        return cost.backward_input.of(rows);
-      case action_kind::backward_weight:
-        return cost.backward_weight.of(rows);
-      default:
-        return cost.backward_input.of(rows) + cost.backward_weight.of(rows);
-    }
   }
 
   const pipeline_schedule* schedule_;
