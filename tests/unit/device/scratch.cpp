@@ -67,7 +67,7 @@ TEST_CASE("the head's loss does not need more scratch memory for fewer rows") {
 }
 
 TEST_CASE("attention does not need more scratch memory for shorter rows") {
-  std::size_t forward = 0, backward = 0, cached = 0;
+  std::size_t forward = 0, backward = 0, cached = 0, blocks = 0, blocks_backward = 0;
   for (std::size_t t = 1; t <= 3000; ++t) {
     const kernel::attention_shape shape{.b = 2, .t = t, .h = 4, .k = 2, .d = 24};
     const cpu_properties on{2};
@@ -78,5 +78,8 @@ TEST_CASE("attention does not need more scratch memory for shorter rows") {
     not_less(forward, scratch_bytes(on, kernel::attention<host_memory, float>{.shape = shape}));
     not_less(backward, scratch_bytes(on, kernel::attention_backward<host_memory, float>{.shape = shape}));
     not_less(cached, scratch_bytes(on, kernel::cached_attention<host_memory, float>{.shape = shape, .capacity = 4000}));
+    const kernel::place_block places{t, 0, 0, t};
+    not_less(blocks, scratch_bytes(on, kernel::attention_block<host_memory, float>{.shape = shape, .queries = places, .keys = places}));
+    not_less(blocks_backward, scratch_bytes(on, kernel::attention_block_backward<host_memory, float>{.shape = shape, .queries = places, .keys = places}));
   }
 }
