@@ -29,8 +29,9 @@ void with_schedules(Work&& work) {
   for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
                                      {interleaved::make, 2}, {all_in_all_out::make, 2}}) {
     chosen_schedule = make;
-    CAPTURE(chunks);
-    work(chunks);
+    const std::size_t stages = chunks;  // on each rank
+    CAPTURE(stages);
+    work(stages);
   }
   chosen_schedule = one_forward_one_backward::make;
 }
