@@ -18,9 +18,10 @@ std::size_t chosen_schedule = 0;
 
 struct chosen {
   static constexpr std::string_view name = "chosen";
+  static constexpr bool splits_backwards = true;
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
     using make_schedule = pipeline_schedule (*)(std::size_t, std::size_t, std::vector<std::size_t>);
-    constexpr make_schedule made_by[] = {gpipe::make, one_forward_one_backward::make, interleaved::make, all_in_all_out::make};
+    constexpr make_schedule made_by[] = {gpipe::make, one_forward_one_backward::make, interleaved::make, all_in_all_out::make, zero_bubble::make};
     static_assert(std::size(made_by) == std::size(schedules), "run.hpp names the same schedules in the same order");
     return made_by[chosen_schedule](ranks, chunks, std::move(rows));
   }
@@ -32,7 +33,8 @@ constexpr divided_axes axes_of() {
           .places = requires(const State& state) { state.places(); },
           .experts = requires(const State& state) { state.expert_share(); },
           .stages = std::is_same_v<typename Strategy::config, pipeline_ranks>,
-          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; }};  // of pipelines, all ranks divide what is divided
+          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; },  // of pipelines, all ranks divide what is divided
+          .backwards = requires { requires Strategy::splits_backwards; }};
 }
 
 template <class Config>

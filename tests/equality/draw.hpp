@@ -60,7 +60,7 @@ class dice {
   run.what = of.kinds[number % of.kinds.size()];
   drawn_mesh& mesh = run.mesh = draw_mesh(throws, of.axes, ranks);
   if (of.axes.stages) {
-    mesh.schedule = throws.below(std::size(schedules));
+    mesh.schedule = throws.below(std::size(schedules) - !of.axes.backwards);
     if (schedules[mesh.schedule].has_chunks) mesh.chunks = 1 + throws.below(mesh.depth <= 4 ? 2 : 1);
   }
   const std::size_t stages = mesh.depth * mesh.chunks;

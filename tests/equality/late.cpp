@@ -142,7 +142,7 @@ void carry_out_lists(dice throws, std::uint64_t late) {
     case 1: lists = one_forward_one_backward::make(ranks, 1, rows); break;
     case 2: lists = interleaved::make(ranks, 1 + throws.below(3), rows); break;
     case 3: lists = all_in_all_out::make(ranks, 1 + throws.below(3), rows); break;
-    default: lists = zero_bubble_schedule(ranks, rows);
+    default: lists = zero_bubble::make(ranks, 1, rows);
   }
   lists = with_rendezvous(std::move(lists));
   std::vector<double> seen(lists.stages());
@@ -174,12 +174,14 @@ void carry_out_lists(dice throws, std::uint64_t late) {
 std::size_t chosen_schedule = 0;
 struct chosen {
   static constexpr std::string_view name = "chosen";
+  static constexpr bool splits_backwards = true;
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
     switch (chosen_schedule) {
       case 0: return gpipe::make(ranks, chunks, std::move(rows));
       case 1: return one_forward_one_backward::make(ranks, chunks, std::move(rows));
       case 2: return interleaved::make(ranks, chunks, std::move(rows));
-      default: return all_in_all_out::make(ranks, chunks, std::move(rows));
+      case 3: return all_in_all_out::make(ranks, chunks, std::move(rows));
+      default: return zero_bubble::make(ranks, chunks, std::move(rows));
     }
   }
 };
@@ -191,12 +193,12 @@ void train_late(dice throws, std::uint64_t late) {
   drawn_run run;
   run.shape = {.vocabulary = 97, .width = 16, .layers = 2, .heads = 4, .feed_forward = 24, .context = 24, .tied_head = false, .residual_dropout = 0.1};
   run.settings = {.steps = 2, .batch = 1, .accumulate = 2, .learning_rate = 1e-3};
-  const std::size_t ranks = throws.one_in(2) ? 4 : 8, choice = throws.below(4);
+  const std::size_t ranks = throws.one_in(2) ? 4 : 8, choice = throws.below(5);
   config layout;
   if constexpr (requires { layout.chunks; }) {
     chosen_schedule = choice;
     layout.data = 2;
-    layout.chunks = ranks == 4 && choice > 1 ? 2 : 1;
+    layout.chunks = ranks == 4 && (choice == 2 || choice == 3) ? 2 : 1;
     run.shape.layers = 4;
     run.settings.accumulate = 4;
   } else if constexpr (requires { Model::recipe::parallel::spreads_experts; }) {
@@ -217,7 +219,7 @@ void train_late(dice throws, std::uint64_t late) {
     return found;
   };
   static std::map<std::size_t, std::vector<outcome>> in_time;
-  const std::size_t key = ranks + choice;
+  const std::size_t key = 10 * ranks + choice;
   if (in_time.count(key) == 0) in_time[key] = all_of(0);
   const std::vector<outcome> found = all_of(late);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

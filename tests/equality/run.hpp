@@ -32,6 +32,7 @@ enum class kind : std::uint8_t { llama, llama_adapted, gpt2_recomputing, mixtral
 /// What a strategy's type divides; how many ranks do is drawn.
 struct divided_axes {
   bool layers = false, places = false, experts = false, stages = false, states = false;
+  bool backwards = false;  // into two parts, where a schedule wants that
 };
 
 /// How ranks divide the work.
@@ -130,7 +131,8 @@ struct schedule_choice {
   bool has_chunks;  // a rank may have several stages
   bool groups;      // micro-batches must be a multiple of the ranks of a pipeline
 };
-inline constexpr schedule_choice schedules[] = {
-    {"gpipe", false, false}, {"one_forward_one_backward", false, false}, {"interleaved", true, true}, {"all_in_all_out", true, false}};
+/// The last only where backwards may be in two parts.
+inline constexpr schedule_choice schedules[] = {{"gpipe", false, false}, {"one_forward_one_backward", false, false}, {"interleaved", true, true},
+                                                {"all_in_all_out", true, false}, {"zero_bubble", false, false}};
 
 }  // namespace equality
