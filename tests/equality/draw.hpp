@@ -39,8 +39,9 @@ class dice {
   if (axes.experts) all.push_back(&mesh.expert);
   if (axes.stages) all.push_back(&mesh.depth);
   all.push_back(&mesh.data);
+  if (axes.stages && throws.one_in(3)) all = {&mesh.depth};  // nothing but stages: most of these must be equal bit for bit
   std::size_t left = ranks;
-  for (; left % 3 == 0; left /= 3) (axes.stages && throws.one_in(2) ? mesh.depth : mesh.data) *= 3;
+  for (; left % 3 == 0; left /= 3) (axes.stages && (all.size() == 1 || throws.one_in(2)) ? mesh.depth : mesh.data) *= 3;
   const std::size_t first = throws.below(all.size());
   for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
   if (axes.experts) mesh.data *= mesh.expert;  // who spreads experts sees other rows
