@@ -51,8 +51,8 @@ TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where eve
     for (const auto& [make, chunks] :
          {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_put_off, 1}, {all_put_off, 2}, {one_forward_one_backward::make, 1}}) {
       chosen_schedule = make;
-      CAPTURE(ranks);
-      CAPTURE(chunks);
+      const std::string what = concat(make(ranks, chunks, std::vector<std::size_t>(4, 1)).name, " on ", ranks, " ranks, ", chunks, " chunks");
+      CAPTURE(what);
       is_the_same(one, run_pipeline<llama<recipe<piped>>>(ranks, data, layers(8, false), settings(4), {.parallel = {.chunks = chunks}}));
     }
   chosen_schedule = zero_bubble::make;
