@@ -87,6 +87,10 @@ TEST_CASE("bubbles are those of the papers") {
       layout.schedule = interleaved::make;
       const predicted_step two = predict(working(6), layout, round_numbers(), "fp32");
       CHECK_CLOSE(two.bubble / two.seconds, interleaved_bubble(ranks, 2, m));
+      layout.chunks = 1;
+      layout.schedule = zero_bubble::make;
+      const predicted_step parts = predict(working(6), layout, round_numbers(), "fp32");
+      CHECK_CLOSE(parts.bubble / parts.seconds, zero_bubble_bubble(ranks, m, 1, 1, 1));
     }
 }
 
