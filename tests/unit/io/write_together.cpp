@@ -27,7 +27,7 @@ using sink_at = std::function<void(std::size_t, const void*, std::size_t)>;
 /// Three tensors of bytes, each of them 1/n of every rank's: in pieces of seven bytes that take turns.
 std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   std::vector<tensor_to_write> tensors;
-  for (const std::size_t size : {0, 40, 1000}) {
+  for (const std::size_t size : {0U, 40U, 1000U}) {
     const auto bytes = std::make_shared<std::vector<unsigned char>>(size);
     std::iota(bytes->begin(), bytes->end(), static_cast<unsigned char>(size));
     tensors.push_back({.name = concat("of ", size), .number = "U8", .shape = {size}, .bytes = size});
@@ -79,7 +79,7 @@ void all_refuse(const std::string& words, Work&& work) {
 TEST_CASE("ranks that write a file together write what one writes") {
   const scratch_folder folder;
   write_safetensors(folder / "one", tensors_of(0, 1));
-  for (const std::size_t ranks : {1, 2, 4, 7}) {
+  for (const std::size_t ranks : {1U, 2U, 4U, 7U}) {
     run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
       group everyone(wires);
       writers_of writers(everyone);
