@@ -447,7 +447,7 @@ template <class U, class T, class A, class Arch>
 #if defined(__AVX512BF16__) && defined(__GNUC__) && !defined(__clang__)
   // g++ does not put a broadcast into this instruction, and one of its own for each product costs a quarter of the speed
   if constexpr (std::is_same_v<U, bf16_pair>) {
-    using any_word [[gnu::may_alias]] = std::uint32_t;
+    using any_word [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
     __m512 result = sum;
     const __m512 pairs = b;
     asm("vdpbf16ps {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(result) : "v"(pairs), "m"(*reinterpret_cast<const any_word*>(from)));

@@ -122,9 +122,11 @@ struct slim_product {
       case slim_side::columns:
         return k.n <= w ? few_columns<1>(b_transposed) : few_columns<2>(b_transposed);
       case slim_side::rows:
-        return few_rows_of(a, k.m, k.b.raw(), k.ldb, k.n, false);
+        if constexpr (lines_pay) return few_rows_of(a, k.m, k.b.raw(), k.ldb, k.n, false);
+        break;
       case slim_side::columns_over_columns:
-        return few_rows_of(b_transposed, k.n, k.a.raw(), k.lda, k.m, true);
+        if constexpr (lines_pay) return few_rows_of(b_transposed, k.n, k.a.raw(), k.lda, k.m, true);
+        break;
       case slim_side::depth:
         return shallow(a, b_transposed);
       case slim_side::none:
