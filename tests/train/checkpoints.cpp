@@ -143,7 +143,7 @@ TEST_CASE("a checkpoint that fails behind the training is told of at the next sa
     CHECK(files.resume());
     CHECK(again.trainer.progress().step == 2);
   };
-  for (const std::size_t failing : {4, 6}) {  // another save follows the first of these; the run's end the second
+  for (const std::size_t failing : {4U, 6U}) {  // another save follows the first of these; the run's end the second
     CAPTURE(failing);
     const scratch_folder folder;
     bench b;
