@@ -16,6 +16,9 @@ namespace {
 
 std::size_t chosen_schedule = 0;
 
+}  // namespace
+
+/// Only programs of pipelines use it.
 struct chosen {
   static constexpr std::string_view name = "chosen";
   static constexpr bool splits_backwards = true;
@@ -26,6 +29,8 @@ struct chosen {
     return made_by[chosen_schedule](ranks, chunks, std::move(rows));
   }
 };
+
+namespace {
 
 template <class Strategy, class State = typename Strategy::template state<cpu>>
 constexpr divided_axes axes_of() {
