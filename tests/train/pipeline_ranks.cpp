@@ -245,8 +245,8 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   refused(2, shape, run, {.chunks = 2}, "interleaved: micro-batches (3) must be divisible by ranks (2)");
   chosen_schedule = zero_bubble::make;
   refused(2, shape, run, {},
-          "zero_bubble: backwards in two parts must be those of a schedule that says splits_backwards = true, beside data_parallel or zero<1>; "
-          "given backward_input of micro-batch 0 on chunk 0");
+          "zero_bubble: backwards in two parts must be those of a schedule that says splits_backwards = true; given backward_input of "
+          "micro-batch 0 on chunk 0");
   chosen_schedule = one_forward_one_backward::make;
 
   run_ranks(2, [&](const std::shared_ptr<transport>& wires) {

@@ -14,7 +14,7 @@ struct chosen_parts : chosen {
 };
 using piped = pipeline<chosen_parts>;
 static_assert(piped::splits_backwards && !pipeline<chosen>::splits_backwards);
-static_assert(pipeline<zero_bubble, zero<1>>::splits_backwards && !pipeline<zero_bubble, zero<2>>::splits_backwards);
+static_assert(pipeline<zero_bubble, zero<3>>::splits_backwards && !pipeline<one_forward_one_backward, zero<3>>::splits_backwards);
 
 template <class Parallel>
 struct recomputing_lora : lora_recipe<Parallel> {
@@ -116,6 +116,85 @@ TEST_CASE("what is put off is planned to the byte, and a step allocates nothing"
   CHECK(put_off[1] == 2 * sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + 2 * f) + (f + c)));
   CHECK(put_off[2] == put_off[1]);
   CHECK(put_off[3] == put_off[1]);
+}
+
+namespace {
+
+template <class Beside>
+using divided = gpt2<recipe<pipeline<chosen_parts, Beside>>>;
+
+}  // namespace
+
+TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device and one another") {
+  const dataset data = sentences();
+  run_config half = settings(2);
+  half.max_gradient_norm = 0.5;
+  run_config whole = half;
+  whole.accumulate = 4;
+  for (const bool tied : {false, true}) {
+    const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, tied), whole, {});
+    for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_put_off, 1}, {all_put_off, 2}}) {
+      chosen_schedule = make;
+      const std::string what = concat(make(2, chunks, std::vector<std::size_t>(2, 1)).name, ", ", chunks, " chunks", tied ? ", tied" : "");
+      CAPTURE(what);
+      const pipeline_ranks two{.data = 2, .chunks = chunks};
+      const piped_outcome gradients = run_pipeline<divided<zero<2>>>(4, data, layers(8, tied), half, {.parallel = two});
+      const piped_outcome weights = run_pipeline<divided<zero<3>>>(4, data, layers(8, tied), half, {.parallel = two});
+      is_the_same(gradients, weights);
+      CHECK(difference(one.losses, gradients.losses) < 2e-5);
+      CHECK(difference(one.weights, gradients.weights) < 2e-5);
+      for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(gradients.norms[i]).epsilon(1e-4));
+    }
+  }
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+namespace {
+
+/// Two stages of four layers, two ranks each, which put everything off: what each holds, sends and allocates in its second step.
+template <class Beside>
+void keeps_its_promises(std::size_t micro_batches) {
+  const decoder_config shape = layers(8, false);
+  chosen_schedule = all_put_off;
+  std::mutex mutex;
+  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+    const cpu::context on;
+    divided<Beside> model(shape, on, {.parallel = {.ranks = wires, .data = 2}});
+    trainer trainer(model, run_config{.batch = 2, .accumulate = micro_batches, .context = 24});
+    host_batch rows{.b = 2, .t = 24};
+    for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
+    rows.target_count = rows.token_count = 48;
+    const std::vector<host_batch> batches(micro_batches, rows);
+    (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+    const step_traffic before = traffic_of(model.parallel());
+    const std::size_t allocations = on.memory().allocations;
+    (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+    const step_traffic sent = traffic_of(model.parallel()).since(before);
+    const auto& store = model.parameters();
+    std::size_t stage = 0;  // bytes of the rank's blocks, with padding
+    for (std::size_t b = 0; b < store.blocks(); ++b) stage += (store.block(b).end - store.block(b).begin) * sizeof(float);
+
+    const std::lock_guard lock(mutex);
+    const rehearsal& plan = trainer.plan();
+    CHECK(on.memory().allocations == allocations);
+    for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == plan.bytes[role]);
+    for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::stages})
+      CHECK(sent.of(role).bytes == plan.sent.of(role).bytes);
+    CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once a micro-batch, as of whole backwards
+    // of four layers: both factors of all products, and the gradients of norms and biases
+    const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
+    const std::size_t factors = sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + f) + (f + c));
+    const std::size_t aside = sizeof(float) * (4 * c + 3 * c + c + 32 + c);  // f = 24 is kept as two cache lines
+    CHECK(plan.passes.put_off == 4 * (factors + aside));
+  });
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO's second and third stage: gradients go away once a micro-batch, and memory is planned to the byte") {
+  keeps_its_promises<zero<2>>(3);
+  keeps_its_promises<zero<3>>(3);
 }
 
 TEST_CASE("a rank of zero_bubble keeps and puts off no more than there are ranks and one") {

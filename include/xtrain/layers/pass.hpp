@@ -172,22 +172,23 @@ class pass : public execution<typename Recipe::device> {
   }
   /// Nothing when the parameter is frozen.
   [[nodiscard]] matrix_view<gradient_type, memory> matrix_gradient(parameter p) const {
-    const auto span = parameters.gradient(p);
+    const auto span = gradient_now(p);
     if (span.empty()) return {};
     return {span, matrix_shape(p)};
   }
   [[nodiscard]] vector_view<gradient_type, memory> vector_gradient(parameter p) const {
-    const auto span = parameters.gradient(p);
+    const auto span = gradient_now(p);
     if (span.empty()) return {};
     return {span, {span.size()}};
   }
 
   /// Of a weight whose forward was y = x · Wᵀ: dw += dyᵀ · x, now, or in the second part of a backward that has two.
   void add_weight_gradient(parameter weight, matrix_view<const compute, memory> dy, matrix_view<const compute, memory> x) {
-    const auto dw = matrix_gradient(weight);
-    if (!dw.exists()) return;
+    const auto gradient = parameters.gradient(weight);
+    if (gradient.empty()) return;
+    const matrix_view<gradient_type, memory> dw{gradient, matrix_shape(weight)};
     if constexpr (splits_backwards<Recipe>) {
-      if (later != nullptr) return later->put_off(*this, parameters.entries()[weight.first()].block, dy, x, dw);
+      if (later != nullptr) return later->put_off(*this, block_of(weight), dy, x, dw);
     }
     ops::linear_backward_weight(*this, dy, x, dw);
   }
@@ -221,6 +222,15 @@ class pass : public execution<typename Recipe::device> {
   }
 
  private:
+  [[nodiscard]] std::size_t block_of(parameter p) const { return parameters.entries()[p.first()].block; }
+  /// Where the first part of a backward adds to gradients. Where blocks share memory for them, a block has it in the second part only.
+  [[nodiscard]] device_span<gradient_type, memory> gradient_now(parameter p) const {
+    const auto span = parameters.gradient(p);
+    if constexpr (splits_backwards<Recipe>) {
+      if (later != nullptr && parameters.divided().gradients && !span.empty()) return later->aside(this->stream, block_of(p), span);
+    }
+    return span;
+  }
   /// What every rank has sent is drawn as that rank would draw it. Neighbours see rows that follow one another, equally many.
   void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,
                         matrix_view<compute, memory> y, ops::result how) {

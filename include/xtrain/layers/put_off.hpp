@@ -2,10 +2,12 @@
 // second what nobody waits for.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/arena.hpp>
@@ -21,7 +23,8 @@ inline constexpr bool splits_backwards = [] {
 }();
 
 /// The products of one micro-batch that were put off, in the order of its backward: blocks from the last to the first. Both factors are
-/// copied, because what they lie in is used again before the product is made. Memory is measured and allocated as a stash's is.
+/// copied, because what they lie in is used again before the product is made. Where the memory of gradients is another block's until then,
+/// what is made at once, of norms and biases, lies aside too. Memory is measured and allocated as a stash's is.
 template <class Device, class T, class G>
 class put_off_products {
  public:
@@ -30,6 +33,7 @@ class put_off_products {
   /// `bytes` of device memory; on a dry device they do not matter
   put_off_products(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
     products_.reserve(entries);
+    sums_.reserve(entries);
   }
 
   /// dw += dyᵀ · x is to be made later.
@@ -42,24 +46,42 @@ class put_off_products {
     products_.push_back({block, dy, x, dw_oi});
   }
 
+  /// Where to add what is to be added to a gradient later: zero at first, the same memory whenever the block asks for it.
+  ///   gradient  remembered; added to when the block's products are made
+  ///   throws    memory_error when there is less memory than was measured
+  [[nodiscard]] device_span<G, memory> aside(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {
+    for (auto last = sums_.rbegin(); last != sums_.rend() && last->block == block; ++last)
+      if (last->gradient.raw() == gradient.raw()) return last->aside;
+    sums_.push_back({block, copies_.template take<G>(gradient.size()), gradient});
+    fill_zero(on, sums_.back().aside);
+    return sums_.back().aside;
+  }
+
   /// Makes those of a block. Blocks are asked for in the order in which they were put off.
   void make(execution<Device>& on, std::size_t block) {
     for (; made_ < products_.size() && products_[made_].block == block; ++made_) {
       const product& next = products_[made_];
       ops::linear_backward_weight(on, next.dy_no, next.x_ni, next.dw_oi);
     }
+    for (; added_ < sums_.size() && sums_[added_].block == block; ++added_) {
+      const sum& next = sums_[added_];
+      const std::size_t n = next.gradient.size();
+      ops::add(on, vector_view<const G, memory>(next.aside, {n}), vector_view<G, memory>(next.gradient, {n}));
+    }
   }
   /// For the next micro-batch.
   ///   throws  shape_error when a product was not made
   void clear() {
-    require<shape_error>(made_ == products_.size(), "put_off_products: every product must be made; ", made_, " of ", products_.size(), " were");
+    require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "put_off_products: every product must be made; ", made_, " of ",
+                         products_.size(), " were, and ", added_, " of ", sums_.size(), " sums added");
     products_.clear();
-    made_ = 0;
+    sums_.clear();
+    made_ = added_ = 0;
     copies_.release(0);
   }
 
   [[nodiscard]] std::size_t high_water() const { return copies_.high_water(); }
-  [[nodiscard]] std::size_t reserved() const { return products_.capacity(); }
+  [[nodiscard]] std::size_t reserved() const { return std::max(products_.capacity(), sums_.capacity()); }
 
  private:
   struct product {
@@ -74,9 +96,15 @@ class put_off_products {
     return copy;
   }
 
+  struct sum {
+    std::size_t block = 0;
+    device_span<G, memory> aside{}, gradient{};
+  };
+
   arena<Device> copies_;
   std::vector<product> products_;
-  std::size_t made_ = 0;
+  std::vector<sum> sums_;
+  std::size_t made_ = 0, added_ = 0;
 };
 
 }  // namespace xtrain

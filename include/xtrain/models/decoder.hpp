@@ -374,35 +374,39 @@ class decoder {
   void backward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const {
     const std::size_t n = p.places_between_layers(), c = config_.width;
-    const auto done = [&](std::size_t block) {
-      if (p.later != nullptr) return;  // whoever makes the rest says so
-      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
+    const auto back = [&](std::size_t block, auto&& work) {
+      const auto later = std::exchange(p.later, makes_gradients_at_once(block) ? nullptr : p.later);
+      const bool whole = p.later == nullptr;  // otherwise whoever makes the rest says that gradients are ready
+      around_block(p, block, whole ? block_visit::backward : block_visit::backward_input, work);
+      if (whole) p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
+      p.later = later;
     };
     if (range.has(config_.layers + 1)) {
-      around_block(p, config_.layers + 1, block_visit::backward, [&] {
+      back(config_.layers + 1, [&] {
         const auto dlast = head_.backward(p, n, c);
         fill_zero(p.stream, d.span());
         const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
         final_norm_.backward(p, x, dlast, d);
       });
-      done(config_.layers + 1);
     }
     for (std::size_t i = last_layer(range); i-- > first_layer(range);) {
       const matrix_view<compute, memory> y{boundaries.template pop<compute>(n * c), {n, c}};
       const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, block_visit::backward, [&] {
+      back(i + 1, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
           blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
         }
         blocks_[i].backward(p, *positions_, x, d);
       });
-      done(i + 1);
     }
-    if (range.has(0)) {
-      around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
-      done(0);
-    }
+    if (range.has(0)) back(0, [&] { embed_backward(p, d); });
+  }
+
+  /// Of a backward in two parts: whether nothing of the block is put off. Where ranks keep parts of gradients, a block's are given away
+  /// together, and those of tables, heads and experts are too many to lie aside until the second part.
+  [[nodiscard]] bool makes_gradients_at_once(std::size_t block) const {
+    return parameters_->divided().gradients && (has_experts || block == 0 || block == config_.layers + 1);
   }
 
   /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
@@ -554,7 +558,7 @@ class decoder {
   /// Of weights in files, the next block's come while this one is computed.
   void ask_for_next(std::size_t block, block_visit visit) const {
     if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
-      const bool back = visit == block_visit::backward;
+      const bool back = goes_back(visit);
       if (back ? block == 0 : block + 1 == parameter_blocks()) return;
       for (const bool frozen : {false, true}) {
         const auto values = parameters_->block_values(back ? block - 1 : block + 1, frozen).whole;

@@ -30,10 +30,8 @@ struct pipeline {
   }(), "xtrain pipeline<Schedule, Beside>: Beside must not divide what lies between layers: that is not there beside a pipeline; choose "
        "tensor_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
-  /// Gradients of weights may be made later, where they stay on their rank until the step ends.
   static constexpr bool splits_backwards = [] {
-    if constexpr (requires { Schedule::splits_backwards; })
-      return static_cast<bool>(Schedule::splits_backwards) && Beside::stage <= detail::zero_stage::optimizer_state;
+    if constexpr (requires { Schedule::splits_backwards; }) return static_cast<bool>(Schedule::splits_backwards);
     else return false;
   }();
   using config = pipeline_ranks;

@@ -116,18 +116,19 @@ class zero_state {
 
   template <class Store>
   void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    if (visit == block_visit::backward_weight) return open_window(stream, store, block);
     if (store.divided().values) {
       std::size_t until = fetch(stream, store, block);
       store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
       // the next block comes while this one is computed, if it is this rank's
       const std::size_t last = store.blocks() - 1;
-      if (visit == block_visit::backward ? block > 0 : block < last) fetch(stream, store, visit == block_visit::backward ? block - 1 : block + 1);
+      if (goes_back(visit) ? block > 0 : block < last) fetch(stream, store, goes_back(visit) ? block - 1 : block + 1);
       behind_.finish(until);
     } else {
       await_weights(block);
       store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
     }
-    if (!store.divided().gradients || visit == block_visit::evaluation) return;
+    if (visit == block_visit::evaluation || visit == block_visit::backward_input) return;
     // gradients are made on the way back, and by the head on the way forth, of micro-batches that are on their way before one is back
     if (visit == block_visit::forward && block != store.blocks() - 1) return;
     open_window(stream, store, block);
@@ -420,6 +421,7 @@ class zero_state {
   /// A window begins at zero, when what was in it has been given away.
   template <class Store>
   void open_window(stream_type& stream, Store& store, std::size_t block) {
+    if (!store.divided().gradients) return;
     if (std::exchange(pending(block).is_open, true)) return;
     for (std::size_t other = 0; other < store.blocks(); ++other)
       if (store.share_window(block, other)) settle(stream, store, other);

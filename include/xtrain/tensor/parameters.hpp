@@ -145,8 +145,12 @@ struct decay_run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// What a block is visited for. The forward of an evaluation has no backward.
-enum class block_visit : std::uint8_t { forward, backward, evaluation };
+/// What a block is visited for. The forward of an evaluation has no backward. A backward may be in two parts: the first reads weights, the second
+/// adds to gradients in windows (to others both do).
+enum class block_visit : std::uint8_t { forward, backward, evaluation, backward_input, backward_weight };
+
+/// Whether the block before is visited next, with its weights.
+[[nodiscard]] constexpr bool goes_back(block_visit visit) { return visit == block_visit::backward || visit == block_visit::backward_input; }
 
 /// Consecutive blocks of a model: first, first + 1, … last − 1.
 struct block_range {

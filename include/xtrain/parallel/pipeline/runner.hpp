@@ -269,8 +269,8 @@ class pipeline_runner {
       list = with_whole_backwards(list);
       for (const pipeline_action& action : list)
         require<config_error>(splits_backwards<recipe> || action.kind != action_kind::backward_input, schedule.name,
-                              ": backwards in two parts must be those of a schedule that says splits_backwards = true, beside data_parallel or "
-                              "zero<1>; given ", action_text(action));
+                              ": backwards in two parts must be those of a schedule that says splits_backwards = true; given ",
+                              action_text(action));
     }
     return schedule;
   }
@@ -384,7 +384,10 @@ class pipeline_runner {
     const bool last_of_step = ends_step(action);
     const block_range& blocks = blocks_of(action);
     for (std::size_t block = blocks.last; block-- > blocks.first;) {
+      if (model_->makes_gradients_at_once(block)) continue;
+      strategy().block_begins(on.stream, model_->parameters(), block, block_visit::backward_weight);
       mine.products.make(on, block);
+      strategy().block_ends(on.stream, model_->parameters(), block, block_visit::backward_weight);
       strategy().gradients_ready(on.stream, model_->parameters(), block, last_of_step);
     }
     mine.products.clear();
