@@ -36,6 +36,11 @@ class pass_memory {
     return p;
   }
   [[nodiscard]] stash<device>& boundaries() { return boundaries_; }
+  /// What a pass that threw has left.
+  void forget() {
+    boundaries_.drop(0);
+    kept_.drop(0);
+  }
 
   /// The most that was in use at once.
   [[nodiscard]] pass_sizes high_water() const {

@@ -161,18 +161,14 @@ class zero_state {
     behind_.finish(begun_);
   }
 
-  /// Of the gradients of all ranks together. squares(span) is the sum of a span's squares.
+  /// Of the gradients of all ranks together. squares(spans) is the sum of the squares in several spans.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
-    if constexpr (Axes.layers)
-      if (tensor_.size() > 1) return squares_of_parts(store, squares);
-    if (!slices_optimizer || shards_.size() == 1) return squares(store.gradients());
-    std::array<double, 1> sum{};
-    for (std::size_t block = 0; block < store.blocks(); ++block) {
-      const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
-      if (!part.empty()) sum[0] += squares(part);
-    }
-    host_.all_reduce(std::span<double>(sum), reduction::sum);
+    using gradients = decltype(store.gradients());
+    const std::vector<gradients> own = counted_gradients(store);
+    std::array<double, 1> sum{squares(std::span<const gradients>(own))};
+    if constexpr (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.layers) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
     return sum[0];
   }
 
@@ -367,20 +363,26 @@ class zero_state {
     const auto channel = static_cast<std::uint32_t>(64 + copies);
     return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
   }
-  /// What several ranks have is counted once.
-  template <class Store, class Squares>
-  [[nodiscard]] double squares_of_parts(Store& store, Squares&& squares) {
-    std::array<double, 1> sum{};
-    for (const auto& entry : store.entries()) {
-      if (!entry.spec.trainable || tensor_.rank() % copies_of(entry) != 0) continue;
-      const auto own = store.piece_of(entry);
-      if (own.count == 0) continue;
-      const auto gradients = store.gradients();
-      sum[0] += squares(gradients.subspan(store.divided().gradients ? own.kept : entry.offset + own.first, own.count));
+  /// The gradients that this rank adds to the norm: what several ranks have is counted once.
+  template <class Store, class Gradients = decltype(std::declval<Store&>().gradients())>
+  [[nodiscard]] std::vector<Gradients> counted_gradients(Store& store) const {
+    std::vector<Gradients> own;
+    if (Axes.layers && tensor_.size() > 1) {
+      for (const auto& entry : store.entries()) {
+        if (!entry.spec.trainable || tensor_.rank() % copies_of(entry) != 0) continue;
+        const auto piece = store.piece_of(entry);
+        if (piece.count == 0) continue;
+        own.push_back(store.gradients().subspan(store.divided().gradients ? piece.kept : entry.offset + piece.first, piece.count));
+      }
+    } else if (slices_optimizer && shards_.size() > 1) {
+      for (std::size_t block = 0; block < store.blocks(); ++block) {
+        const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
+        if (!part.empty()) own.push_back(part);
+      }
+    } else {
+      own.push_back(store.gradients());
     }
-    if (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
-    tensor_.all_reduce(std::span<double>(sum), reduction::sum);
-    return sum[0];
+    return own;
   }
 
   /// Begins work(stream) when the stream has done what it was given so far; a dry device has no later.

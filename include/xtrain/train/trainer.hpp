@@ -154,12 +154,15 @@ class trainer {
 
   /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
   /// programs with a loop of their own.
-  ///   throws  data_error when a token is not in the vocabulary, non_finite_error after too many bad steps in a row
+  ///   throws  data_error when a token is not in the vocabulary, non_finite_error after too many bad steps in a row. Whatever else it throws:
+  ///           on one rank, the next step is as if there had been none; several may be apart then, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
     const auto begin = clock::now();
+    require_whole_steps();
     require_vocabulary(batches);
-    const step_sums sums = forward_backward(batches);
+    if constexpr (strategy_runs) memory_->runner.require_batches(batches);
+    const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
     step_done done{.step = progress_.step + 1,
                    .steps = config_.steps,
                    .loss = sums.loss,
@@ -169,13 +172,7 @@ class trainer {
                    .targets = sums.targets,
                    .loss_scale = loss_scale()};
     if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
-      const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (sums.gradient_norm + 1e-6)) : 1.0;
-      auto on = memory_->passes.execution_on();
-      optimizer_->step(
-          on, model_->parameters(),
-          {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
-      model_->parallel().weights_changed(model_->work(), model_->parameters());
-      model_->work().synchronize();
+      together(remains::half_a_step, [&] { change_weights(sums.gradient_norm, learning_rate); });
       if (precision::scales_loss) scale_.fitted();
       ++progress_.updates;
       progress_.bad_in_a_row = 0;
@@ -200,7 +197,10 @@ class trainer {
   /// Whether the last fit() ended because a stop was asked for, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
   /// Goes on where another run stopped: fit() then continues from there.
+  ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
+    require_ranks_together();
+    left_ = remains::nothing;
     progress_ = saved;
     restored_ = true;
     scale_.restore(saved.loss_scale);
@@ -213,6 +213,7 @@ class trainer {
 
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights() {
+    require_whole_steps();
     const store& all = model_->parameters();
     for (const auto& entry : all.entries()) {
       if (entry.spec.quantised) continue;  // it does not change
@@ -244,6 +245,7 @@ class trainer {
         requires { save_pretrained(std::declval<const Model&>(), folder, arguments...); },
         "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
         "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    require_whole_steps();
     save_pretrained(*model_, folder, arguments...);
   }
 
@@ -294,6 +296,11 @@ class trainer {
       }
       return most;
     }
+    /// After a pass that threw, on one rank.
+    void forget() {
+      passes.forget();
+      if constexpr (strategy_runs) runner.forget();
+    }
     /// All stashes that there are, where a pass takes this much.
     [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
       if constexpr (strategy_runs) return runner.stash_bytes(each);
@@ -310,6 +317,7 @@ class trainer {
 
   template <class Rows, class Data>
   void fit_rows(Rows& rows, const Data* held_out, std::stop_token stop) {
+    require_whole_steps();
     if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
@@ -322,7 +330,7 @@ class trainer {
     while (progress_.step < steps) {
       stopwatch_.begin();
       if (stopped_anywhere(stop)) break;
-      const auto batches = rows.next();
+      const auto batches = together(remains::nothing, [&] { return rows.next(); });
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
       tell_of_ranks();
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
@@ -451,6 +459,40 @@ class trainer {
     return sum;
   }
 
+  /// What is there of a step that threw.
+  enum class remains : std::uint8_t { nothing, half_a_step, ranks_apart };
+  void require_ranks_together() const {
+    require<comm_error>(left_ != remains::ranks_apart, "training: ranks must come through every step together; one failed halfway, and others may be "
+                        "elsewhere in it. Open the ranks anew, and load the last checkpoint");
+  }
+  void require_whole_steps() const {
+    require_ranks_together();
+    require<error>(left_ != remains::half_a_step, "training: weights must be those of whole steps; the last failed while the optimizer changed "
+                   "them. Load the last checkpoint");
+  }
+  /// What all ranks do together. When it throws on one of several, nobody knows where the others are in it; one rank alone forgets it,
+  /// but for `remaining`.
+  template <class Work>
+  decltype(auto) together(remains remaining, Work&& work) {
+    try {
+      return work();
+    } catch (...) {
+      left_ = model_->parallel().everyone().size() > 1 ? remains::ranks_apart : remaining;
+      if (left_ != remains::ranks_apart) memory_->forget();
+      throw;
+    }
+  }
+
+  void change_weights(double gradient_norm, double learning_rate) {
+    const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (gradient_norm + 1e-6)) : 1.0;
+    auto on = memory_->passes.execution_on();
+    optimizer_->step(
+        on, model_->parameters(),
+        {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
+    model_->parallel().weights_changed(model_->work(), model_->parameters());
+    model_->work().synchronize();
+  }
+
   template <class Batch>
   [[nodiscard]] step_sums forward_backward(std::span<const Batch> batches) {
     step_sums sums;
@@ -490,7 +532,7 @@ class trainer {
     add_up_places(loss);
     model_->parallel().data().all_reduce(loss, reduction::sum);
     sums.loss = targets > 0 ? loss[0] / targets : 0.0;
-    const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto span) { return squares_of(span); });
+    const double squares = model_->parallel().gradient_squares(model_->parameters(), [&](auto gradients) { return squares_of(gradients); });
     sums.gradient_norm = std::sqrt(squares) / loss_scale();
     return sums;
   }
@@ -516,6 +558,19 @@ class trainer {
     copy_to_host(model_->work(), std::span<double>(host), sum);
     model_->work().synchronize();
     return host[0];
+  }
+
+  /// Of several spans, in their order: the host waits once.
+  template <class T>
+  [[nodiscard]] double squares_of(std::span<const device_span<T, memory>> all) {
+    auto on = memory_->passes.execution_on();
+    const typename arena<device>::scope scope(on.workspace);
+    const auto sums = on.workspace.template take<double>(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) ops::sum_of_squares(on, all[i], sums.subspan(i, 1));
+    std::vector<double> host(all.size());
+    copy_to_host(model_->work(), std::span<double>(host), sums);
+    model_->work().synchronize();
+    return std::accumulate(host.begin(), host.end(), 0.0);
   }
 
   /// A step whose loss or gradients are not finite changes nothing.
@@ -585,6 +640,10 @@ class trainer {
   }
 
   [[nodiscard]] evaluation evaluate(const loader& rows) {
+    require_whole_steps();
+    return together(remains::nothing, [&] { return evaluate_loader(rows); });
+  }
+  [[nodiscard]] evaluation evaluate_loader(const loader& rows) {
     return evaluate_rows(
         rows,
         [&](const host_batch& batch) {
@@ -606,6 +665,10 @@ class trainer {
         });
   }
   [[nodiscard]] evaluation evaluate(const sentence_loader& rows) {
+    require_whole_steps();
+    return together(remains::nothing, [&] { return evaluate_loader(rows); });
+  }
+  [[nodiscard]] evaluation evaluate_loader(const sentence_loader& rows) {
     return evaluate_sentences(
         rows,
         [&](const host_batch& batch, double label_weight) {
@@ -633,6 +696,7 @@ class trainer {
   training_progress progress_{};
   std::optional<step_skipped> last_skip_;
   detail::rank_stopwatch stopwatch_;
+  remains left_ = remains::nothing;
   bool restored_ = false;
   bool stopped_ = false;
   std::vector<observer*> observers_;

@@ -105,6 +105,19 @@ class pipeline_runner {
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
   }
 
+  /// throws  config_error when a step's micro-batches are not as many as the schedule has, shape_error when they are too large
+  template <class Batch>
+  void require_batches(std::span<const Batch> batches) const {
+    require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
+                          " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
+    for (const Batch& batch : batches)
+      require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
+  }
+  /// After a step that threw, on one rank: nothing is put off there, and nothing is on its way.
+  void forget() {
+    for (flight& f : flights_) end_flight(f);
+  }
+
   [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
   /// Places of the largest micro-batch.
   [[nodiscard]] std::size_t places() const { return places_; }
@@ -127,15 +140,13 @@ class pipeline_runner {
   /// What all micro-batches take that there is room for, if each takes this.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return flights_.size() * each.stash() + put_off_.size() * each.put_off; }
 
-  /// All micro-batches of a step, forth and back; gradients are added to and finished. Returns the sum of losses, which only the last
+  /// All micro-batches of a step, which require_batches has seen, forth and back; gradients are added to and finished. Returns the sum of losses, which only the last
   /// stage has: elsewhere 0.
   ///   prepare(pass)   tells a pass what it must know of the step
   ///   losses(n)       memory for n losses
   ///   sum(n)          their sum, when the stream has made them
-  ///   throws          config_error when there are not as many micro-batches as the schedule has
   template <class Batch, class Prepare, class Losses, class Sum>
   double run(const execution<device>& on, std::span<const Batch> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
-    require_batches(batches);
     std::fill(ended_.begin(), ended_.end(), std::size_t{0});
     double loss = 0;
     for (const pipeline_action& action : list()) {
@@ -286,13 +297,6 @@ class pipeline_runner {
   template <class Batch>
   [[nodiscard]] std::size_t own_places(const Batch& batch) {
     return batch.b * places_of(strategy()).count_of(batch.t);
-  }
-  template <class Batch>
-  void require_batches(std::span<const Batch> batches) const {
-    require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
-                          " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
-    for (const Batch& batch : batches)
-      require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
   }
 
   /// Memory for what the stage before sends, and the message begun.

@@ -94,12 +94,15 @@ class pipeline_state {
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
     const auto copy = store.divided().gradients ? store.kept_gradients(0) : store.block_gradients(0).whole;
     const bool skips = holds_table() && position() != 0 && !copy.empty();
-    const auto once = [&](auto span) {
-      if (skips && span.raw() >= copy.raw() && span.raw() < copy.raw() + copy.size()) {
+    const auto once = [&]<class Span>(std::span<const Span> all) {
+      std::vector<Span> own(all.begin(), all.end());
+      for (Span& span : own) {
+        if (!skips || span.raw() < copy.raw() || span.raw() >= copy.raw() + copy.size()) continue;
         const std::size_t counted = std::min(span.size(), static_cast<std::size_t>(copy.raw() + copy.size() - span.raw()));
         span = span.subspan(counted, span.size() - counted);
       }
-      return span.empty() ? 0.0 : squares(span);
+      std::erase_if(own, [](const Span& span) { return span.empty(); });
+      return squares(std::span<const Span>(own));
     };
     std::array<double, 1> sum{beside_.gradient_squares(store, once)};
     add_up(sum);

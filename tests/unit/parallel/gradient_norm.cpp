@@ -1,0 +1,53 @@
+// The norm of gradients that ranks divide: each number counts once, and a rank sends one message to each other of a group that it shares with.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <span>
+
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/parallel.hpp>
+#include <xtrain/xtrain.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+template <class Parallel>
+struct recipe : defaults {
+  using parallel = Parallel;
+};
+
+/// On every rank: spans are given together, every number is in one of them on one rank, and this many messages are sent.
+template <class Parallel>
+void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::config layout) {
+  const decoder_config shape{.vocabulary = 64, .width = 64, .layers = 4, .heads = 4, .feed_forward = 128, .context = 16};
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    typename Parallel::config own = layout;
+    own.ranks = wires;
+    llama<recipe<Parallel>> model(shape, {}, {.parallel = own});
+    model.parameters().allocate_gradients();
+    const step_traffic before = traffic_of(model.parallel());
+    std::size_t asked = 0;
+    const double numbers = model.parallel().gradient_squares(model.parameters(), [&]<class Span>(std::span<const Span> all) {
+      ++asked;
+      double sum = 0;
+      for (const Span& span : all) sum += static_cast<double>(span.size());
+      return sum;
+    });
+    std::size_t all_of_model = 0;
+    for (const auto& entry : model.parameters().entries()) all_of_model += entry.whole_size();
+    CHECK(asked == 1);
+    CHECK(numbers == static_cast<double>(all_of_model));  // sizes are such that nothing is padded
+    CHECK(traffic_of(model.parallel()).since(before).total().messages == messages);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("of ranks that divide rows, layers, both, and stages besides") {
+  counts_once<data_parallel>(2, 0, {});
+  counts_once<zero<3>>(2, 1, {});
+  counts_once<parallel<data_parallel, tensor_parallel>>(4, 1, {.tensor = 2});
+  counts_once<parallel<zero<2>, tensor_parallel>>(4, 1 + 1, {.tensor = 2});
+  counts_once<pipeline<one_forward_one_backward, parallel<zero<2>, tensor_parallel>>>(8, 1 + 1 + 1, {.data = 2, .tensor = 2});
+}
