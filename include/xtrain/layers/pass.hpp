@@ -67,6 +67,13 @@ inline constexpr bool divides_between_layers_of = [] {
   else return false;
 }();
 
+/// How many do.
+template <class State>
+[[nodiscard]] std::size_t ranks_between_layers([[maybe_unused]] State& state) {
+  if constexpr (divides_between_layers_of<State>) return state.tensor().size();
+  else return 1;
+}
+
 /// Rows that ranks have sent to one expert, in the order of ranks; a layer works on those from `first` on.
 struct rows_of_ranks {
   std::array<std::size_t, most_experts> counts{};
@@ -111,6 +118,16 @@ class pass : public execution<typename Recipe::device> {
     return {this->workspace.template take<compute>(rows * columns), {rows, columns}};
   }
 
+  /// From here to the end of the way back, if the strategy asks for it. Comes when the batch is there.
+  ///   throws  shape_error when the ranks cannot divide the batch's places equally
+  void divide_between_layers() {
+    if constexpr (may_divide_between_layers) {
+      const std::size_t ranks = ranks_between_layers(parallel);
+      require<shape_error>(batch.n() % ranks == 0, "sequence: the ", ranks, " ranks that divide what lies between layers must divide the batch's "
+                           "places equally; given ", batch.n());
+      divides_between_layers = ranks > 1;
+    }
+  }
   // What lies between layers: n places, or where ranks divide it, neighbouring n/ranks of the batch's places, row behind row.
   [[nodiscard]] std::size_t places_between_layers() const { return divides_between_layers ? batch.n() / parallel.tensor().size() : batch.n(); }
   [[nodiscard]] std::size_t first_between_layers() const { return divides_between_layers ? parallel.tensor().rank() * places_between_layers() : 0; }
@@ -208,17 +225,10 @@ class pass : public execution<typename Recipe::device> {
     const std::size_t c = x.shape(1), per_row = batch.row_places() * c;
     random_site at = random_at(site, per_row);
     if (origin.ranks > 0) return dropout_of_ranks(x, probability, at, batch.b * per_row, y, how);
-    if (divides_between_layers && x.shape(0) != batch.n()) at.first += first_between_layers() * c;
-    if (!batch.is_part()) return ops::dropout(*this, x, probability, at, y, how);
-    const std::uint64_t first = at.first;
-    for (std::size_t row = 0, to = 0; row < batch.b; ++row) {
-      for (const auto& range : batch.own_ranges) {
-        if (range.count == 0) continue;
-        at.first = first + row * per_row + range.begin * c;
-        ops::dropout(*this, x.rows(to, range.count), probability, at, y.rows(to, range.count), how);
-        to += range.count;
-      }
-    }
+    const std::size_t first = divides_between_layers && x.shape(0) != batch.n() ? first_between_layers() : 0;
+    if (batch.is_part()) return dropout_of_part(x, first, probability, at, y, how);
+    at.first += first * c;
+    ops::dropout(*this, x, probability, at, y, how);
   }
 
  private:
@@ -230,6 +240,23 @@ class pass : public execution<typename Recipe::device> {
       if (later != nullptr && parameters.divided().gradients && !span.empty()) return later->aside(this->stream, block_of(p), span);
     }
     return span;
+  }
+  /// x has neighbours of this rank's places, from place `first` on; they lie in ranges of whole rows.
+  void dropout_of_part(matrix_view<const compute, memory> x, std::size_t first, double probability, const random_site& at,
+                       matrix_view<compute, memory> y, ops::result how) {
+    const std::size_t c = x.shape(1), last = first + x.shape(0);
+    std::size_t begin = 0;  // of the range, among this rank's places
+    for (std::size_t row = 0; row < batch.b; ++row) {
+      for (const auto& range : batch.own_ranges) {
+        const std::size_t end = begin + range.count, from = std::max(begin, first), to = std::min(end, last);
+        if (from < to) {
+          random_site here = at;
+          here.first += (row * batch.whole_t + range.begin + from - begin) * c;
+          ops::dropout(*this, x.rows(from - first, to - from), probability, here, y.rows(from - first, to - from), how);
+        }
+        begin = end;
+      }
+    }
   }
   /// What every rank has sent is drawn as that rank would draw it. Neighbours see rows that follow one another, equally many.
   void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,

@@ -313,7 +313,7 @@ class decoder {
   /// loss_n gets each row's loss. While training, everything the backward needs is kept.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     parameters_->require_blocks_here("forward");
-    divide_between_layers(p);
+    p.divide_between_layers();
     begin_load(p);
     forward_blocks(p, boundaries, all_blocks(), push_boundary(p, boundaries), loss_n);
     if (!p.trains()) forget(p, boundaries);
@@ -568,16 +568,6 @@ class decoder {
   }
   [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
-  /// From here to the end of the way back, if the strategy asks for it.
-  ///   throws  shape_error when the ranks cannot divide the batch's places equally
-  static void divide_between_layers(pass<Recipe>& p) {
-    if constexpr (pass<Recipe>::may_divide_between_layers) {
-      const std::size_t ranks = p.parallel.tensor().size();
-      require<shape_error>(p.batch.n() % ranks == 0, "sequence: the ", ranks, " ranks that divide what lies between layers must divide the batch's "
-                           "places equally; given ", p.batch.n());
-      p.divides_between_layers = ranks > 1;
-    }
-  }
   [[nodiscard]] block_range all_blocks() const { return {0, config_.layers + 2}; }
   // layers of a range, counted from 0
   [[nodiscard]] std::size_t first_layer(const block_range& range) const { return range.first == 0 ? 0 : range.first - 1; }

@@ -23,13 +23,9 @@ struct pipeline {
                 "parallel/README.md");
   static_assert(requires { Beside::stage; },
                 "xtrain pipeline<Schedule, Beside>: Beside must be data_parallel or zero<Stage>, or parallel<...> of one of them with "
-                "tensor_parallel, context_parallel or expert_parallel; see parallel/README.md");
-  static_assert([] {
-    if constexpr (requires { Beside::divides_between_layers; }) return !Beside::divides_between_layers;
-    else return true;
-  }(), "xtrain pipeline<Schedule, Beside>: Beside must not divide what lies between layers: that is not there beside a pipeline; choose "
-       "tensor_parallel; see parallel/README.md");
+                "tensor_parallel, sequence_parallel, context_parallel, ring_context_parallel or expert_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
+  static constexpr bool divides_between_layers = divides_between_layers_of<Beside>;
   static constexpr bool splits_backwards = [] {
     if constexpr (requires { Schedule::splits_backwards; }) return static_cast<bool>(Schedule::splits_backwards);
     else return false;

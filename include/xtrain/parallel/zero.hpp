@@ -347,7 +347,7 @@ class zero_state {
   template <class Store>
   void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
     for (const auto& entry : store.entries()) {
-      if (entry.block != block || !entry.spec.trainable || !entry.spec.gradients_are_parts) continue;
+      if (entry.block != block || !entry.is_here || !entry.spec.trainable || !entry.spec.gradients_are_parts) continue;
       const std::size_t copies = copies_of(entry);
       if (copies == 1) continue;
       later(stream, store, [this, copies, gradient = store.gradient(entry)](stream_type& on) {
@@ -567,8 +567,7 @@ inline constexpr bool is_of_rows = is_among<Axis, context_parallel, ring_context
 template <class... Axes>
 inline constexpr bool fit_together =
     sizeof...(Axes) > 0 && ((is_of_rows<Axes> || is_among<Axes, tensor_parallel, sequence_parallel>) && ...) &&
-    (std::size_t{!is_of_rows<Axes>} + ...) <= 1 && (std::size_t{is_of_rows<Axes>} + ...) <= 1 &&
-    !(is_among<sequence_parallel, Axes...> && (is_of_rows<Axes> || ...));
+    (std::size_t{!is_of_rows<Axes>} + ...) <= 1 && (std::size_t{is_of_rows<Axes>} + ...) <= 1;
 
 }  // namespace detail
 
@@ -577,7 +576,7 @@ template <class Rows, class... Axes>
 struct parallel {
   static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,
                 "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, sequence_parallel, "
-                "context_parallel, ring_context_parallel, or tensor_parallel and one of the last two; see parallel/README.md");
+                "context_parallel, ring_context_parallel, or one of the first two and one of the last two; see parallel/README.md");
   static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
   static constexpr bool divides_between_layers = detail::is_among<sequence_parallel, Axes...>;

@@ -345,11 +345,9 @@ class trainer {
     const std::size_t longest = model.sizes().context;
     if (c.context == 0) c.context = longest;
     require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
-    const std::size_t sharing = dividing_rows(model);
-    const place_share places = places_of(model.parallel());
-    const bool twice = places.chunks() != places.ranks;
-    require<config_error>(c.context % sharing == 0, "context: rows must be divisible by ", twice ? "twice the " : "the ",
-                          twice ? places.ranks : sharing, " ranks that share them; given ", c.context, " tokens");
+    const std::size_t sharing = ranks_sharing_rows(model), dividing = dividing_rows(model);
+    require<config_error>(c.context % dividing == 0, "context: rows must be divisible by ", dividing > sharing ? "twice the " : "the ", sharing,
+                          " ranks that share them; given ", c.context, " tokens");
     require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
                           c.accumulate);
     require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
@@ -360,10 +358,13 @@ class trainer {
     return c;
   }
 
-  /// What a row's places must be divisible by: ranks that have some each, or twice as many where they have two chunks.
+  /// Ranks that have other places of the same rows, in layers or between them.
+  [[nodiscard]] static std::size_t ranks_sharing_rows(const Model& model) {
+    return places_of(model.parallel()).ranks * ranks_between_layers(model.parallel());
+  }
+  /// What a row's places must be divisible by: those ranks, and the chunks that rows are cut into.
   [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
-    if constexpr (divides_between_layers_of<typename Model::parallel_state>) return model.parallel().tensor().size();
-    else return places_of(model.parallel()).chunks();
+    return std::lcm(ranks_sharing_rows(model), places_of(model.parallel()).chunks());
   }
 
   template <class Rows>

@@ -101,7 +101,8 @@ class pipeline_runner {
     for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
     for (std::size_t i = 0; i < most.put_off; ++i) put_off_.emplace_back(model, sizes);
     const bool receives = model.parallel().depth() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
-    const std::size_t bytes = places_ / places_of(model.parallel()).ranks * model.sizes().width * sizeof(compute);
+    const std::size_t sharing = places_of(model.parallel()).ranks * ranks_between_layers(model.parallel());
+    const std::size_t bytes = places_ / sharing * model.sizes().width * sizeof(compute);
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
   }
 
@@ -153,16 +154,16 @@ class pipeline_runner {
       const Batch& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
-          await_input(on.stream, action, own_places(batch));
+          await_input(on.stream, action, places_between_layers(batch));
           if (balances()) arrival_of(action).load.receive(strategy().between(), action.peer, 2 * experts_before(action));
           break;
         case action_kind::forward: {
           flight& f = begin_flight(on, action, batch, pass_mode::training);
           prepare(*f.going);
           begin_load(on.stream, action, f);
-          const std::size_t n = own_places(batch);
+          const std::size_t n = f.going->batch.n();  // whose losses this rank has
           const bool last = strategy().is_last(action.chunk);
-          f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n),
+          f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f),
                                        last ? losses(n) : losses_view{});
           if (last) loss += sum(n);
           break;
@@ -212,14 +213,15 @@ class pipeline_runner {
   /// One batch forth through all stages, without a way back.
   template <class Batch, class Losses, class Sum>
   double evaluate(const execution<device>& on, const Batch& batch, Losses&& losses, Sum&& sum) {
-    const std::size_t n = own_places(batch), ranks = strategy().depth(), own = strategy().position();
+    const std::size_t ranks = strategy().depth(), own = strategy().position();
     double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
       const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
-      if (!first) await_input(on.stream, action, n);
+      if (!first) await_input(on.stream, action, places_between_layers(batch));
       flight& f = begin_flight(on, action, batch, pass_mode::evaluation);
-      f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f, n), last ? losses(n) : losses_view{});
+      const std::size_t n = f.going->batch.n();
+      f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f), last ? losses(n) : losses_view{});
       if (last) {
         loss += sum(n);
       } else {
@@ -293,10 +295,11 @@ class pipeline_runner {
   [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
   [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
 
-  /// Of a batch, where ranks share its rows.
+  /// Of a batch, what flows from stage to stage: this rank's places where ranks share rows, and of these its part where ranks divide what
+  /// lies between layers.
   template <class Batch>
-  [[nodiscard]] std::size_t own_places(const Batch& batch) {
-    return batch.b * places_of(strategy()).count_of(batch.t);
+  [[nodiscard]] std::size_t places_between_layers(const Batch& batch) {
+    return batch.b * places_of(strategy()).count_of(batch.t) / ranks_between_layers(strategy());
   }
 
   /// Memory for what the stage before sends, and the message begun.
@@ -324,8 +327,8 @@ class pipeline_runner {
   }
 
   /// A stage's input: what has arrived, or memory for the embedding's output.
-  [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f, std::size_t n) {
-    const std::size_t c = model_->sizes().width;
+  [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f) {
+    const std::size_t n = f.going->places_between_layers(), c = model_->sizes().width;
     if (strategy().is_first(action.chunk)) return {f.boundaries.template push<compute>(n * c), {n, c}};
     arrival& a = arrival_of(action);
     a.message.wait(on);
@@ -341,6 +344,7 @@ class pipeline_runner {
     free->going->mode = mode;
     free->going->number = static_cast<std::size_t>(free - flights_.begin());
     free->going->batch = free->rows.upload(on.stream, batch);
+    free->going->divide_between_layers();
     flight_of_[at(action)] = &*free;
     return *free;
   }

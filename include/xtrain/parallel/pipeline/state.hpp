@@ -18,6 +18,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/place_share.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
 #include <xtrain/parallel/traffic.hpp>
@@ -45,6 +46,7 @@ class pipeline_state {
  public:
   using stream_type = typename Device::stream;
   using beside_state = typename Beside::template state<Device>;
+  static constexpr bool divides_between_layers = divides_between_layers_of<beside_state>;
 
   /// throws  config_error when the ranks do not divide among the pipelines
   explicit pipeline_state(const pipeline_ranks& config) : pipeline_state(config, wires_of(config)) {}

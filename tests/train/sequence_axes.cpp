@@ -1,0 +1,175 @@
+// Ranks that divide what lies between layers: in the stages of a pipeline, and beside ranks that share rows. They equal one device.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include <xtrain/models/gpt2.hpp>
+#include "pipelines.hpp"
+#include "shared_rows.hpp"
+
+namespace {
+
+/// Whatever list the test chooses: its backwards may be in two parts.
+struct chosen_parts : chosen {
+  static constexpr bool splits_backwards = true;
+};
+template <class Parallel>
+struct recomputing_lora : lora_recipe<Parallel> {
+  using recompute = recompute_full;
+};
+using piped = pipeline<chosen_parts, parallel<zero<1>, sequence_parallel>>;
+using shared = parallel<zero<2>, sequence_parallel, context_parallel>;
+using everything = pipeline<chosen, parallel<zero<3>, sequence_parallel, ring_context_parallel>>;
+static_assert(shared::name == "zero-2 x tensor and sequence x context");
+static_assert(piped::divides_between_layers && piped::splits_backwards && !pipeline<chosen>::divides_between_layers);
+
+/// Four micro-batches of two rows in a step, divided among `data` ranks that see other rows; clipped.
+run_config settings(std::size_t data) {
+  return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
+}
+
+/// Partial sums of ranks are added up in another order than one device's.
+void is_near(const piped_outcome& one, const piped_outcome& other) {
+  CHECK(difference(one.losses, other.losses) < 2e-5);
+  CHECK(difference(one.weights, other.weights) < 2e-5);
+  CHECK(std::abs(one.held_out - other.held_out) < 2e-5);
+  for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-4));
+}
+
+/// Two rows of 24 places.
+host_batch full_rows() {
+  host_batch rows{.b = 2, .t = 24};
+  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
+  rows.target_count = rows.token_count = 48;
+  return rows;
+}
+
+/// What a rank holds, sends in a step, and what was planned of both.
+struct cost {
+  memory_count held;
+  rehearsal plan;
+  step_traffic sent;
+
+  [[nodiscard]] std::size_t bytes(traffic_role role) const { return sent.of(role).bytes; }
+  void is_as_planned() const {
+    for (std::size_t role = 0; role < memory_roles; ++role) {
+      CAPTURE(name_of(static_cast<memory_role>(role)));
+      CHECK(held.now[role] == plan.bytes[role]);
+    }
+    for (std::size_t role = 0; role < traffic_roles; ++role) {
+      CAPTURE(name_of(static_cast<traffic_role>(role)));
+      CHECK(sent.sent[role].bytes == plan.sent.sent[role].bytes);
+    }
+  }
+};
+template <class Model>
+std::vector<cost> costs_of(std::size_t ranks, const decoder_config& shape, std::size_t micro_batches, const typename Model::options& options) {
+  std::vector<cost> all(ranks);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    typename Model::options own = options;
+    own.parallel.ranks = wires;
+    const cpu::context on;
+    Model model(shape, on, own);
+    trainer trainer(model, run_config{.batch = 2, .accumulate = micro_batches, .context = 24});
+    const std::vector<host_batch> batches(micro_batches, full_rows());
+    (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+    const step_traffic before = traffic_of(model.parallel());
+    (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
+    all[wires->rank()] = {on.memory(), trainer.plan(), traffic_of(model.parallel()).since(before)};
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("stages of ranks that divide layers and what lies between them: gpt2 on every schedule") {
+  const dataset data = sentences();
+  using model = gpt2<recipe<piped>>;
+  for (const bool tied : {true, false}) {
+    CAPTURE(tied);
+    const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(4, tied), settings(1), {});
+    CHECK(one.norms[0] > 0.5);
+    for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
+                                       {interleaved::make, 2}, {all_in_all_out::make, 2}, {zero_bubble::make, 1}}) {
+      chosen_schedule = make;
+      CAPTURE(make(2, chunks, {1, 1, 1, 1}).name);
+      is_near(one, run_pipeline<model>(4, data, layers(4, tied), settings(1), {.parallel = {.tensor = 2, .chunks = chunks}}));
+    }
+    chosen_schedule = one_forward_one_backward::make;
+    is_near(one, run_pipeline<model>(8, data, layers(4, tied), settings(2), {.parallel = {.data = 2, .tensor = 2}}));
+    is_near(one, run_pipeline<model>(4, data, layers(4, tied), settings(2), {.parallel = {.data = 2, .tensor = 2}}));  // one stage
+  }
+}
+
+TEST_CASE("beside ranks that share rows, packed and not: parts of their parts, at the ends of rows as well") {
+  for (const dataset& data : {sentences(), packed_sentences()}) {
+    decoder_config shape = four_heads(true);
+    shape.heads = 8;
+    const piped_outcome one = run_here<gpt2<recipe<single>>>(data, shape, settings(1), {});
+    using model = gpt2<recipe<shared>>;
+    is_near(one, run_pipeline<model>(4, data, shape, settings(1), {.parallel = {.tensor = 2, .context = 2}}));
+    is_near(one, run_pipeline<model>(8, data, shape, settings(1), {.parallel = {.tensor = 4, .context = 2}}));
+    is_near(one, run_pipeline<model>(8, data, shape, settings(2), {.parallel = {.tensor = 2, .context = 2}}));
+  }
+}
+
+TEST_CASE("everything at once: a ring, stages, LoRA, recomputation, weights divided") {
+  const dataset data = packed_sentences();
+  const lora_config adapter{.rank = 4};
+  const decoder_config shape = layers(4, false);
+  const piped_outcome one = run_here<llama<recomputing_lora<single>>>(data, shape, settings(1), {.adapter = adapter});
+  const auto beside = [&](std::size_t ranks, pipeline_ranks how) {
+    const std::size_t data_ranks = how.data;
+    is_near(one, run_pipeline<llama<recomputing_lora<everything>>>(ranks, data, shape, settings(data_ranks), {.adapter = adapter, .parallel = std::move(how)}));
+  };
+  beside(8, {.tensor = 2, .context = 2});
+  beside(8, {.data = 2, .tensor = 2});
+  beside(6, {.tensor = 1, .context = 3});
+  chosen_schedule = interleaved::make;
+  beside(8, {.tensor = 2, .context = 2, .chunks = 2});
+  chosen_schedule = one_forward_one_backward::make;
+}
+
+TEST_CASE("a stage keeps and sends slices of what flows, as planned, and as many bytes as the formulas say") {
+  const decoder_config shape = layers(4, true);
+  const std::size_t m = 3, c = shape.width, slice = 48 / 2 * c * sizeof(float);
+  const auto all = costs_of<gpt2<recipe<piped>>>(4, shape, m, {.parallel = {.tensor = 2}});
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    CAPTURE(rank);
+    const cost& one = all[rank];
+    const bool first = rank < 2;
+    one.is_as_planned();
+    // the embedding's output and those of two layers; the second stage has its input where it arrived
+    CHECK(one.plan.passes.boundaries == (first ? 3 : 2) * slice);
+    CHECK(one.bytes(traffic_role::stages) == m * slice);
+    // every micro-batch: halves of all-reduces of [rows, width], ten in a layer and two at an end, and three numbers of each row for the head's loss;
+    // once a step: gradients of two norms in a layer, of the positions' table and the last norm, and the gradient's norm
+    const std::size_t at_the_end = first ? 0 : m * 3 * 48 * sizeof(float);
+    const std::size_t parts = (2 * 4 * c + (first ? 24 * c : 2 * c)) * sizeof(float);
+    CHECK(one.bytes(traffic_role::layers) == m * (2 * 10 + 2) * slice + at_the_end + parts + sizeof(double));
+  }
+}
+
+TEST_CASE("beside ranks that share rows, messages are of parts of parts; what cannot be divided is refused with the numbers") {
+  const decoder_config shape = four_heads(true);
+  const std::size_t l = shape.layers, c = shape.width, slice = 48 / 4 * c * sizeof(float);
+  using model = gpt2<recipe<shared>>;
+  for (const cost& one : costs_of<model>(4, shape, 1, {.parallel = {.tensor = 2, .context = 2}})) {
+    one.is_as_planned();
+    CHECK(one.plan.passes.boundaries == (l + 1) * slice);
+    const std::size_t parts = (4 * l + 2 + 24) * c * sizeof(float);
+    CHECK(one.bytes(traffic_role::layers) == (10 * l + 4) * slice + 3 * 24 * sizeof(float) + parts + sizeof(double));
+    // of a half of the heads: queries, keys, values and outputs of own places to the other rank, forth and back; and the loss
+    CHECK(one.bytes(traffic_role::places) == 2 * l * 24 * (3 + 1) * (c / 2) / 2 * sizeof(float) + sizeof(double));
+  }
+  std::string said;
+  try {
+    run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+      model made(shape, {}, {.parallel = {.ranks = wires, .tensor = 2, .context = 2}});
+      const trainer trainer(made, run_config{.steps = 1, .context = 22});
+    });
+  } catch (const config_error& problem) {
+    said = problem.what();
+  }
+  CHECK(said == "context: rows must be divisible by the 4 ranks that share them; given 22 tokens");
+}
