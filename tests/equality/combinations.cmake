@@ -8,7 +8,9 @@ set(divided
     "ring: ring_context_parallel"
     "expert: expert_parallel"
     "tensor_context: tensor_parallel, context_parallel"
-    "tensor_ring: tensor_parallel, ring_context_parallel")
+    "tensor_ring: tensor_parallel, ring_context_parallel"
+    "sequence_context: sequence_parallel, context_parallel"
+    "sequence_ring: sequence_parallel, ring_context_parallel")
 foreach(kept "data: data_parallel" "zero1: zero<1>" "zero2: zero<2>" "zero3: zero<3>")
   string(REGEX MATCH "^(.*): (.*)$" kept "${kept}")
   set(rows "${CMAKE_MATCH_1}")
@@ -18,10 +20,7 @@ foreach(kept "data: data_parallel" "zero1: zero<1>" "zero2: zero<2>" "zero3: zer
     string(REGEX MATCH "^(.*): (.*)$" axes "${axes}")
     set(name "${rows}_${CMAKE_MATCH_1}")
     set(type "parallel<${rows_type}, ${CMAKE_MATCH_2}>")
-    list(APPEND XTRAIN_COMBINATIONS "${name}: ${type}")
-    if(NOT type MATCHES "sequence_parallel")  # not in stages
-      list(APPEND XTRAIN_COMBINATIONS "pipeline_${name}: pipeline<chosen, ${type}>")
-    endif()
+    list(APPEND XTRAIN_COMBINATIONS "${name}: ${type}" "pipeline_${name}: pipeline<chosen, ${type}>")
   endforeach()
 endforeach()
 
