@@ -92,7 +92,8 @@ TEST_CASE("stages of ranks that divide layers and what lies between them: gpt2 o
     for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
                                        {interleaved::make, 2}, {all_in_all_out::make, 2}, {zero_bubble::make, 1}}) {
       chosen_schedule = make;
-      CAPTURE(make(2, chunks, {1, 1, 1, 1}).name);
+      const std::string schedule = make(2, chunks, {1, 1, 1, 1}).name;
+      CAPTURE(schedule);
       is_near(one, run_pipeline<model>(4, data, layers(4, tied), settings(1), {.parallel = {.tensor = 2, .chunks = chunks}}));
     }
     chosen_schedule = one_forward_one_backward::make;
