@@ -201,7 +201,7 @@ void train_late(dice throws, std::uint64_t late) {
     layout.chunks = ranks == 4 && (choice == 2 || choice == 3) ? 2 : 1;
     run.shape.layers = 4;
     run.settings.accumulate = 4;
-  } else if constexpr (requires { Model::recipe::parallel::spreads_experts; }) {
+  } else if constexpr (requires { requires Model::recipe::parallel::spreads_experts; }) {
     layout.expert = choice < 2 ? 2 : 4;
     run.shape.experts = 4;
     run.shape.experts_per_token = 2;

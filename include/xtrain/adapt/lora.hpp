@@ -94,6 +94,7 @@ struct lora {
     }
 
     [[nodiscard]] bool needs_input() const { return !parts_.empty(); }
+    [[nodiscard]] bool drops_input() const { return dropout_ > 0.0 && !parts_.empty(); }
 
     /// y [n, out] added to
     template <class Pass, class X, class Y>
@@ -145,7 +146,7 @@ struct lora {
 
    private:
     /// Where ranks divide the outputs, they divide B, and all have A: each makes the part of its gradient that comes through the rank's
-    /// outputs. Where they divide the inputs, it is the other way around.
+    /// outputs. Where they divide the inputs, it is the other way around. What they do not divide, all of them have.
     template <class Builder, class Part, class Inputs>
     static void divide(const Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
       if (!build.share().divides()) return;
@@ -153,7 +154,7 @@ struct lora {
         a.cut = {.whole = {a.shape[0], inputs.whole}, .first_column = inputs.first};
         a.copies = 1;
         b.gradients_are_parts = true;
-      } else {
+      } else if (part.whole_outputs != 0) {
         b.cut = {.whole = {part.whole_outputs, b.shape[1]}, .rows = part.rows};
         b.copies = part.copies;
         b.gradients_are_parts = part.copies > 1;

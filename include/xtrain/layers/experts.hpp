@@ -25,6 +25,8 @@ namespace xtrain {
 /// lie sorted by expert, so each expert is a product over a range of them, and what is kept does not depend on who chose what.
 /// How many rows an expert gets decides how its products are launched: the host waits for these counts once per forward. Where the recipe's
 /// strategy spreads experts over ranks, copies of rows go to the rank that holds their expert, and what it makes of them comes back.
+/// Ranks that divide layers have some inner channels of every expert, and the router whole: they choose alike, and what each makes of a row
+/// is added up when that of all its experts has been, so it is as many numbers as behind any other layer.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
 template <class Recipe, class Activation>
 class mixture_of_experts {
@@ -35,12 +37,11 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// throws config_error where ranks divide layers, or cannot hold equally many experts
+  /// throws config_error where ranks cannot divide inner channels, or hold equally many experts; where they share rows that adapters drop
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
-      : inner_(o.inner), choices_(o.experts_per_token), layer_(o.layer),
-        router_(build, {{o.router_name, o.experts}}, o.width, {.initial = o.initial, .transposed_in_files = o.transposed_in_files}) {
-    build.require_whole_layers("a mixture of experts");
-    build.require_whole_rows("a mixture of experts");
+      : inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
+        router_(build, {{o.router_name, o.experts}}, o.width,
+                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .adds_up = false}) {
     const layer_share& share = build.experts();
     require<config_error>(o.experts % share.ranks == 0, "expert: ranks must hold equally many experts of a layer; ", o.experts,
                           " experts are not divisible by ", share.ranks);
@@ -54,27 +55,30 @@ class mixture_of_experts {
     for (const expert& one : experts_) {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
+      // which element a row's is depends on how many rows before it came to the expert: those of other ranks, too
+      if (one.up.drops_input() || one.down.drops_input()) build.require_whole_rows("dropout of an adapter inside an expert");
     }
   }
 
   [[nodiscard]] bool needs_input() const { return router_.needs_input() || up_needs_input_; }
 
-  /// x [n, width] read, y [n, width] written or added to
+  /// x [n, width] read, y [n, width] written or added to. Where ranks divide what lies between layers, both have this rank's places only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if constexpr (spreads_experts<Recipe>)
       if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
-    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = keep_routes(p, n);
     const auto u = p.keep(slots, Activation::columns * inner_);
     const auto out = p.keep(slots, c);
     const auto scope = p.scope();
     const auto a = keeps_activation() ? p.keep(slots, inner_) : p.temporary(slots, inner_);
 
-    const row_counts counts = route(p, x, routes);
+    const auto all_x = p.all_places(x);
+    const row_counts counts = route(p, all_x, routes);
     const auto x_s = p.temporary(slots, c);
-    ops::embedding(p, routes.row_s, x, x_s);
+    ops::embedding(p, routes.row_s, all_x, x_s);
     experts_forward(p, n, counts, {.x = x_s, .u = u, .a = a, .out = out});
-    ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, y, how);
+    combine(p, routes, out, y, how);
     for (std::size_t e = 0; e < experts_.size(); ++e) p.kept.push_number(counts[e]);
   }
 
@@ -84,7 +88,7 @@ class mixture_of_experts {
     if constexpr (spreads_experts<Recipe>)
       if (p.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
     const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     row_counts counts{};
     for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.kept.pop_number();
     matrix a{};
@@ -93,14 +97,15 @@ class mixture_of_experts {
     const auto u = p.pop(slots, Activation::columns * inner_);
     const auto routes = pop_routes(p, n);
     if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
+    const auto all_x = needs_input() ? p.all_places(x) : x;
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     const auto da = p.temporary(slots, inner_);
     experts_backward(p, n, counts, {.u = u, .a = a, .da = da, .out = out}, [&] {
       const auto x_s = p.temporary(slots, c);
-      ops::embedding(p, routes.row_s, x, x_s);
+      ops::embedding(p, routes.row_s, all_x, x_s);
       return x_s;
     });
-    routes_backward(p, routes, x, dweight_nk, out, dx, how);
+    routes_backward(p, routes, all_x, dweight_nk, out, dx, how);
   }
 
  private:
@@ -112,15 +117,14 @@ class mixture_of_experts {
     linear<Recipe> up, down;
 
     expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index)
-        : up(build, up_parts(o, index), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-          down(build, {{numbered(o.down_name, index), o.width}}, o.inner,
-               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
+        : up(build, detail::up_parts(numbered(o.up_names, index), Activation::columns, o.inner, build.share()), o.width,
+             {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .adds_up = false}),
+          down(build, {{numbered(o.down_name, index), o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
+               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs, .adds_up = false}) {}
 
-    static std::vector<module_part> up_parts(const feed_forward_options& o, std::size_t index) {
-      std::vector<module_part> parts;
-      for (const std::string& name : o.up_names)
-        parts.push_back({numbered(name, index), o.inner * Activation::columns / o.up_names.size()});
-      return parts;
+    static std::vector<std::string> numbered(std::vector<std::string> names, std::size_t index) {
+      for (std::string& name : names) name = numbered(name, index);
+      return names;
     }
     /// The name with the expert's number in place of the star.
     static std::string numbered(const std::string& name, std::size_t index) {
@@ -222,44 +226,73 @@ class mixture_of_experts {
     p.later = later;
   }
 
+  /// y = Σ weight · out, of all ranks that have some inner channels
+  void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
+    added_up(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
+  }
   // forward: y = Σ weight · out; the gradient takes the place of out
   [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
     const shape_of_rank<2> shape = routes.weight_nk.shape();
     const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
-    ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, dy, out, dweight_nk);
+    {
+      const auto scope = p.scope();
+      ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.all_places(dy), out, dweight_nk);
+    }
+    // each rank has what its inner channels made of a row
+    if constexpr (divides_layers<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
+  /// x has all places
   void routes_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> x, sums dweight_nk, matrix dx_s,
                        matrix dx, ops::result how) const {
-    // forward: x_s = rows of x
-    ops::expert_combine(p, routes.slot_nk, {}, dx_s, dx, how);
+    const std::size_t n = routes.weight_nk.shape(0);
     // forward: weights = routing(x · Wᵀ)
-    const auto dlogits = p.temporary(x.shape(0), experts_.size());
+    const auto dlogits = p.temporary(n, experts_.size());
     ops::expert_routing_backward(p, routes, dweight_nk, p.load.dprobability_e, dlogits);
-    router_.backward(p, x, dlogits, dx, ops::result::is_added);
+    added_up(p, dx, how, [&](matrix to, ops::result as) {
+      // forward: x_s = rows of x
+      ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
+      // every rank has the router, and makes the same of it: one adds it
+      if (p.parallel.tensor().rank() == 0) return router_.backward(p, x, dlogits, to, ops::result::is_added);
+      const auto scope = p.scope();
+      router_.backward(p, x, dlogits, p.temporary(n, to.shape(1)));
+    });
+  }
+  /// y written or added to: the sum of what make(to, how) gives on ranks that divide layers. What y was is counted once.
+  template <class Make>
+  static void added_up(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
+    if (p.divides_between_layers) {
+      const auto scope = p.scope();
+      const auto part = p.temporary(p.places_in_layer(y.shape(0)), y.shape(1));
+      make(part, ops::result::replaces);
+      return p.sum_to_own_places(part, y, how);
+    }
+    make(y, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// forward() where this rank holds some of the experts.
   void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
-    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = keep_routes(p, n);
     const auto out = p.keep(slots, c);
     const auto scope = p.scope();
     auto& ranks = p.parallel.experts();
-    const expert_exchange trip(ranks, experts_.size(), route(p, x, routes));
+    const auto all_x = p.all_places(x);
+    const expert_exchange trip(ranks, experts_.size(), route(p, all_x, routes));
     const expert_rows here = rows_here(p, trip.rows(), c);
     const auto x_s = p.temporary(slots, c);
-    ops::embedding(p, routes.row_s, x, x_s);
+    ops::embedding(p, routes.row_s, all_x, x_s);
     trip.forth(p.stream, ranks, read(x_s), here.x);
     experts_forward(p, n, trip.counts(), here, &trip);
     trip.back(p.stream, ranks, read(here.out), out);
-    ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, y, how);
+    combine(p, routes, out, y, how);
     trip.push(p.kept);
   }
   void backward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix dx,
                            ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     auto& ranks = p.parallel.experts();
     const auto trip = expert_exchange::popped(ranks, experts_.size(), p.kept);
     const auto out = p.pop(slots, c);
@@ -271,7 +304,7 @@ class mixture_of_experts {
     experts_backward(p, n, trip.counts(), here, [&] { return here.x; }, &trip);
     // forward: x_s went there
     trip.back(p.stream, ranks, read(here.out), out);
-    routes_backward(p, routes, x, dweight_nk, out, dx, how);
+    routes_backward(p, routes, needs_input() ? p.all_places(x) : x, dweight_nk, out, dx, how);
   }
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 

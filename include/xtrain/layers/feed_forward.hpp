@@ -29,6 +29,25 @@ struct feed_forward_options {
   std::string router_name{};
 };
 
+namespace detail {
+
+/// The modules of W1: `columns` matrices of `inner` rows, of which ranks that divide layers have some each.
+[[nodiscard]] inline std::vector<module_part> up_parts(const std::vector<std::string>& names, std::size_t columns, std::size_t inner,
+                                                       const layer_share& share) {
+  std::vector<module_part> parts;
+  const std::size_t matrices = columns / names.size();  // in a module: gate and up may be one
+  const row_range mine = share.of(inner, "inner channels");
+  for (const std::string& name : names) {
+    parts.push_back({name, mine.count * matrices});
+    if (!share.divides()) continue;
+    parts.back().whole_outputs = inner * matrices;
+    for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * inner + mine.begin, mine.count});
+  }
+  return parts;
+}
+
+}  // namespace detail
+
 /// y = W2 · f(W1 · x). `Activation` is the non-linearity: how many columns of W1 it takes per output, and its two kernels.
 template <class Recipe, class Activation>
 class feed_forward {
@@ -39,7 +58,7 @@ class feed_forward {
 
   feed_forward(builder<Recipe>& build, const feed_forward_options& o)
       : inner_(build.share().of(o.inner, "inner channels").count),
-        up_(build, up_parts(o, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        up_(build, detail::up_parts(o.up_names, Activation::columns, o.inner, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         down_(build, {{o.down_name, o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
 
@@ -78,18 +97,6 @@ class feed_forward {
   }
 
  private:
-  static std::vector<module_part> up_parts(const feed_forward_options& o, const layer_share& share) {
-    std::vector<module_part> parts;
-    const std::size_t matrices = Activation::columns / o.up_names.size();  // in a module: gate and up may be one
-    const row_range mine = share.of(o.inner, "inner channels");
-    for (const std::string& name : o.up_names) {
-      parts.push_back({name, mine.count * matrices});
-      if (!share.divides()) continue;
-      parts.back().whole_outputs = o.inner * matrices;
-      for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * o.inner + mine.begin, mine.count});
-    }
-    return parts;
-  }
   [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }
 
   std::size_t inner_;

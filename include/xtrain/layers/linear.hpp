@@ -29,10 +29,11 @@ class linear {
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
     split divided = split::by_outputs;
+    bool adds_up = true;  // over ranks; false: whoever uses the layer does, and gives it all places
   };
 
   linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& settings)
-      : divided_(settings.divided),
+      : divided_(settings.divided), adds_up_(settings.adds_up),
         weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight)) {
     if (settings.bias) bias_ = build.vector(parts, "bias", 0.0);
     adapter_.declare(build, parts, inputs);
@@ -41,16 +42,22 @@ class linear {
 
   /// The backward reads x: a caller that recomputes or drops x asks before.
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
+  /// The adapter drops some of x at random.
+  [[nodiscard]] bool drops_input() const {
+    if constexpr (requires { adapter_.drops_input(); }) return adapter_.drops_input();
+    else return false;
+  }
 
   /// x [n, in] read, y [n, out] written or added to. Where ranks divide what lies between layers, whichever of x and y lies there has
   /// this rank's places only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    if (divided_ == split::by_outputs) return multiply(p, p.all_places(x), y, how, p.vector(bias_));
+    if (divided_ == split::by_outputs) return multiply(p, adds_up_ ? p.all_places(x) : x, y, how, p.vector(bias_));
     // of a sum over ranks, what was there before and the bias must be counted once
     const bool first = p.parallel.tensor().rank() == 0;
     const auto bias = first ? p.vector(bias_) : p.vector(parameter{});
+    if (!adds_up_) return multiply(p, x, y, how, bias);
     if (p.divides_between_layers) {
       const auto part = p.temporary(x.shape(0), y.shape(1));
       multiply(p, x, part, ops::result::replaces, bias);
@@ -64,6 +71,7 @@ class linear {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
+    if (!adds_up_) return multiply_backward(p, x, dy, dx, how);
     if (divided_ == split::by_inputs) return multiply_backward(p, x, p.all_places(dy), dx, how);
     if (p.divides_between_layers) {
       const auto part = p.temporary(dy.shape(0), dx.shape(1));
@@ -101,6 +109,7 @@ class linear {
   }
 
   split divided_;
+  bool adds_up_;
   parameter weight_;
   parameter bias_;
   bool trains_ = true;

@@ -624,9 +624,19 @@ class decoder {
   /// The balance of all layers' experts joins each row's loss; its gradient waits for the blocks' backward.
   void balance_load(pass<Recipe>& p, vector_view<accumulate, memory> loss_n) const {
     if constexpr (has_experts) {
-      if (p.load.exists())
-        ops::expert_balance<compute>(p, p.load.count_le, p.load.probability_le, p.batch.targets_n, config_.vocabulary, config_.balance_loss,
-                                     p.gradient_scale, loss_n, p.load.dprobability_e);
+      if (!p.load.exists()) return;
+      double weight = config_.balance_loss;
+      if constexpr (shares_rows<Recipe>) {
+        // the rows are those of all ranks that share them: sums over so many times the places are divided by their square
+        auto& sharing = p.parallel.context();
+        sharing.all_reduce(p.stream, p.load.count_le.span(), reduction::sum);
+        sharing.all_reduce(p.stream, p.load.probability_le.span(), reduction::sum);
+        weight /= static_cast<double>(sharing.size() * sharing.size());
+      }
+      ops::expert_balance<compute>(p, p.load.count_le, p.load.probability_le, p.batch.targets_n, config_.vocabulary, weight, p.gradient_scale,
+                                   loss_n, p.load.dprobability_e);
+      // it is a sum over their targets, too
+      if constexpr (shares_rows<Recipe>) p.parallel.context().all_reduce(p.stream, p.load.dprobability_e.span(), reduction::sum);
     }
   }
   void end_load(pass<Recipe>& p) const {

@@ -23,7 +23,7 @@ struct pipeline {
                 "parallel/README.md");
   static_assert(requires { Beside::stage; },
                 "xtrain pipeline<Schedule, Beside>: Beside must be data_parallel or zero<Stage>, or parallel<...> of one of them with "
-                "tensor_parallel, sequence_parallel, context_parallel, ring_context_parallel or expert_parallel; see parallel/README.md");
+                "tensor_parallel or sequence_parallel, context_parallel or ring_context_parallel, expert_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
   static constexpr bool divides_between_layers = divides_between_layers_of<Beside>;
   static constexpr bool splits_backwards = [] {

@@ -50,7 +50,8 @@ struct rank_layout {
   std::size_t context = 1;
   /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
   std::size_t shards = 0;
-  /// Neighbouring ranks that spread every layer's experts among them (`expert_parallel`). They see other rows.
+  /// Ranks that spread every layer's experts among them (`expert_parallel`): neighbours among those that have the same part of a layer. They see
+  /// other rows, or other places of the same.
   std::size_t expert = 1;
 };
 
@@ -69,6 +70,7 @@ struct begun_work {
 struct divided_axes {
   bool layers = false, between_layers = false, places = false;
   bool ring = false;  // of places: keys and values go round
+  bool experts = false;
 };
 
 template <class Device, zero_stage Stage, divided_axes Axes>
@@ -107,6 +109,9 @@ class zero_state {
   [[nodiscard]] auto places() const requires (Axes.places) {
     return std::conditional_t<Axes.ring, ring_share, place_share>{context_.rank(), context_.size()};
   }
+  /// Ranks that have the same part of every layer and hold other experts.
+  [[nodiscard]] group& experts() requires (Axes.experts) { return experts_; }
+  [[nodiscard]] layer_share expert_share() const requires (Axes.experts) { return {experts_.rank(), experts_.size()}; }
   [[nodiscard]] slicing divided() const {
     return {.parts = slices_optimizer ? shards_.size() : 1,
             .part = slices_optimizer ? shards_.rank() : 0,
@@ -141,7 +146,7 @@ class zero_state {
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     const auto gradients = store.block_gradients(block);
     if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
-    if constexpr (Axes.layers) add_up_parts(stream, store, block);
+    if constexpr (Axes.layers || Axes.experts) add_up_parts(stream, store, block);
     using number = typename Store::gradient_type;
     using const_span = device_span<const number, typename Device::memory>;
     later(stream, store, [this, gradients](stream_type& on) {
@@ -169,6 +174,7 @@ class zero_state {
     std::array<double, 1> sum{squares(std::span<const gradients>(own))};
     if constexpr (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
     if constexpr (Axes.layers) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.experts) holders_.all_reduce(std::span<double>(sum), reduction::sum);
     return sum[0];
   }
 
@@ -189,14 +195,116 @@ class zero_state {
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole) {
-    if (entry.spec.holder && tensor_.size() > 1) {
-      const std::size_t holder = *entry.spec.holder;
-      if (tensor_.rank() == holder) collect_pieces(stream, store, entry, array, whole);
-      if (holder == 0 || gradients_.rank() != 0) return;
-      if (tensor_.rank() == holder) tensor_.send(0, std::span<const Number>(whole));
-      else if (tensor_.rank() == 0) tensor_.receive(holder, whole);
-      return;
+    const std::size_t holder = entry.spec.holder.value_or(0);
+    if (holders_.rank() == holder) collect_layer(stream, store, entry, array, whole);
+    if (holder == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
+    if (holders_.rank() == holder) holders_.send(0, std::span<const Number>(whole));
+    else if (holders_.rank() == 0) holders_.receive(holder, whole);
+  }
+
+  /// What this rank keeps of a parameter in an array of that many numbers, which is divided like the weights or like the optimizer's state.
+  template <class Store, class Entry>
+  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+    if (!entry.is_here) return {};
+    const bool pieces = store.divided().parts > 1 && array_size != store.total();
+    const auto own = store.piece_of(entry);
+    const group& same = pieces ? replicas_ : gradients_;
+    const std::size_t neighbours = copies_of(entry), holders = entry.spec.holder ? 1 : holders_.size(), copies = neighbours * holders * same.size();
+    const std::size_t copy = (tensor_.rank() % neighbours * holders + holders_.rank() % holders) * same.size() + same.rank();
+    return pieces ? kept_numbers{own.first, own.kept, own.count, copies, copy}
+                  : kept_numbers{0, entry.offset, entry.size(), copies, copy};
+  }
+
+  /// What this rank has sent so far, weights on their way included.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    await_weights();
+    for (const group* one : {&gradients_, &shards_, &replicas_, &spread_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::weights, weights_.sent());
+    visit(traffic_role::layers, tensor_.sent());
+    visit(traffic_role::places, context_.sent());
+    visit(traffic_role::experts, experts_.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
+    for (const group* one : {&data_, &host_, &holders_, &everyone_}) visit(traffic_role::numbers, one->sent());
+  }
+
+ private:
+  /// A run on the dry device has the same ranks and sends nothing.
+  static std::shared_ptr<transport> wires_of(const rank_layout& config) {
+    if constexpr (is_dry<Device>) {
+      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
     }
+    return config.ranks ? config.ranks : one_rank();
+  }
+  /// How many ranks each axis has: neighbours divide layers, then come those that share rows, or hold other experts. Whatever they see, ranks with
+  /// the same weights are counted together: those that divide one copy, then copies.
+  struct axes {
+    std::size_t tensor = 1, context = 1, expert = 1, shards = 1, replicas = 1;
+
+    /// Neighbours none of whom has all the weights of another.
+    [[nodiscard]] std::size_t different() const { return tensor * expert; }
+  };
+  static axes axes_of(const rank_layout& config) {
+    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
+    require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
+                          " ranks and tensor ", config.tensor);
+    require<config_error>(Axes.layers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
+                          config.tensor, ". Make it parallel<..., tensor_parallel>");
+    require<config_error>(Axes.experts || config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
+                          ". Make it expert_parallel, or parallel<..., expert_parallel>");
+    const std::size_t whole = ranks / config.tensor;  // layers
+    require<config_error>(config.context > 0 && whole % config.context == 0, "parallel: ranks must be a multiple of tensor times context; given ",
+                          ranks, " ranks, tensor ", config.tensor, " and context ", config.context);
+    require<config_error>(Axes.places || config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
+                          config.context, ". Make it parallel<..., context_parallel>");
+    require<config_error>(config.expert > 0 && whole % config.expert == 0, "parallel: ranks must be a multiple of tensor times expert; given ", ranks,
+                          " ranks, tensor ", config.tensor, " and expert ", config.expert);
+    const std::size_t alike = whole / config.expert, shards = config.shards == 0 ? alike : config.shards;
+    require<config_error>(shards <= alike && alike % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", alike,
+                          " such ranks and ", shards, " shards");
+    return {config.tensor, config.context, config.expert, shards, alike / shards};
+  }
+  /// Ranks first, first + step, …
+  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
+    std::vector<std::size_t> members;
+    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
+    return members;
+  }
+  static std::vector<std::size_t> ranks_alike(std::size_t rank, const axes& at) {
+    return every(rank % at.different(), at.different(), at.shards * at.replicas);
+  }
+  static std::vector<std::size_t> data_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.tensor * at.context;
+    return every(rank % together, together, at.expert * at.shards * at.replicas / at.context);
+  }
+  static std::vector<std::size_t> context_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.tensor * at.context;
+    return every(rank / together * together + rank % at.tensor, at.tensor, at.context);
+  }
+  static std::vector<std::size_t> expert_ranks(std::size_t rank, const axes& at) {
+    return every(rank / at.different() * at.different() + rank % at.tensor, at.tensor, at.expert);
+  }
+  static std::vector<std::size_t> shard_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.different() * at.shards;
+    return every(rank / together * together + rank % at.different(), at.different(), at.shards);
+  }
+  static std::vector<std::size_t> replica_ranks(std::size_t rank, const axes& at) {
+    const std::size_t together = at.different() * at.shards;
+    return every(rank % together, together, at.replicas);
+  }
+  // the main thread and the background each have channels of their own
+  zero_state(const std::shared_ptr<transport>& wires, const axes& at)
+      : everyone_(wires, 0), data_(wires, data_ranks(wires->rank(), at), 1), host_(wires, shard_ranks(wires->rank(), at), 2),
+        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), context_(wires, context_ranks(wires->rank(), at), 8),
+        experts_(wires, expert_ranks(wires->rank(), at), 9), holders_(wires, expert_ranks(wires->rank(), at), 10),
+        gradients_(wires, ranks_alike(wires->rank(), at), 4),
+        shards_(wires, shard_ranks(wires->rank(), at), 5), replicas_(wires, replica_ranks(wires->rank(), at), 6),
+        weights_(wires, shard_ranks(wires->rank(), at), 7), spread_(wires, expert_ranks(wires->rank(), at), 11) {}
+
+  /// The same among ranks that hold the same experts: on the first of those that divide the layer.
+  template <class Store, class Entry, class T, class Number>
+  void collect_layer(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+                     std::span<Number> whole) {
     if (!entry.spec.cut.exists() || tensor_.size() == 1) {
       if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
       return;
@@ -229,94 +337,6 @@ class zero_state {
     }
   }
 
-  /// What this rank keeps of a parameter in an array of that many numbers, which is divided like the weights or like the optimizer's state.
-  template <class Store, class Entry>
-  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
-    if (!entry.is_here) return {};
-    const bool pieces = store.divided().parts > 1 && array_size != store.total();
-    const auto own = store.piece_of(entry);
-    const group& same = pieces ? replicas_ : gradients_;
-    const std::size_t neighbours = copies_of(entry), copies = neighbours * same.size();
-    const std::size_t copy = tensor_.rank() % neighbours * same.size() + same.rank();
-    return pieces ? kept_numbers{own.first, own.kept, own.count, copies, copy}
-                  : kept_numbers{0, entry.offset, entry.size(), copies, copy};
-  }
-
-  /// What this rank has sent so far, weights on their way included.
-  template <class Visit>
-  void visit_traffic(Visit&& visit) const {
-    await_weights();
-    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
-    visit(traffic_role::weights, weights_.sent());
-    visit(traffic_role::layers, tensor_.sent());
-    visit(traffic_role::places, context_.sent());
-    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
-    for (const group* one : {&data_, &host_, &everyone_}) visit(traffic_role::numbers, one->sent());
-  }
-
- private:
-  /// A run on the dry device has the same ranks and sends nothing.
-  static std::shared_ptr<transport> wires_of(const rank_layout& config) {
-    if constexpr (is_dry<Device>) {
-      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
-    }
-    return config.ranks ? config.ranks : one_rank();
-  }
-  /// How many ranks each axis has: neighbours divide layers, then come those that share rows. Whatever they see, ranks with the same weights
-  /// are counted together: those that divide one copy, then copies.
-  struct axes {
-    std::size_t tensor = 1, context = 1, shards = 1, replicas = 1;
-  };
-  static axes axes_of(const rank_layout& config) {
-    const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    require<config_error>(config.tensor > 0 && ranks % config.tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks,
-                          " ranks and tensor ", config.tensor);
-    require<config_error>(Axes.layers || config.tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ",
-                          config.tensor, ". Make it parallel<..., tensor_parallel>");
-    require<config_error>(config.expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", config.expert,
-                          ". Make it expert_parallel, or parallel<..., expert_parallel>");
-    const std::size_t alike = ranks / config.tensor, shards = config.shards == 0 ? alike : config.shards;
-    require<config_error>(config.context > 0 && alike % config.context == 0, "parallel: ranks must be a multiple of tensor times context; given ",
-                          ranks, " ranks, tensor ", config.tensor, " and context ", config.context);
-    require<config_error>(Axes.places || config.context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
-                          config.context, ". Make it parallel<..., context_parallel>");
-    require<config_error>(shards <= alike && alike % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", alike,
-                          " such ranks and ", shards, " shards");
-    return {config.tensor, config.context, shards, alike / shards};
-  }
-  /// Ranks first, first + step, …
-  static std::vector<std::size_t> every(std::size_t first, std::size_t step, std::size_t count) {
-    std::vector<std::size_t> members;
-    for (std::size_t i = 0; i < count; ++i) members.push_back(first + i * step);
-    return members;
-  }
-  static std::vector<std::size_t> ranks_alike(std::size_t rank, const axes& at) {
-    return every(rank % at.tensor, at.tensor, at.shards * at.replicas);
-  }
-  static std::vector<std::size_t> data_ranks(std::size_t rank, const axes& at) {
-    const std::size_t together = at.tensor * at.context;
-    return every(rank % together, together, at.shards * at.replicas / at.context);
-  }
-  static std::vector<std::size_t> context_ranks(std::size_t rank, const axes& at) {
-    const std::size_t together = at.tensor * at.context;
-    return every(rank / together * together + rank % at.tensor, at.tensor, at.context);
-  }
-  static std::vector<std::size_t> shard_ranks(std::size_t rank, const axes& at) {
-    const std::size_t together = at.tensor * at.shards;
-    return every(rank / together * together + rank % at.tensor, at.tensor, at.shards);
-  }
-  static std::vector<std::size_t> replica_ranks(std::size_t rank, const axes& at) {
-    const std::size_t together = at.tensor * at.shards;
-    return every(rank % together, together, at.replicas);
-  }
-  // the main thread and the background each have channels of their own
-  zero_state(const std::shared_ptr<transport>& wires, const axes& at)
-      : everyone_(wires, 0), data_(wires, data_ranks(wires->rank(), at), 1), host_(wires, shard_ranks(wires->rank(), at), 2),
-        tensor_(wires, every(wires->rank() / at.tensor * at.tensor, 1, at.tensor), 3), context_(wires, context_ranks(wires->rank(), at), 8),
-        gradients_(wires, ranks_alike(wires->rank(), at), 4),
-        shards_(wires, shard_ranks(wires->rank(), at), 5), replicas_(wires, replica_ranks(wires->rank(), at), 6),
-        weights_(wires, shard_ranks(wires->rank(), at), 7) {}
-
   /// A rank's part of the optimizer's arrays, or of the weights where they are divided, from every rank that keeps one.
   template <class Store, class Entry, class T, class Number>
   void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
@@ -343,15 +363,18 @@ class zero_state {
   [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
     return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
   }
-  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part.
+  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part: of those that divide a layer, some; of those
+  /// that hold other experts, all that is no expert's.
   template <class Store>
   void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
     for (const auto& entry : store.entries()) {
-      if (entry.block != block || !entry.is_here || !entry.spec.trainable || !entry.spec.gradients_are_parts) continue;
-      const std::size_t copies = copies_of(entry);
-      if (copies == 1) continue;
-      later(stream, store, [this, copies, gradient = store.gradient(entry)](stream_type& on) {
-        group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
+      if (entry.block != block || !entry.spec.trainable || !entry.is_here) continue;
+      const std::size_t copies = entry.spec.gradients_are_parts ? copies_of(entry) : 1;
+      const bool is_spread = !entry.spec.holder && spread_.size() > 1;
+      if (copies == 1 && !is_spread) continue;
+      later(stream, store, [this, copies, is_spread, gradient = store.gradient(entry)](stream_type& on) {
+        if (copies > 1) group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
+        if (is_spread) spread_.all_reduce(on, gradient, reduction::sum);
       });
     }
   }
@@ -367,9 +390,10 @@ class zero_state {
   template <class Store, class Gradients = decltype(std::declval<Store&>().gradients())>
   [[nodiscard]] std::vector<Gradients> counted_gradients(Store& store) const {
     std::vector<Gradients> own;
-    if (Axes.layers && tensor_.size() > 1) {
+    if ((Axes.layers || Axes.experts) && (tensor_.size() > 1 || holders_.size() > 1)) {
       for (const auto& entry : store.entries()) {
-        if (!entry.spec.trainable || tensor_.rank() % copies_of(entry) != 0) continue;
+        const bool is_first = tensor_.rank() % copies_of(entry) == 0 && (entry.spec.holder || holders_.rank() == 0);
+        if (!entry.spec.trainable || !is_first) continue;
         const auto piece = store.piece_of(entry);
         if (piece.count == 0) continue;
         own.push_back(store.gradients().subspan(store.divided().gradients ? piece.kept : entry.offset + piece.first, piece.count));
@@ -462,8 +486,8 @@ class zero_state {
   }
 
   self self_;
-  group everyone_, data_, host_, tensor_, context_;  // used by the thread that trains
-  group gradients_, shards_, replicas_, weights_;  // used in the background
+  group everyone_, data_, host_, tensor_, context_, experts_, holders_;  // used by the thread that trains; the last two have the same members
+  group gradients_, shards_, replicas_, weights_, spread_;               // used in the background
   std::map<std::size_t, group> copies_;            // likewise
   std::optional<stream_type> own_stream_;
   std::optional<arena<Device>> nothing_;  // adding needs no memory
@@ -539,7 +563,15 @@ struct ring_context_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true, .ring = true}>;
 };
 
+struct expert_parallel;
+
 namespace detail {
+
+/// The state of ranks that divide these axes; expert.hpp has that of ranks that spread experts.
+template <class Device, zero_stage Stage, divided_axes Axes>
+struct state_of {
+  using type = zero_state<Device, Stage, Axes>;
+};
 
 /// "zero-1 x tensor x context"
 template <class First, class... Others>
@@ -563,11 +595,15 @@ inline constexpr bool is_among = (std::is_same_v<Axis, All> || ...);
 template <class Axis>
 inline constexpr bool is_of_rows = is_among<Axis, context_parallel, ring_context_parallel>;
 
-/// One that divides layers, one that shares rows, or one of each.
+template <class Axis>
+inline constexpr bool is_of_layers = is_among<Axis, tensor_parallel, sequence_parallel>;
+
+/// One that divides layers, one that shares rows, one that spreads experts, or some of these.
 template <class... Axes>
 inline constexpr bool fit_together =
-    sizeof...(Axes) > 0 && ((is_of_rows<Axes> || is_among<Axes, tensor_parallel, sequence_parallel>) && ...) &&
-    (std::size_t{!is_of_rows<Axes>} + ...) <= 1 && (std::size_t{is_of_rows<Axes>} + ...) <= 1;
+    sizeof...(Axes) > 0 && ((is_of_layers<Axes> || is_of_rows<Axes> || is_among<Axes, expert_parallel>) && ...) &&
+    (std::size_t{is_of_layers<Axes>} + ...) <= 1 && (std::size_t{is_of_rows<Axes>} + ...) <= 1 &&
+    (std::size_t{is_among<Axes, expert_parallel>} + ...) <= 1;
 
 }  // namespace detail
 
@@ -575,19 +611,20 @@ inline constexpr bool fit_together =
 template <class Rows, class... Axes>
 struct parallel {
   static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,
-                "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel, sequence_parallel, "
-                "context_parallel, ring_context_parallel, or one of the first two and one of the last two; see parallel/README.md");
+                "xtrain parallel<Rows, Axes...>: Rows must be data_parallel or zero<Stage>, Axes must be tensor_parallel or sequence_parallel, "
+                "context_parallel or ring_context_parallel, expert_parallel, one of each kind at most; see parallel/README.md");
   static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
   static constexpr bool divides_between_layers = detail::is_among<sequence_parallel, Axes...>;
+  static constexpr bool spreads_experts = detail::is_among<expert_parallel, Axes...>;
   using config = rank_layout;
   template <class Device>
-  using state =
-      detail::zero_state<Device, Rows::stage,
-                         detail::divided_axes{.layers = detail::is_among<tensor_parallel, Axes...> || divides_between_layers,
-                                              .between_layers = divides_between_layers,
-                                              .places = (detail::is_of_rows<Axes> || ...),
-                                              .ring = detail::is_among<ring_context_parallel, Axes...>}>;
+  using state = typename detail::state_of<Device, Rows::stage,
+                                          detail::divided_axes{.layers = detail::is_among<tensor_parallel, Axes...> || divides_between_layers,
+                                                               .between_layers = divides_between_layers,
+                                                               .places = (detail::is_of_rows<Axes> || ...),
+                                                               .ring = detail::is_among<ring_context_parallel, Axes...>,
+                                                               .experts = spreads_experts}>::type;
 };
 
 static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>> &&

@@ -77,7 +77,7 @@ inline constexpr bool has_stages = requires(typename Strategy::config config) {
 };
 template <class Strategy>
 inline constexpr bool strategy_spreads_experts = requires {
-  Strategy::spreads_experts;
+  requires Strategy::spreads_experts;
 };
 template <class Schedule, class Beside>
 inline constexpr bool strategy_spreads_experts<pipeline<Schedule, Beside>> = strategy_spreads_experts<Beside>;

@@ -97,7 +97,7 @@ struct parameter_spec {
   /// they make must be added up.
   std::size_t copies = 0;
   bool gradients_are_parts = false;
-  /// Where neighbouring ranks hold different experts: the one that has it; none: all of them.
+  /// Where ranks hold different experts: the one that has it; none: all of them, and each makes a part of its gradients.
   std::optional<std::size_t> holder{};
 
   /// The shape that files know.
@@ -265,12 +265,10 @@ class parameter_store {
     }
   }
   /// Of parameters that have a holder, this rank has memory for those that `rank`, its own number, holds. Neighbours have everything else
-  /// too, and each makes a part of its gradients. Before allocate().
+  /// too. Before allocate().
   void hold(std::size_t rank) {
     for (entry& e : entries_) {
       e.is_here = !e.spec.holder || *e.spec.holder == rank;
-      e.spec.copies = e.spec.holder ? 1 : 0;
-      e.spec.gradients_are_parts = !e.spec.holder;
       all_here_ = all_here_ && e.is_here;
     }
   }

@@ -161,8 +161,8 @@ TEST_CASE("what neighbouring ranks hold alone lies on one of them, and random nu
   CHECK_THROWS_WITH_AS(second.require_all_here("a test"), doctest::Contains("different experts"), config_error);
   CHECK(second.value(*second.find("expert.1")).empty());
   CHECK(second.value(*second.find("expert.2")).size() == 200);
-  CHECK(second.find("norm")->spec.gradients_are_parts);
-  CHECK(second.find("bias.3")->spec.copies == 1);
+  CHECK(!second.find("norm")->spec.holder);
+  CHECK(second.find("bias.3")->spec.holder == 1);
   const auto element_of = [](const store& s, const char* name) {
     const std::size_t offset = s.find(name)->offset;
     for (const decay_run& run : s.decay_runs())
