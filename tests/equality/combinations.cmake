@@ -10,7 +10,14 @@ set(divided
     "tensor_context: tensor_parallel, context_parallel"
     "tensor_ring: tensor_parallel, ring_context_parallel"
     "sequence_context: sequence_parallel, context_parallel"
-    "sequence_ring: sequence_parallel, ring_context_parallel")
+    "sequence_ring: sequence_parallel, ring_context_parallel"
+    "tensor_expert: tensor_parallel, expert_parallel"
+    "sequence_expert: sequence_parallel, expert_parallel"
+    "context_expert: context_parallel, expert_parallel"
+    "ring_expert: ring_context_parallel, expert_parallel"
+    "tensor_context_expert: tensor_parallel, context_parallel, expert_parallel"
+    "tensor_ring_expert: tensor_parallel, ring_context_parallel, expert_parallel"
+    "sequence_ring_expert: sequence_parallel, ring_context_parallel, expert_parallel")
 foreach(kept "data: data_parallel" "zero1: zero<1>" "zero2: zero<2>" "zero3: zero<3>")
   string(REGEX MATCH "^(.*): (.*)$" kept "${kept}")
   set(rows "${CMAKE_MATCH_1}")

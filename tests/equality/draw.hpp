@@ -88,7 +88,8 @@ class dice {
   }
   if (is_adapted(run.what)) {
     run.adapter.rank = 4;
-    if (!of.axes.layers && throws.one_in(2)) run.adapter.dropout = 0.3;
+    const bool drops = !of.axes.layers && !(of.axes.places && has_experts(run.what));  // what cannot be divided is refused
+    if (drops && throws.one_in(2)) run.adapter.dropout = 0.3;
     if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
   }
   run.layout = throws.one_in(2) ? row_layout::packed : row_layout::separate;
