@@ -4,7 +4,6 @@
 #include <xtrain/eval/logits.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/gpt2.hpp>
-#include <xtrain/models/mixtral.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include "scratch.hpp"
 #include "shared_rows.hpp"
@@ -81,10 +80,6 @@ TEST_CASE("what cannot be shared is refused with the numbers") {
   };
   CHECK(refused(encoder, 2, 2) ==
         "context: an encoder needs whole rows, which ranks share; given 2 ranks");
-  shape.experts = 4;
-  const auto experts = [&](const rank_layout& ranks) { const mixtral<recipe<context_parallel>> made(shape, {}, {.parallel = ranks}); };
-  CHECK(refused(experts, 2, 2) ==
-        "context: a mixture of experts needs whole rows, which ranks share; given 2 ranks");
 }
 
 TEST_CASE("memory and messages of a step") {

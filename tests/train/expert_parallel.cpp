@@ -192,9 +192,9 @@ TEST_CASE("what cannot be spread is refused with the numbers") {
   CHECK(refused(eight_experts(), 3, {.expert = 3}, expert_parallel{}) ==
         "expert: ranks must hold equally many experts of a layer; 8 experts are not divisible by 3");
   CHECK(refused(eight_experts(), 4, {.expert = 3}, expert_parallel{}) ==
-        "parallel: ranks must be a multiple of expert; given 4 ranks and expert 3");
+        "parallel: ranks must be a multiple of tensor times expert; given 4 ranks, tensor 1 and expert 3");
   CHECK(refused(eight_experts(), 4, {.tensor = 2, .expert = 2}, expert_parallel{}) ==
-        "parallel: tensor must be 1, because the strategy does not divide layers; given 2");
+        "parallel: tensor must be 1, because the strategy does not divide layers; given 2. Make it parallel<..., tensor_parallel>");
   CHECK(refused(eight_experts(), 2, {.expert = 2}, data_parallel{}) ==
         "parallel: expert must be 1, because the strategy does not spread experts; given 2. Make it expert_parallel, or parallel<..., "
         "expert_parallel>");

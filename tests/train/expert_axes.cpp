@@ -1,0 +1,160 @@
+// Ranks that spread experts, divide layers and share rows at once, in stages or not: they equal one device, keep what is planned and send what the
+// formulas say.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include <xtrain/models/mixtral.hpp>
+#include <xtrain/parallel/expert.hpp>
+#include "pipelines.hpp"
+
+namespace {
+
+template <class Parallel>
+struct adapted_recipe : recomputing_recipe<Parallel> {
+  using adapter = lora;
+};
+
+using every_axis = pipeline<chosen, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>;
+using adapted_axes = parallel<zero<3>, tensor_parallel, ring_context_parallel, expert_parallel>;
+
+decoder_config balanced_experts(std::size_t layers) {
+  decoder_config shape = sizes(false);
+  shape.layers = layers;
+  shape.heads = 4;
+  shape.experts = 8;
+  shape.experts_per_token = 2;
+  shape.balances_experts = true;
+  shape.balance_loss = 0.05;
+  return shape;
+}
+
+/// Four micro-batches in a step, divided among those that see other rows.
+run_config settings(std::size_t data) {
+  return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
+}
+
+void is_near(const piped_outcome& one, const piped_outcome& other) {
+  CHECK(difference(one.losses, other.losses) < 2e-5);
+  CHECK(difference(one.norms, other.norms) < 2e-5);
+  CHECK(difference(one.weights, other.weights) < 2e-5);
+  CHECK(std::abs(one.held_out - other.held_out) < 2e-5);
+}
+
+template <class Make>
+std::string refused(std::size_t ranks, Make&& make) {
+  std::string said;
+  try {
+    run_ranks(ranks, make);
+  } catch (const config_error& problem) {
+    said = problem.what();
+  }
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with its balance, dropout and clipping") {
+  const dataset data = sentences();
+  const auto on = [&](const piped_outcome& one, std::size_t layers, std::size_t ranks, pipeline_ranks how) {
+    const std::size_t data_ranks = how.data;
+    is_near(one, run_pipeline<mixtral<recipe<every_axis>>>(ranks, data, balanced_experts(layers), settings(data_ranks), {.parallel = std::move(how)}));
+  };
+  const piped_outcome two = run_here<mixtral<recipe<single>>>(data, balanced_experts(2), settings(1), {});
+  on(two, 2, 2, {.tensor = 2});                                          // slices of every expert
+  on(two, 2, 4, {.data = 2, .tensor = 2, .expert = 2});
+  on(two, 2, 2, {.context = 2});                                         // every rank routes its own places
+  on(two, 2, 2, {.context = 2, .expert = 2});                            // who holds other experts has other places of the same rows
+  on(two, 2, 4, {.data = 2, .context = 2, .expert = 4});                 // and other rows
+  on(two, 2, 8, {.data = 2, .tensor = 2, .context = 2, .expert = 2});
+  on(two, 2, 8, {.tensor = 2, .context = 2, .expert = 2});               // two stages
+}
+
+TEST_CASE("with LoRA and recomputation, where keys and values go round and everything is divided") {
+  const dataset data = sentences();
+  const lora_config adapter{.rank = 4, .targets = {"q_proj", "gate", "w1", "w2", "w3"}};
+  const piped_outcome one = run_here<mixtral<adapted_recipe<single>>>(data, balanced_experts(2), settings(1), {.adapter = adapter});
+  const auto on = [&](std::size_t ranks, rank_layout how) {
+    const std::size_t data_ranks = ranks / how.tensor / how.context;
+    is_near(one, run_pipeline<mixtral<adapted_recipe<adapted_axes>>>(ranks, data, balanced_experts(2), settings(data_ranks),
+                                                                     {.adapter = adapter, .parallel = std::move(how)}));
+  };
+  on(4, {.tensor = 2, .expert = 2});
+  on(4, {.context = 2, .expert = 4});
+  on(8, {.tensor = 2, .context = 2, .shards = 1, .expert = 2});
+}
+
+TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go to one rank of two") {
+  decoder_config shape = balanced_experts(2);
+  shape.vocabulary = 128;
+  shape.width = 64;
+  shape.feed_forward = 128;
+  shape.residual_dropout = shape.attention_dropout = 0;
+  host_batch rows{.b = 2, .t = 24};
+  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
+  rows.starts.assign(48, 0);
+  rows.target_count = rows.token_count = 48;
+  // two divide layers, two share rows, two hold other experts: each of them alike in all else
+  run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+    const cpu::context on;
+    mixtral<recipe<every_axis>> model(shape, on, {.parallel = {.ranks = wires, .data = 2, .tensor = 2, .context = 2, .expert = 2}});
+    const std::vector<float> zeros(shape.experts * shape.width);  // the first two experts are everyone's choice
+    for (const auto& entry : model.parameters().entries())
+      if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.work(), entry, std::span<const float>(zeros));
+    trainer trainer(model, run_config{.steps = 1, .batch = 2, .context = 24});
+    for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer, memory_role::batch})
+      CHECK(on.memory().of(role) == trainer.plan().of(role));
+    (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
+    const step_traffic sent = traffic_of(model.parallel());
+
+    const std::size_t l = shape.layers, n = 48 / 2, row = shape.width * sizeof(float), number = sizeof(float);
+    // of two ranks each sends as many bytes as an array has that they add up; behind experts, what each choice was worth is added up as well
+    const std::size_t losses = 3 * n * number, norm = sizeof(double);
+    CHECK(sent.of(traffic_role::layers).bytes == (4 * l + 2) * n * row + l * n * shape.experts_per_token * number + losses + norm);
+    // half of queries, keys and values of half the heads, and of their outputs, forth and back; counts and probabilities of all layers' experts, their
+    // gradient; and the loss
+    const std::size_t balance = l * shape.experts * (sizeof(token) + number) + shape.experts * number;
+    CHECK(sent.of(traffic_role::places).bytes == l * 2 * n * (3 + 1) * row / 2 / 2 + balance + sizeof(double));
+    // two copies of every place go there and come back, or the other way around, and so do gradients; how many they are, for each expert
+    const std::size_t copies = shape.experts_per_token * n * row, counts = shape.experts / 2 * sizeof(std::uint64_t);
+    CHECK(sent.of(traffic_role::experts).bytes == l * (2 * copies + counts));
+    // what is no expert's is added up among those that hold other experts; then half of everything among two
+    std::size_t shared = 0, trained = 0;
+    const auto& store = model.parameters();
+    for (const auto& entry : store.entries())
+      if (!entry.spec.holder) shared += entry.size() * number;
+    for (std::size_t b = 0; b < store.blocks(); ++b) trained += (store.block(b).end - store.block(b).begin) * number;
+    CHECK(sent.of(traffic_role::gradients).bytes == shared + trained / 2);
+    CHECK(sent.of(traffic_role::weights).bytes == trained / 2);
+    for (const traffic_role role : {traffic_role::layers, traffic_role::places, traffic_role::experts, traffic_role::gradients, traffic_role::weights}) {
+      CAPTURE(name_of(role));
+      CHECK(trainer.plan().sent.of(role).bytes == sent.of(role).bytes);
+    }
+  });
+}
+
+TEST_CASE("what cannot be divided is refused with the numbers") {
+  decoder_config shape = balanced_experts(2);
+  const auto every = [&](pipeline_ranks how) {
+    return [&, how](const std::shared_ptr<transport>& wires) {
+      pipeline_ranks own = how;
+      own.ranks = wires;
+      const mixtral<recipe<every_axis>> model(shape, {}, {.parallel = own});
+    };
+  };
+  CHECK(refused(2, every({.tensor = 2, .expert = 2})) == "parallel: ranks must be a multiple of tensor times expert; given 2 ranks, tensor 2 and expert 2");
+  shape.feed_forward = 41;
+  CHECK(refused(2, every({.tensor = 2})) == "tensor: 2 ranks must divide a layer equally; 41 inner channels are not divisible by 2");
+  shape.feed_forward = 40;
+  const auto adapted = [&](rank_layout how, lora_config adapter) {
+    return refused(2, [&, how](const std::shared_ptr<transport>& wires) {
+      rank_layout own = how;
+      own.ranks = wires;
+      const mixtral<adapted_recipe<adapted_axes>> model(shape, {}, {.adapter = adapter, .parallel = own});
+    });
+  };
+  const lora_config dropping{.rank = 4, .dropout = 0.1, .targets = {"q_proj", "w2"}};
+  CHECK(adapted({.context = 2}, dropping) == "context: dropout of an adapter inside an expert needs whole rows, which ranks share; given 2 ranks");
+  CHECK(adapted({.context = 2}, {.rank = 4, .dropout = 0.1, .targets = {"q_proj"}}).empty());
+  CHECK(adapted({.tensor = 2}, dropping) == "tensor: LoRA's dropout cannot be divided among ranks; given 2 ranks");
+}
