@@ -2,11 +2,10 @@
 // formulas say.
 #include <doctest/doctest.h>
 
-#include <mutex>
-
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel/expert.hpp>
 #include "pipelines.hpp"
+#include "scratch.hpp"
 
 namespace {
 
@@ -130,6 +129,26 @@ TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go
       CAPTURE(name_of(role));
       CHECK(trainer.plan().sent.of(role).bytes == sent.of(role).bytes);
     }
+  });
+}
+
+TEST_CASE("folders hold whole experts, whoever has which part of them") {
+  const scratch_folder scratch;
+  const decoder_config shape = balanced_experts(2);
+  using divided = mixtral<recipe<every_axis>>;
+  const auto on = [&](std::size_t ranks, const pipeline_ranks& how, auto&& work) {
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+      divided::options options{.parallel = how};
+      options.parallel.ranks = wires;
+      work(options);
+    });
+  };
+  on(8, {.data = 2, .tensor = 2, .context = 2, .expert = 4}, [&](const divided::options& options) { save_pretrained(divided(shape, {}, options), scratch / "eight"); });
+  const std::vector<double> whole = all_weights(mixtral<recipe<single>>(shape));
+  CHECK(all_weights(mixtral<recipe<single>>::from_pretrained(scratch / "eight")) == whole);
+  on(4, {.tensor = 2, .expert = 1}, [&](const divided::options& options) {  // two stages
+    const std::vector<double> found = collected(divided::from_pretrained(scratch / "eight", {}, options));
+    if (options.parallel.ranks->rank() == 0) CHECK(found == whole);
   });
 }
 

@@ -97,7 +97,9 @@ TEST_CASE("a folder that ranks write together has the bytes that one writes") {
   decoder_config experts = shape();
   experts.attention_dropout = experts.residual_dropout = 0;
   experts.experts = 4;
-  save_both_ways<mixtral<recipe<parallel<zero<2>, expert_parallel>>>>(experts, 4, {.parallel = {.expert = 2}});
+  using spread = parallel<zero<2>, tensor_parallel, expert_parallel>;
+  save_both_ways<mixtral<recipe<spread>>>(experts, 4, {.parallel = {.expert = 2}});
+  save_both_ways<mixtral<recipe<spread>>>(experts, 8, {.parallel = {.tensor = 2, .expert = 2}});  // slices of what others hold
 }
 
 TEST_CASE("rows that files hold in another order, and copies of what ranks divide, are written by one rank each") {
