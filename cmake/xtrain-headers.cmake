@@ -179,6 +179,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/pipeline.hpp
     xtrain/parallel/pipeline/load_message.hpp
     xtrain/parallel/pipeline/runner.hpp
+    xtrain/parallel/pipeline/schedule_shelf.hpp
     xtrain/parallel/pipeline/schedules.hpp
     xtrain/parallel/pipeline/stage_message.hpp
     xtrain/parallel/pipeline/stages.hpp

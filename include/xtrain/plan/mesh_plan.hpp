@@ -15,6 +15,7 @@
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/recompute.hpp>
+#include <xtrain/parallel/pipeline/schedule_shelf.hpp>
 #include <xtrain/parallel/single.hpp>
 #include <xtrain/parallel/traffic.hpp>
 #include <xtrain/plan/machine.hpp>
@@ -139,9 +140,11 @@ inline void require_mesh(const mesh_settings& s, const machine& on) {
 }
 
 /// As plan_mesh. When it needs more than `limit` bytes, nothing beyond its memory is found out.
+///   shelf   where lists are put that were proved, for the next mesh
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config& sizes, const mesh_settings& s,
-                                          const machine& on, const typename Model::device::properties& properties) {
+                                          const machine& on, const typename Model::device::properties& properties,
+                                          const std::shared_ptr<schedule_shelf>& shelf) {
   using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
   require_mesh(s, on);
   const std::size_t stages = s.mesh.pipeline, micro_batches = s.rows / (s.mesh.data * s.mesh.expert) / s.batch;
@@ -164,6 +167,7 @@ template <class Model, class Strategy>
     if constexpr (has_stages<Strategy>) {
       options.parallel.data = s.mesh.data * s.mesh.expert;
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
+      options.parallel.shelf = shelf;
     }
     if (ranks.empty()) found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
     ranks.push_back(plan<trainer<model>>(sizes, options, {.steps = 1, .batch = s.batch, .accumulate = rehearsed, .context = s.context}, properties));
@@ -195,7 +199,8 @@ template <class Model, class Strategy>
   require_machine(on);
   detail::require_mesh(settings, on);
   const auto needs = detail::needs_of<Model>(sizes, settings.context, properties);
-  return detail::plan_mesh_within<Model, Strategy>(~std::size_t{0}, needs, sizes, settings, on, properties);
+  return detail::plan_mesh_within<Model, Strategy>(~std::size_t{0}, needs, sizes, settings, on, properties,
+                                                 std::make_shared<schedule_shelf>());
 }
 
 /// A division to print.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,7 +130,7 @@ class plan_search {
   [[nodiscard]] bool try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
     try {
       found_plan found = plan_mesh_within<Model, Strategy>(
-          on_->memory, needs_, *sizes_, {.mesh = mesh, .chunks = chunks, .rows = settings_.rows, .batch = batch, .context = settings_.context}, *on_, *properties_);
+          on_->memory, needs_, *sizes_, {.mesh = mesh, .chunks = chunks, .rows = settings_.rows, .batch = batch, .context = settings_.context}, *on_, *properties_, shelf_);
       if (found.bytes > on_->memory) return false;
       found_.push_back(found);
     } catch (const config_error&) {
@@ -143,6 +144,7 @@ class plan_search {
   const machine* on_;
   const properties* properties_;
   model_needs needs_;
+  std::shared_ptr<schedule_shelf> shelf_ = std::make_shared<schedule_shelf>();
   std::vector<found_plan> found_;
 };
 

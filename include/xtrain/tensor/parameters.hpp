@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -235,6 +236,7 @@ class parameter_store {
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
     for (parameter_spec& spec : adjacent) {
       spec.holder = holder_;
+      numbers_.emplace(spec.name, entries_.size());
       entries_.push_back({std::move(spec), block_, 0, handle.first()});
     }
     return handle;
@@ -399,9 +401,8 @@ class parameter_store {
 
   /// Null when there is no parameter of that name.
   [[nodiscard]] const entry* find(std::string_view name) const {
-    for (const entry& e : entries_)
-      if (e.spec.name == name) return &e;
-    return nullptr;
+    const auto found = numbers_.find(name);
+    return found == numbers_.end() ? nullptr : &entries_[found->second];
   }
 
   /// A handle of that one parameter, though it may lie in a matrix with others; one that does not exist when there is none of that name.
@@ -673,6 +674,7 @@ class parameter_store {
 
   typename Device::context device_;
   std::vector<entry> entries_;
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // which of them has that name
   std::vector<decay_run> runs_;
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
   slicing divided_{};

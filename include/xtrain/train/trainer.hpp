@@ -160,7 +160,7 @@ class trainer {
   step_done step(std::span<const Batch> batches, double learning_rate) {
     const auto begin = clock::now();
     require_whole_steps();
-    require_vocabulary(batches);
+    if constexpr (!is_dry<device>) require_vocabulary(batches);
     if constexpr (strategy_runs) memory_->runner.require_batches(batches);
     const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
     step_done done{.step = progress_.step + 1,
@@ -412,25 +412,28 @@ class trainer {
                        " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
   }
 
+  /// What a rehearsal looks at: a batch of which every place has a target.
+  struct full_rows {
+    std::size_t b = 0, t = 0, target_count = 0, token_count = 0, first_row = 0;
+    std::span<const token> tokens{}, targets{}, positions{}, starts{};
+  };
   /// One step with rows full of targets. Only on the dry device.
   [[nodiscard]] rehearsal rehearse_step() {
-    std::vector<host_batch> batches(config_.accumulate);
+    std::vector<full_rows> batches(config_.accumulate);
     const std::vector<std::size_t> rows = unequal_rows();
+    const std::size_t most = rows.empty() ? config_.batch : *std::max_element(rows.begin(), rows.end());
+    const std::vector<token> zeros(most * config_.context);  // of all micro-batches: there may be thousands
     for (std::size_t m = 0; m < batches.size(); ++m) {
-      host_batch& batch = batches[m];
+      full_rows& batch = batches[m];
       batch.b = rows.empty() ? config_.batch : rows[m];
       batch.t = config_.context;
-      const std::size_t n = batch.b * batch.t;
-      batch.tokens.assign(n, 0);
-      batch.targets.assign(n, 0);
-      batch.positions.assign(n, 0);
-      batch.starts.assign(n, 0);
-      batch.target_count = batch.token_count = n;
+      batch.target_count = batch.token_count = batch.b * batch.t;
+      batch.tokens = batch.targets = batch.positions = batch.starts = std::span(zeros).first(batch.token_count);
       batch.first_row = m * config_.batch;
     }
     model_->on().record() = {};  // what making the model took is not part of a step
     const step_traffic before = traffic_of(model_->parallel());
-    (void)step(std::span<const host_batch>(batches), 0.0);
+    (void)step(std::span<const full_rows>(batches), 0.0);
     rehearsal found;
     found.sent = traffic_of(model_->parallel()).since(before);
     found.record = model_->on().record();

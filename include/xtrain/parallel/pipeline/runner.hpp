@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,7 +96,7 @@ class pipeline_runner {
   /// on a dry device it does not matter.
   ///   throws  config_error when the schedule cannot be made of these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
-      : model_(&model), schedule_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))),
+      : model_(&model), proved_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))), schedule_(*proved_),
         ended_(schedule_.chunks), places_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
         flight_of_(schedule_.chunks * schedule_.micro_batches()), put_off_of_(flight_of_.size()), arrival_of_(flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
@@ -267,7 +269,13 @@ class pipeline_runner {
   };
 
   template <class State>
-  static pipeline_schedule proved(const State& strategy, std::vector<std::size_t> rows) {
+  static std::shared_ptr<const pipeline_schedule> proved(const State& strategy, std::vector<std::size_t> rows) {
+    if (!strategy.shelf()) return std::make_shared<const pipeline_schedule>(made_and_proved(strategy, std::move(rows)));
+    using kind = std::pair<Schedule, std::bool_constant<splits_backwards<recipe>>>;
+    return strategy.shelf()->template get<kind>(strategy.depth(), strategy.chunks(), rows, [&] { return made_and_proved(strategy, rows); });
+  }
+  template <class State>
+  static pipeline_schedule made_and_proved(const State& strategy, std::vector<std::size_t> rows) {
     // one rank goes forth and back with each micro-batch, however its layers are called
     const std::size_t ranks = strategy.depth(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
@@ -281,9 +289,9 @@ class pipeline_runner {
     for (auto& list : schedule.actions) {
       list = with_whole_backwards(list);
       for (const pipeline_action& action : list)
-        require<config_error>(splits_backwards<recipe> || action.kind != action_kind::backward_input, schedule.name,
-                              ": backwards in two parts must be those of a schedule that says splits_backwards = true; given ",
-                              action_text(action));
+        if (!splits_backwards<recipe> && action.kind == action_kind::backward_input)
+          fail<config_error>(schedule.name, ": backwards in two parts must be those of a schedule that says splits_backwards = true; given ",
+                             action_text(action));
     }
     return schedule;
   }
@@ -403,7 +411,8 @@ class pipeline_runner {
   }
 
   Model* model_;
-  pipeline_schedule schedule_;
+  std::shared_ptr<const pipeline_schedule> proved_;
+  const pipeline_schedule& schedule_;
   std::vector<std::size_t> ended_;  // micro-batches that are back, by chunk
   std::size_t places_;
   std::vector<flight*> flight_of_;    // by chunk and micro-batch

@@ -20,6 +20,7 @@
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/place_share.hpp>
+#include <xtrain/parallel/pipeline/schedule_shelf.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
 #include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/parameters.hpp>
@@ -37,6 +38,7 @@ struct pipeline_ranks {
   std::size_t chunks = 1;              ///< stages on each rank
   std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
   std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
+  std::shared_ptr<schedule_shelf> shelf{};  ///< of lists that are proved, for who plans many ranks; none: a rank proves its own
 };
 
 namespace detail {
@@ -157,6 +159,8 @@ class pipeline_state {
   [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && position() + 1 == depth(); }
   /// Carries what flows from stage to stage.
   [[nodiscard]] group& between() { return between_; }
+  /// Where lists may be that are proved; none, perhaps.
+  [[nodiscard]] const std::shared_ptr<schedule_shelf>& shelf() const { return shelf_; }
   /// Sums over the stages: only the last knows losses.
   void add_up(std::span<double> sums) {
     if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
@@ -191,7 +195,7 @@ class pipeline_state {
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
-      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), beside_(beside_of(config, wires)), everyone_(wires, 0),
+      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), shelf_(config.shelf), beside_(beside_of(config, wires)), everyone_(wires, 0),
         between_(wires, pipeline_members(config, wires), 1), numbers_(wires, pipeline_members(config, wires), 2) {
     if (position() != 0 && position() + 1 != depth()) return;
     const std::vector<std::size_t> members = pipeline_members(config, wires);
@@ -238,6 +242,7 @@ class pipeline_state {
 
   std::size_t chunks_given_;
   std::vector<std::size_t> layers_given_, rows_given_;
+  std::shared_ptr<schedule_shelf> shelf_;
   std::vector<block_range> stages_;
   parameter table_;  // none: the head is not tied
   beside_state beside_;

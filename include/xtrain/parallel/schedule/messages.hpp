@@ -92,9 +92,9 @@ class work_places {
   for (std::size_t rank = 0; rank < work.ranks(); ++rank)
     for (std::size_t i = 0; i < work.actions[rank].size(); ++i) {
       const pipeline_action& action = work.actions[rank][i];
-      require<config_error>(is_work(action.kind) && action.micro_batch < work.micro_batches() && action.chunk < work.chunks, work.name,
-                            ": a list of work must hold forwards and backwards of ", work.micro_batches(), " micro-batches on ",
-                            work.chunks, " chunks; given rank ", rank, ", action ", i, ": ", action_text(action));
+      if (!is_work(action.kind) || action.micro_batch >= work.micro_batches() || action.chunk >= work.chunks) [[unlikely]]
+        fail<config_error>(work.name, ": a list of work must hold forwards and backwards of ", work.micro_batches(), " micro-batches on ",
+                           work.chunks, " chunks; given rank ", rank, ", action ", i, ": ", action_text(action));
     }
 
   const auto receives = detail::receives_of(work);
