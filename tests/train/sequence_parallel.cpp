@@ -54,15 +54,16 @@ TEST_CASE("memory and messages of a step") {
     CHECK(sizes.boundaries == between / n);
     // of what a block keeps, two inputs of layers and the middle were on every rank, and are divided now
     CHECK(whole.kept - sizes.kept >= shape.layers * 3 * 48 * shape.width * sizeof(float) * (n - 1) / n);
-    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::layers).bytes;
+    const step_traffic before = traffic_of(model.parallel());
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     // halves of all-reduces of [rows, width]: gathered before the first matrix of each half of a layer, added up behind the second; on the
     // way back both again, and the first matrix's input once more; the embedding's and the head's, forth and back. Gradients of norms
     // are added up by everyone. Of the head three numbers per row from everyone to everyone; and the norm.
     const double half = 48.0 * 64 * sizeof(float) * (n - 1) / n, norms = 2.0 * static_cast<double>(shape.layers) + 1;
-    const double expected = (10.0 * static_cast<double>(shape.layers) + 4) * half + norms * 64 * sizeof(float) * (n - 1) +
-                            3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
-    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::layers).bytes - before) == expected);
+    const double expected = (10.0 * static_cast<double>(shape.layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
+    const step_traffic sent = traffic_of(model.parallel()).since(before);
+    CHECK(static_cast<double>(sent.of(traffic_role::layers).bytes) == expected);
+    CHECK(static_cast<double>(sent.of(traffic_role::parts).bytes) == norms * 64 * sizeof(float) * (n - 1));
   });
 }
 

@@ -10,15 +10,16 @@
 
 namespace xtrain {
 
-/// gradients, weights: to ranks that train the same weights on other rows. layers: to ranks that divide the same layers. places: to ranks
-/// that share rows. experts: rows to the ranks of their experts. stages: to other stages of a pipeline. table: a tied head's gradients, between the
+/// gradients, weights: to ranks that train the same weights on other rows. parts: gradients of which neighbours that divide layers, or hold other
+/// experts, make a part each. layers: to ranks that divide the same layers. places: to ranks that share rows. experts: rows to the ranks of their experts. stages: to other stages of a pipeline. table: a tied head's gradients, between the
 /// first stage and the last. numbers: the few that the host decides by, counts of targets, losses and norms.
-enum class traffic_role : std::uint8_t { gradients, weights, layers, places, experts, stages, table, numbers };
+enum class traffic_role : std::uint8_t { gradients, parts, weights, layers, places, experts, stages, table, numbers };
 
-inline constexpr std::size_t traffic_roles = 8;
+inline constexpr std::size_t traffic_roles = 9;
 
 [[nodiscard]] constexpr std::string_view name_of(traffic_role role) {
-  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "weights", "layers", "places", "experts", "stages", "table", "numbers"};
+  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "parts",  "weights", "layers", "places",
+                                                              "experts",   "stages", "table",   "numbers"};
   return names[static_cast<std::size_t>(role)];
 }
 

@@ -219,12 +219,13 @@ class zero_state {
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     await_weights();
-    for (const group* one : {&gradients_, &shards_, &replicas_, &spread_}) visit(traffic_role::gradients, one->sent());
+    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::parts, spread_.sent());
     visit(traffic_role::weights, weights_.sent());
     visit(traffic_role::layers, tensor_.sent());
     visit(traffic_role::places, context_.sent());
     visit(traffic_role::experts, experts_.sent());
-    for (const auto& [copies, ranks] : copies_) visit(traffic_role::layers, ranks.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::parts, ranks.sent());
     for (const group* one : {&data_, &host_, &holders_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
 

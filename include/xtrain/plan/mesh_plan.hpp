@@ -109,7 +109,10 @@ template <class Model>
   for_each_micro_batch(traffic_role::places);
   for_each_micro_batch(traffic_role::experts);
   for_each_micro_batch(traffic_role::stages);
-  if (layout.zero_stage >= 2) for_each_micro_batch(traffic_role::gradients);
+  if (layout.zero_stage >= 2) {
+    for_each_micro_batch(traffic_role::gradients);
+    for_each_micro_batch(traffic_role::parts);
+  }
   if (layout.zero_stage >= 3) for_each_micro_batch(traffic_role::weights);
   return all;
 }
@@ -169,7 +172,10 @@ template <class Model, class Strategy>
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
       options.parallel.shelf = shelf;
     }
-    if (ranks.empty()) found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
+    if (ranks.empty()) {
+      found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
+      if (sizes.experts > 0 && sizes.balances_experts) found.layout.stage_messages = 2;
+    }
     ranks.push_back(plan<trainer<model>>(sizes, options, {.steps = 1, .batch = s.batch, .accumulate = rehearsed, .context = s.context}, properties));
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();

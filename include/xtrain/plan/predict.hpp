@@ -39,7 +39,9 @@ namespace detail {
 
 /// Products of matrices: what special units of an accelerator do.
 [[nodiscard]] inline bool is_product(std::string_view kernel) {
-  constexpr std::array<std::string_view, 5> products{"matmul", "linear_cross_entropy", "attention", "attention_backward", "cached_attention"};
+  constexpr std::array<std::string_view, 7> products{"matmul",           "linear_cross_entropy", "attention",
+                                                     "attention_backward", "attention_block",      "attention_block_backward",
+                                                     "cached_attention"};
   return std::find(products.begin(), products.end(), kernel) != products.end();
 }
 /// Once in a step, whatever its micro-batches.
@@ -78,32 +80,47 @@ struct rank_line {
          static_cast<double>(sent.messages) / others * latency;
 }
 
+/// Everybody sends to the next; all are as fast as the slowest link among them.
+[[nodiscard]] inline double seconds_round(const traffic& sent, const rank_line& ranks, const machine& on) {
+  if (sent.messages == 0 || ranks.count < 2) return 0;
+  const link_speed& link = ranks.on_a_node(on) == ranks.count ? on.inside : on.between;
+  return seconds_of(static_cast<double>(sent.bytes), link, on) + static_cast<double>(sent.messages) * link.latency;
+}
+
 /// What one rank does in a step.
 struct rank_seconds {
   double passes = 0, layers = 0;            // of all micro-batches
   double gradients = 0, weights = 0;        // of a step
   double table = 0, update = 0;             // likewise
-  double message = 0, message_latency = 0;  // of one message to the next stage
+  double message = 0, message_latency = 0;  // of what a micro-batch sends to the next stage
 
   rank_seconds(const rehearsal& one, std::size_t rehearsed, const run_layout& layout, const machine& on, std::string_view number) {
     const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
     const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(rehearsed);
+    double attention = 0;  // on blocks of keys, while the next ones come
     for (const kernel_count& kernel : one.record.kernels) {
       const double seconds = seconds_of(kernel, on, number);
       if (is_update(kernel.name)) update += seconds;
       else passes += times * seconds;
+      if (kernel.name.starts_with("attention_block")) attention += seconds;
     }
     const rank_line beside{data * context, tensor * expert};  // that have the same weights
-    layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + seconds_of(one.sent.of(traffic_role::places), {context, tensor}, on) +
+    const traffic& shared = one.sent.of(traffic_role::places);
+    // of a ring's turns, all but the last have keys on their way
+    const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
+    const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
+                                      : seconds_of(shared, {context, tensor}, on);
+    layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + places +
                       seconds_of(one.sent.of(traffic_role::experts), {expert, 1}, on));
-    // where experts are spread, most of it is sent among neighbours: gradients of what all of them have
-    gradients = (layout.zero_stage >= 2 ? times : 1) * seconds_of(one.sent.of(traffic_role::gradients), expert > 1 ? rank_line{data * expert, 1} : beside, on);
+    gradients = (layout.zero_stage >= 2 ? times : 1) * (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
+                                                        seconds_of(one.sent.of(traffic_role::parts), {tensor * expert, 1}, on));
     weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
     const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
     const link_speed& link = one_node ? on.inside : on.between;
     table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
     if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {
-      message = seconds_of(static_cast<double>(stages.bytes) / static_cast<double>(stages.messages), link, on);
+      // what goes together is as long as all of it, and its latencies overlap
+      message = seconds_of(static_cast<double>(stages.bytes) / (static_cast<double>(stages.messages) / static_cast<double>(layout.stage_messages)), link, on);
       message_latency = link.latency;
     }
   }
@@ -146,10 +163,14 @@ struct rank_seconds {
   const pipeline_timeline line = simulate_schedule(layout.schedule(places, layout.chunks, std::vector<std::size_t>(m, 1)), costs);
 
   predicted_step step;
-  double worked = 0;  // when the last backward ends
-  for (const auto& rank : line.ranks)
-    for (const timed_action& timed : rank)
+  const bool steps_apart = layout.zero_stage == 1 || layout.zero_stage == 2;  // weights come back when the optimizer has stepped
+  double worked = 0, late = 0;  // when the last backward ends; how much later weights are back than the first forwards could be done
+  for (std::size_t place = 0; place < places; ++place)
+    for (const timed_action& timed : line.ranks[place]) {
       if (is_work(timed.action.kind)) worked = std::max(worked, timed.end);
+      if (steps_apart && timed.action.kind == action_kind::forward)
+        late = std::max(late, of_place(place).weights * static_cast<double>(timed.action.chunk + 1) / static_cast<double>(layout.chunks) - timed.end);
+    }
   for (const detail::rank_seconds& rank : spent) {
     if (rank.passes + rank.layers > step.passes + step.layers) {
       step.passes = rank.passes;
@@ -161,11 +182,11 @@ struct rank_seconds {
   step.exchange = line.step_time() - worked;
   for (const detail::rank_seconds& rank : spent) {
     double more = rank.table;
-    if (layout.zero_stage == 1) more += rank.weights;  // when the optimizer has stepped
-    if (layout.zero_stage == 2) more += rank.weights + std::max(0.0, rank.gradients - rank.passes * (1 - layout.forward_share));
+    if (layout.zero_stage == 2) more += std::max(0.0, rank.gradients - rank.passes * (1 - layout.forward_share));
     if (layout.zero_stage == 3) more += std::max(0.0, rank.gradients + rank.weights - rank.passes);
     step.exchange = std::max(step.exchange, line.step_time() - worked + more);
   }
+  step.exchange += late;
   step.seconds = step.passes + step.layers + step.bubble + step.exchange + step.update;
   return step;
 }

@@ -7,6 +7,7 @@
 
 #include <xtrain/comm/mesh.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/layers/place_share.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/schedule/schedule.hpp>
 
@@ -17,9 +18,11 @@ namespace xtrain {
 struct run_layout {
   mesh_sizes mesh{};
   bool between_layers = false;    ///< what is between layers is divided, too
+  bool ring = false;              ///< ranks that share rows send keys and values round
   std::size_t chunks = 1;         ///< stages on each rank
   std::size_t micro_batches = 1;  ///< of a step
   std::size_t zero_stage = 0;
+  std::size_t stage_messages = 1;  ///< from a stage to the next together: two where balanced experts' load goes with the rows
   double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter where everything is recomputed
   pipeline_schedule (*schedule)(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) = one_forward_one_backward::make;
 };
@@ -55,6 +58,7 @@ template <class Recipe>
 [[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
   using strategy = typename Recipe::parallel;
   run_layout layout{.between_layers = detail::divides_between_layers<strategy>(),
+                    .ring = sends_keys_round<Recipe>,
                     .micro_batches = micro_batches,
                     .zero_stage = detail::zero_stage_of<strategy>,
                     .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,

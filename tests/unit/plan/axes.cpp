@@ -37,6 +37,13 @@ decoder_config even() {
   return shape;
 }
 
+decoder_config four_experts() {
+  decoder_config shape = even();
+  shape.experts = 4;
+  shape.attention_dropout = shape.residual_dropout = 0;
+  return shape;
+}
+
 /// Every rank of a mesh needs at most what was found, and one of them as much.
 template <class Model>
 void check_ranks(const decoder_config& shape, const found_plan& found) {
@@ -90,9 +97,7 @@ TEST_CASE("what is between layers is divided only where layers are, and takes le
 }
 
 TEST_CASE("ranks that spread experts are searched for mixtures") {
-  decoder_config shape = even();
-  shape.experts = 4;
-  shape.attention_dropout = shape.residual_dropout = 0;
+  const decoder_config shape = four_experts();
   const auto found = search_plans<mixtral<recipe>, strategies<with_experts>>(shape, {.devices = devices, .rows = 16, .batches = {2}}, a100(), cpu::properties{1});
   std::set<std::array<std::size_t, 3>> meshes;
   for (const found_plan& one : found) {
@@ -100,10 +105,38 @@ TEST_CASE("ranks that spread experts are searched for mixtures") {
     meshes.insert({mesh.data, mesh.expert, mesh.pipeline});
     CHECK(mesh.data * mesh.expert * one.layout.micro_batches * one.batch == 16);
     CHECK((one.sent.of(traffic_role::experts).bytes > 0) == (mesh.expert > 1));
+    CHECK((one.sent.of(traffic_role::parts).bytes > 0) == (mesh.expert > 1));
     check_ranks<mixtral<spread>>(shape, one);
   }
   // three layers in two stages; four experts
   CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 2, 1}, {2, 4, 1}, {4, 1, 2}, {2, 2, 2}, {1, 4, 2}});
   CHECK_THROWS_WITH_AS((void)(plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 12}, a100(), cpu::properties{1})),
                        "mesh: rows of a step must be a multiple of data x expert x batch; given 12, 8 and 1", config_error);
+}
+
+TEST_CASE("neighbours with other experts add up gradients of everything else, and nothing more") {
+  const decoder_config shape = four_experts();
+  const auto one = plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 16, .batch = 2}, a100(), cpu::properties{1});
+  const std::size_t experts = shape.layers * shape.experts * 3 * shape.width * shape.feed_forward;
+  CHECK(one.sent.of(traffic_role::parts).bytes == (one.parameters - experts) * sizeof(bf16));  // two ranks: half of it, twice
+}
+
+TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a message of its own") {
+  decoder_config shape = four_experts();
+  shape.layers = 4;
+  const mesh_settings settings{.mesh = {.data = 4, .pipeline = 2}, .rows = 16, .batch = 2};
+  const auto planned = [&] { return plan_mesh<mixtral<recipe>, with_experts>(shape, settings, a100(), cpu::properties{1}); };
+  const found_plan plain = planned();
+  shape.balances_experts = true;
+  const found_plan balanced = planned();
+  const std::size_t m = plain.layout.micro_batches;
+  CHECK(m == 2);
+  const traffic rows = plain.sent.of(traffic_role::stages), both = balanced.sent.of(traffic_role::stages);
+  CHECK(plain.layout.stage_messages == 1);
+  CHECK(balanced.layout.stage_messages == 2);
+  CHECK(rows.messages == m);
+  CHECK(both.messages == 2 * m);
+  const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: of two layers forth, or back
+  CHECK((load == m * 16 * shape.experts * 2 || load == m * 8 * shape.experts));
+  CHECK(balanced.time.bubble >= plain.time.bubble);
 }

@@ -124,6 +124,8 @@ TEST_CASE("messages take the link that joins their ranks") {
   const double far = predict(r, {.mesh = {.tensor = 4, .pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
   CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // forth and back once: everything else goes on beside work
   CHECK_CLOSE(far, 4.5 + 2 * 1.0);
+  r.sent.of(traffic_role::stages) = {8, 400};  // each in two messages
+  CHECK_CLOSE(predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2, .stage_messages = 2}, round_numbers(), "fp32").seconds, near);
 }
 
 TEST_CASE("gradients are exchanged during the last backward, and what is left of them behind it") {
@@ -133,10 +135,14 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
   CHECK(predict(r, layout, round_numbers(), "fp32").exchange <= 1e-12);
   r.sent.of(traffic_role::gradients) = {1, 5000};
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.0);
-  SUBCASE("weights come back when the optimizer has stepped") {
+  SUBCASE("weights come back during the first forward of the next step") {
     layout.zero_stage = 1;
     r.sent.of(traffic_role::weights) = {1, 1000};
-    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 4.0);
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.0);
+    r.sent.of(traffic_role::weights) = {1, 1500};  // it is over after 1 s
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.5);
+    layout.zero_stage = 2;
+    CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0 + 0.5);
   }
   SUBCASE("of every micro-batch") {
     layout.zero_stage = 2;
@@ -147,6 +153,47 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
     r.sent.of(traffic_role::weights) = {2, 2000};
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0);  // of 6 s of passes
   }
+}
+
+TEST_CASE("weights are waited for where a stage's first forward would be done before they are back") {
+  const rehearsal light = working(6);
+  rehearsal heavy = light;  // 1 s forth
+  heavy.sent.of(traffic_role::weights) = {1, 3000};
+  run_layout layout{.mesh = {.data = 2, .pipeline = 2}, .micro_batches = 2, .zero_stage = 1};
+  CHECK_CLOSE(predict(std::vector{heavy, heavy}, layout, round_numbers(), "fp32").exchange, 2.0);
+  CHECK_CLOSE(predict(std::vector{light, heavy}, layout, round_numbers(), "fp32").exchange, 1.0);  // 2 s from when the step began
+  layout.chunks = 2;  // half a second forth; the first stage's second chunk is done after 1.5 s
+  layout.schedule = interleaved::make;
+  CHECK_CLOSE(predict(heavy, layout, round_numbers(), "fp32").exchange, 1.5);
+}
+
+TEST_CASE("gradients of what neighbours with other experts all have are added up among these, others among those that hold the same") {
+  rehearsal r = working(6);  // 4 s back
+  r.sent.of(traffic_role::parts) = {3, 2000};      // to three neighbours
+  r.sent.of(traffic_role::gradients) = {1, 300};   // to the other node
+  const run_layout layout{.mesh = {.data = 2, .expert = 4}};
+  CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 2.0 + 3.0 - 4.0);
+}
+
+TEST_CASE("keys and values go round while attention is computed, but in the last turn") {
+  rehearsal r;
+  r.record.count("attention_block", 3e6, 1);
+  r.record.count("attention_block_backward", 1e6, 1);
+  r.sent.of(traffic_role::places) = {2, 3000};
+  run_layout layout{.mesh = {.context = 2}, .ring = true};
+  const predicted_step near = predict(r, layout, round_numbers(), "fp32");
+  CHECK_CLOSE(near.passes, 4.0);
+  CHECK_CLOSE(near.layers, 3.0 - 4.0 / 2);
+  layout.mesh.tensor = 4;  // neighbours in the ring are on other nodes
+  CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 / 2);
+  layout.mesh = {.context = 8};  // some are
+  CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 * 7 / 8);
+  layout.mesh = {.context = 2};
+  layout.ring = false;
+  CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 3.0);
+  machine m = round_numbers();
+  m.bf16 = 2 * m.fp32;
+  CHECK_CLOSE(predict(r, layout, m, "bf16").passes, 2.0);  // products
 }
 
 TEST_CASE("a rehearsal of some micro-batches tells of many") {
