@@ -36,7 +36,7 @@ struct plan_flags {
   std::string model = "llama", config{}, machine = "a100", save_machine{}, recompute{};
   decoder_config sizes{.vocabulary = 32'000, .context = 2'048};
   std::size_t context = 0, devices = 1, rows = 1, top = 10, tensor = 0, sharing = 0, expert = 0, stages = 0, zero = 0, batch = 0;
-  bool untied = false, measure = false, search = false, sequence = false, zero_given = false;
+  bool untied = false, measure = false, search = false, sequence = false, ring = false, zero_given = false;
 
   void add_all(CLI::App& app) {
     const auto count = [&](const char* flag, std::size_t& to, const char* help) {
@@ -64,6 +64,7 @@ struct plan_flags {
     count("--tensor", tensor, "ranks that divide every layer; default: 1");
     app.add_flag("--sequence", sequence, "they divide what is between layers, too; with --zero 1");
     count("--context-ranks", sharing, "ranks that share rows; default: 1, and up to 8 when a search is of rows of 8192 tokens, or of fewer rows than devices");
+    app.add_flag("--ring", ring, "their keys and values go round; with --zero 0, 1 or 3. A search tries both ways");
     count("--expert", expert, "ranks that spread experts; default: 1, and up to 8 when searching");
     count("--stages", stages, "stages of a pipeline; default: 1");
     app.add_option("--zero", zero,
@@ -91,7 +92,7 @@ std::string how_to_run(const found_plan& plan) {
   const mesh_sizes& mesh = at.mesh;
   const std::string beside = at.zero_stage == 0 ? "data_parallel" : concat("zero<", at.zero_stage, ">");
   std::string axes = at.between_layers ? ", sequence_parallel" : mesh.tensor > 1 ? ", tensor_parallel" : "";
-  if (mesh.context > 1) axes += ", context_parallel";
+  if (mesh.context > 1) axes += at.ring ? ", ring_context_parallel" : ", context_parallel";
   if (mesh.expert > 1) axes += ", expert_parallel";
   const std::string rows = axes.empty() ? beside : concat("parallel<", beside, axes, ">");
   const std::string strategy = mesh.pipeline == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
@@ -110,6 +111,9 @@ template <class Family>
 inline constexpr bool is_mixture = std::is_same_v<Family, mixtral_family>;
 template <class Family>
 using tried = std::conditional_t<is_mixture<Family>, expert_strategies, usual_strategies>;
+/// Families of which there are models for long rows; those, and no others, are also compiled with keys that go round.
+template <class Family>
+inline constexpr bool has_long_rows = !is_mixture<Family> && std::is_same_v<typename Family::template positions<recipe>, rotary_positions<recipe>>;
 
 template <class Model>
 void search(const plan_flags& flags, const decoder_config& sizes, const machine& on, std::vector<found_plan>& found) {
@@ -121,10 +125,17 @@ void search(const plan_flags& flags, const decoder_config& sizes, const machine&
   if (flags.sharing > 0) settings.contexts = {flags.sharing};
   if (flags.expert > 0) settings.experts = {flags.expert};
   if (flags.stages > 0) settings.pipelines = {flags.stages};
-  for (const found_plan& one : search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}))
-    if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages) &&
-        (!flags.sequence || one.layout.between_layers))
-      found.push_back(one);
+  const auto take = [&](const std::vector<found_plan>& all) {
+    for (const found_plan& one : all)
+      if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages) &&
+          (!flags.sequence || one.layout.between_layers) && (!flags.ring || one.layout.ring))
+        found.push_back(one);
+  };
+  take(search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}));
+  if constexpr (has_long_rows<typename Model::family>) {
+    std::erase(settings.contexts, 1U);  // alone, nobody goes round
+    if (!settings.contexts.empty()) take(search_plans<Model, ring_strategies>(sizes, settings, on, cpu::properties{8}));
+  }
 }
 
 template <class Family>
@@ -178,14 +189,15 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
   require<config_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
                         ": must be 0 or 1, or 2 or 3 without stages; given with --stages ", stages);
   const mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
+                               .shards = flags.zero == 0 && !is_mixture<typename Model::family> ? std::size_t{1} : 0,
                                .rows = flags.rows,
                                .batch = given(flags.batch),
                                .context = flags.context};
   const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
   if constexpr (is_mixture<typename Model::family>) {
     const bool alone = settings.mesh.data == 1;  // nobody to divide with
-    require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence, "--zero ", flags.zero,
-                          ": must be 1 or 3 for a mixture of experts, without --sequence");
+    require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
+                          ": must be 1 or 3 for a mixture of experts, without --sequence and --ring");
     if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>{});
     return of(parallel<zero<3>, expert_parallel>{});
   } else {
@@ -194,8 +206,13 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
       require<config_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
       return of(parallel<zero<1>, sequence_parallel>{});
     }
-    if (flags.zero == 0) return of(pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>{});
-    if (flags.zero == 1) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>{});
+    require<config_error>(!flags.ring || (has_long_rows<typename Model::family> && context > 1 && flags.zero != 2),
+                          "--ring: must be given with --context-ranks, with --zero 0, 1 or 3, and of a family with rotary positions");
+    if constexpr (has_long_rows<typename Model::family>) {
+      if (flags.ring && flags.zero == 3) return of(parallel<zero<3>, tensor_parallel, ring_context_parallel>{});
+      if (flags.ring) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>{});
+    }
+    if (flags.zero <= 1) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>{});
     if (flags.zero == 2) return of(parallel<zero<2>, tensor_parallel, context_parallel>{});
     return of(parallel<zero<3>, tensor_parallel, context_parallel>{});
   }

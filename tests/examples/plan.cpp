@@ -62,12 +62,20 @@ TEST_CASE("every axis can be planned, and is named as the trainers name it") {
   runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2"}, "mesh           data 1 x tensor 2 x context 2 x stages 2, zero 0\n",
           "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>",
           "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");
+  runs_as({"--devices", "8", "--rows", "2", "--context-ranks", "4", "--ring", "--zero", "3"}, "mesh           data 2 x tensor 1 x context 4 in a ring x stages 1, zero 3\n",
+          "parallel<zero<3>, ring_context_parallel>", "mpirun -n 8 my_trainer --context-ranks 4 --batch 1");
+  runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2", "--ring"},
+          "mesh           data 1 x tensor 2 x context 2 in a ring x stages 2, zero 0\n",
+          "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, ring_context_parallel>>",
+          "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");
   runs_as({"--devices", "8", "--rows", "4", "--stages", "2", "--zero", "1"}, "mesh           data 4 x tensor 1 x stages 2, zero 1\n",
           "pipeline<one_forward_one_backward, zero<1>>", "mpirun -n 8 my_trainer --data-ranks 4");
   runs_as({"--model", "mixtral", "--devices", "32", "--rows", "16", "--expert", "8", "--stages", "2", "--zero", "1"},
           "mesh           data 2 x tensor 1 x expert 8 x stages 2, zero 1\n", "pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>",
           "mpirun -n 32 my_trainer --expert 8 --data-ranks 16");
-  CHECK(holds(plan(seven_billion + words{"--devices", "8", "--rows", "4", "--search"}).out, "  data tensor context stages"));  // fewer rows than devices
+  const auto shared = plan(seven_billion + words{"--devices", "8", "--rows", "4", "--search", "--top", "1000"});  // fewer rows than devices
+  CHECK(holds(shared.out, "  data tensor context stages"));
+  CHECK(holds(shared.out, "     2+r "));
 }
 
 TEST_CASE("what does not fit says what it needs, and what would need least") {
@@ -89,6 +97,7 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(holds(error({"--zero", "2", "--devices", "2", "--stages", "2"}), "--zero 2: must be 0 or 1, or 2 or 3 without stages"));
   CHECK(holds(error({"--devices", "2", "--rows", "2", "--tensor", "2", "--sequence"}), "--sequence: must be given with --zero 1"));
   CHECK(holds(error({"--devices", "8", "--rows", "8", "--context-ranks", "3"}), "--devices 8: must be a multiple of --tensor 1 x --context-ranks 3 x --stages 1"));
+  CHECK(holds(error({"--devices", "2", "--rows", "2", "--ring"}), "--ring: must be given with --context-ranks"));
   CHECK(holds(error({"--devices", "2", "--rows", "2", "--expert", "2"}), "--expert 2: must be 1: the family has no experts"));
   CHECK(holds(error({"--devices", "2", "--rows", "2", "--zero", "1", "--sequence"}), "must have tensor ranks; given tensor 1"));
   CHECK(holds(error({"--devices", "37", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 37 devices this way"));

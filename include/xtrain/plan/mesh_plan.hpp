@@ -29,6 +29,7 @@ namespace xtrain {
 /// What is to be trained in a step, and how it is divided. The strategy is a type.
 struct mesh_settings {
   mesh_sizes mesh{};
+  std::size_t shards = 0;   ///< ranks that divide one copy of what they keep; 0: all with the same weights; 1: every rank keeps everything
   std::size_t chunks = 1;   ///< stages on each rank
   std::size_t rows = 1;     ///< of a step, on all devices together
   std::size_t batch = 1;    ///< of them in a micro-batch
@@ -167,6 +168,7 @@ template <class Model, class Strategy>
     options.parallel.tensor = s.mesh.tensor;
     options.parallel.context = s.mesh.context;
     options.parallel.expert = s.mesh.expert;
+    options.parallel.shards = s.shards;
     if constexpr (has_stages<Strategy>) {
       options.parallel.data = s.mesh.data * s.mesh.expert;
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
@@ -218,7 +220,7 @@ template <class Model, class Strategy>
   const run_layout& at = plan.layout;
   const auto axis = [](const char* name, std::size_t size) { return size > 1 ? concat(" x ", name, " ", size) : std::string(); };
   std::string text = line("mesh", concat("data ", at.mesh.data, " x tensor ", at.mesh.tensor, at.between_layers ? " and sequence" : "",
-                                         axis("context", at.mesh.context), axis("expert", at.mesh.expert), " x stages ", at.mesh.pipeline, ", zero ", at.zero_stage));
+                                         axis("context", at.mesh.context), at.ring ? " in a ring" : "", axis("expert", at.mesh.expert), " x stages ", at.mesh.pipeline, ", zero ", at.zero_stage));
   text += line("a step", concat(at.mesh.data * at.mesh.expert, " x ", at.micro_batches, " micro-batches of ", plan.batch, plan.batch == 1 ? " row" : " rows", ", recompute ",
                                 plan.recompute));
   text += line("memory", concat(bytes_text(plan.bytes), at.mesh.pipeline > 1 ? concat(" on a rank of stage ", plan.stage + 1, ", which needs most") : ""));

@@ -70,6 +70,8 @@ template <class Recipe>
     context = config.context;
     expert = config.expert;
     const std::size_t together = tensor * context * expert;
+    if constexpr (requires { config.shards; })
+      if (config.shards == 1) layout.zero_stage = 0;  // nobody divides anything
     if constexpr (requires { config.chunks; }) {  // `data` are all that see other rows, whatever experts they hold
       const std::size_t beside = config.data * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data % expert == 0,

@@ -36,13 +36,20 @@ struct search_settings {
 /// Strategies that a search tries.
 template <class... Strategy>
 struct strategies {};
+/// One of them, where every rank keeps everything: with zero<Stage>, what data_parallel is. It costs no compiling.
+template <class Strategy>
+struct undivided {};
 /// Rows, layers, places and stages at once, without and with a divided optimizer; gradients, and weights, divided where
 /// there are no stages; and what is between layers.
 using usual_strategies =
-    strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>,
+    strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>>,
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
                parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
                parallel<zero<1>, sequence_parallel>>;
+/// For long rows: keys and values go round among those who share them.
+using ring_strategies = strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>>,
+                                   pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>,
+                                   parallel<zero<3>, tensor_parallel, ring_context_parallel>>;
 /// For mixtures of experts.
 using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>, parallel<zero<3>, expert_parallel>>;
 
@@ -67,15 +74,18 @@ class plan_search {
   }
 
   /// Every mesh that this strategy can make of the devices, and that fits.
+  ///   shards   as mesh_settings'
   template <class Strategy>
-  void search() {
+  void search(std::size_t shards = 0) {
     for_each_mesh<Strategy>([&](const mesh_sizes& mesh) {
       const std::size_t others = mesh.data * mesh.expert;
-      if (settings_.rows % others != 0 || !weights_fit<Strategy>(mesh)) return;
+      if (settings_.rows % others != 0 || !weights_fit(mesh, shards == 1 ? 0 : zero_stage_of<Strategy>)) return;
       for (const std::size_t chunks : settings_.chunks)
-        for (const std::size_t batch : settings_.batches)
+        for (const std::size_t batch : settings_.batches) {
+          const mesh_settings one{.mesh = mesh, .shards = shards, .chunks = chunks, .rows = settings_.rows, .batch = batch, .context = settings_.context};
           if (batch > 0 && chunks > 0 && settings_.rows / others % batch == 0 && (chunks == 1 || mesh.pipeline > 1))
-            if (!is_there<Strategy>(mesh, chunks, batch) && !try_one<Strategy>(mesh, batch, chunks)) break;
+            if (!is_there<Strategy>(one) && !try_one<Strategy>(one)) break;
+        }
     });
   }
 
@@ -109,17 +119,16 @@ class plan_search {
 
   /// Where nobody else has the same weights, strategies that divide something among those who have are all the same.
   template <class Strategy>
-  [[nodiscard]] bool is_there(const mesh_sizes& mesh, std::size_t chunks, std::size_t batch) const {
-    return mesh.data * mesh.context == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
+  [[nodiscard]] bool is_there(const mesh_settings& s) const {
+    return s.mesh.data * s.mesh.context == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
              const run_layout& at = one.layout;
-             return at.mesh == mesh && at.chunks == chunks && one.batch == batch && at.between_layers == divides_between_layers<Strategy>();
+             return at.mesh == s.mesh && at.chunks == s.chunks && one.batch == s.batch && at.between_layers == divides_between_layers<Strategy>() &&
+                    (s.mesh.pipeline == 1 || at.schedule == schedule_of<Strategy>::make);
            });
   }
 
   /// Weights, gradients and optimizer state alone: a rank's share, if it were equal, is never more than what its rehearsal finds.
-  template <class Strategy>
-  [[nodiscard]] bool weights_fit(const mesh_sizes& mesh) const {
-    constexpr std::size_t stage = zero_stage_of<Strategy>;
+  [[nodiscard]] bool weights_fit(const mesh_sizes& mesh, std::size_t stage) const {
     const auto alike = static_cast<double>(mesh.data * mesh.context), held = static_cast<double>(mesh.tensor * mesh.pipeline * mesh.expert);
     const double bytes = needs_.weights / (stage >= 3 ? alike : 1) + needs_.gradients / (stage >= 2 ? alike : 1) + needs_.optimizer / (stage >= 1 ? alike : 1);
     return bytes / held <= static_cast<double>(on_->memory);
@@ -127,10 +136,9 @@ class plan_search {
 
   /// False: it does not fit, and larger micro-batches do not either.
   template <class Strategy>
-  [[nodiscard]] bool try_one(const mesh_sizes& mesh, std::size_t batch, std::size_t chunks) {
+  [[nodiscard]] bool try_one(const mesh_settings& one) {
     try {
-      found_plan found = plan_mesh_within<Model, Strategy>(
-          on_->memory, needs_, *sizes_, {.mesh = mesh, .chunks = chunks, .rows = settings_.rows, .batch = batch, .context = settings_.context}, *on_, *properties_, shelf_);
+      found_plan found = plan_mesh_within<Model, Strategy>(on_->memory, needs_, *sizes_, one, *on_, *properties_, shelf_);
       if (found.bytes > on_->memory) return false;
       found_.push_back(found);
     } catch (const config_error&) {
@@ -148,9 +156,19 @@ class plan_search {
   std::vector<found_plan> found_;
 };
 
+template <class Strategy>
+struct strategy_to_search {
+  using type = Strategy;
+  static constexpr std::size_t shards = 0;
+};
+template <class Strategy>
+struct strategy_to_search<undivided<Strategy>> {
+  using type = Strategy;
+  static constexpr std::size_t shards = 1;
+};
 template <class Search, class... Strategy>
 void search_each(Search& search, strategies<Strategy...>) {
-  (search.template search<Strategy>(), ...);
+  (search.template search<typename strategy_to_search<Strategy>::type>(strategy_to_search<Strategy>::shards), ...);
 }
 
 }  // namespace detail
@@ -166,7 +184,7 @@ template <class Model, class Strategies = usual_strategies>
   return search.take();
 }
 
-/// The first `most` as a table. "8+s": eight ranks divide layers, and what is between them.
+/// The first `most` as a table. "8+s": eight ranks divide layers, and what is between them. "4+r": four share rows, whose keys and values go round.
 [[nodiscard]] inline std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10) {
   if (found.empty()) return "nothing fits\n";
   const auto cell = [](std::string text, std::size_t width) {
@@ -182,7 +200,7 @@ template <class Model, class Strategies = usual_strategies>
     const run_layout& at = one.layout;
     const traffic sent = one.sent.total();
     text += concat(cell(concat(at.mesh.data), 6), cell(concat(at.mesh.tensor, at.between_layers ? "+s" : ""), 7),
-                   context ? cell(concat(at.mesh.context), 8) : std::string(), expert ? cell(concat(at.mesh.expert), 7) : std::string(),
+                   context ? cell(concat(at.mesh.context, at.ring ? "+r" : ""), 8) : std::string(), expert ? cell(concat(at.mesh.expert), 7) : std::string(),
                    cell(concat(at.mesh.pipeline), 7), cell(concat(at.chunks), 7),
                    cell(concat(at.zero_stage), 6), cell(std::string(one.recompute), 10), cell(concat(one.batch), 6), cell(concat(at.micro_batches), 6),
                    cell(bytes_text(one.bytes), 12), cell(concat(fixed(one.time.seconds, 2), " s"), 10),

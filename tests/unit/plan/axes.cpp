@@ -22,6 +22,10 @@ struct recipe : defaults {
 };
 using gradients_divided = parallel<zero<2>, tensor_parallel, context_parallel>;
 using with_experts = pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>;
+using keys_round = parallel<zero<3>, ring_context_parallel>;
+struct round : recipe {
+  using parallel = keys_round;
+};
 struct divided : recipe {
   using parallel = gradients_divided;
 };
@@ -82,6 +86,18 @@ TEST_CASE("ranks that share rows are searched beside those that divide layers") 
   CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 1, 2}, {2, 1, 4}, {4, 2, 1}, {2, 2, 2}});
   const std::string text = search_text(found);
   CHECK(text.starts_with("  data tensor context stages chunks  zero"));
+}
+
+TEST_CASE("keys and values go round among as many ranks as there are pairs of chunks") {
+  const auto found = search_plans<llama<recipe>, strategies<keys_round>>(
+      even(), {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1}, .contexts = {2, 8, 3}}, a100(), cpu::properties{1});
+  REQUIRE(found.size() == 2);  // more than the four heads
+  for (const found_plan& one : found) {
+    CHECK(one.layout.ring);
+    CHECK(one.sent.of(traffic_role::places).bytes > 0);
+    check_ranks<llama<round>>(even(), one);
+  }
+  CHECK(search_text(found).find("       8+r ") != std::string::npos);
 }
 
 TEST_CASE("what is between layers is divided only where layers are, and takes less memory") {

@@ -66,6 +66,26 @@ TEST_CASE("everything that divides is there, and no rank needs more than was sai
   CHECK(std::count(text.begin(), text.end(), '\n') == 4);
 }
 
+TEST_CASE("where nothing is divided, zero<1> is data_parallel") {
+  using replicated = pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>;
+  mesh_settings settings{.mesh = {.data = 2, .tensor = 2, .pipeline = 2}, .rows = 16, .batch = 2};
+  const auto plain = plan_mesh<model_type, replicated>(four_layers(), settings, h100(), cpu::properties{1});
+  settings.shards = 1;
+  const auto same = plan_mesh<model_type, strategy>(four_layers(), settings, h100(), cpu::properties{1});
+  CHECK(same.memory == plain.memory);
+  CHECK(same.layout.zero_stage == 0);
+  for (std::size_t role = 0; role < traffic_roles; ++role) {
+    CHECK(same.sent.sent[role].bytes == plain.sent.sent[role].bytes);
+    CHECK(same.sent.sent[role].messages == plain.sent.sent[role].messages);
+  }
+  CHECK(same.time.seconds == plain.time.seconds);
+  const auto found = search_plans<model_type, strategies<undivided<strategy>, strategy>>(
+      four_layers(), {.devices = devices, .rows = 16, .batches = {2}, .tensors = {2}, .pipelines = {2}}, h100(), cpu::properties{1});
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].layout.zero_stage + found[1].layout.zero_stage == 1);
+  CHECK(found[found[0].layout.zero_stage].time.seconds == plain.time.seconds);
+}
+
 TEST_CASE("what does not fit is not found") {
   machine small = a100();
   const std::vector<found_plan> all = small_search(small);

@@ -108,5 +108,9 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both ways
   CHECK(stages[1].sent.of(traffic_role::table).bytes == 0);
   check_traffic<pipeline<interleaved, data_parallel>>(4, {.data = 2, .chunks = 2}, 4);
-  check_traffic<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>>(8, {.data = 2, .tensor = 2}, 2);
+  using beside = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
+  const auto divided = check_traffic<beside>(8, {.data = 2, .tensor = 2}, 2), kept = check_traffic<beside>(8, {.data = 2, .tensor = 2, .shards = 1}, 2);
+  CHECK(divided[0].sent.of(traffic_role::weights).bytes > 0);
+  CHECK(kept[0].sent.of(traffic_role::weights).bytes == 0);
+  CHECK(kept[0].sent.of(traffic_role::gradients).bytes == 2 * divided[0].sent.of(traffic_role::gradients).bytes);
 }

@@ -24,11 +24,11 @@ class schedule_shelf {
     const auto made = std::make_shared<const pipeline_schedule>(make());
     std::size_t actions = 0;
     for (const auto& list : made->actions) actions += list.size();
+    if (actions > most_actions) return made;
     if (actions > most_actions - actions_) {
       schedules_.clear();
       actions_ = 0;
     }
-    if (actions > most_actions) return made;
     actions_ += actions;
     schedules_.emplace(wanted, made);
     return made;

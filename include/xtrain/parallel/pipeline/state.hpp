@@ -35,6 +35,7 @@ struct pipeline_ranks {
   std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
   std::size_t context = 1;             ///< ranks that share rows
   std::size_t expert = 1;              ///< of the pipelines beside one another, how many neighbours spread every layer's experts
+  std::size_t shards = 0;              ///< of the ranks with the same weights, how many divide one copy of what they keep (zero<Stage>); 0: all
   std::size_t chunks = 1;              ///< stages on each rank
   std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
   std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
@@ -231,7 +232,7 @@ class pipeline_state {
     const std::size_t beside = ranks_beside(config);
     for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
     return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor,
-            .context = config.context, .expert = config.expert};
+            .context = config.context, .shards = config.shards, .expert = config.expert};
   }
 
   [[nodiscard]] std::size_t place_of(std::size_t block) const {
