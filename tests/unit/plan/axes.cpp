@@ -23,7 +23,7 @@ struct recipe : defaults {
 using gradients_divided = parallel<zero<2>, tensor_parallel, context_parallel>;
 using with_experts = pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>;
 using keys_round = parallel<zero<3>, ring_context_parallel>;
-struct round : recipe {
+struct divided_rows : recipe {
   using parallel = keys_round;
 };
 struct divided : recipe {
@@ -95,7 +95,7 @@ TEST_CASE("keys and values go round among as many ranks as there are pairs of ch
   for (const found_plan& one : found) {
     CHECK(one.layout.ring);
     CHECK(one.sent.of(traffic_role::places).bytes > 0);
-    check_ranks<llama<round>>(even(), one);
+    check_ranks<llama<divided_rows>>(even(), one);
   }
   CHECK(search_text(found).find("       8+r ") != std::string::npos);
 }
