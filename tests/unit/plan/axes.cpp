@@ -97,7 +97,7 @@ TEST_CASE("keys and values go round among as many ranks as there are pairs of ch
     CHECK(one.sent.of(traffic_role::places).bytes > 0);
     check_ranks<llama<divided_rows>>(even(), one);
   }
-  CHECK(search_text(found).find("       8+r ") != std::string::npos);
+  CHECK(search_text(found).find("     8+r ") != std::string::npos);
 }
 
 TEST_CASE("what is between layers is divided only where layers are, and takes less memory") {
