@@ -229,7 +229,7 @@ void train_late(dice throws, std::uint64_t late) {
   }
 }
 
-using staged = llama<plain_recipe<pipeline<chosen, zero<1>>>>;
+using staged = llama<plain_recipe<pipeline<chosen, zero<3>>>>;
 using divided = llama<plain_recipe<parallel<zero<3>, tensor_parallel, context_parallel>>>;
 using spread = mixtral<plain_recipe<parallel<zero<2>, expert_parallel>>>;
 
