@@ -190,35 +190,46 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   }
 }
 
-}  // namespace detail
-
-/// That every micro-batch goes forth and back once through every stage, each action after what it needs; that messages of two
-/// ranks meet in order; that no rank waits for ever while sends have buffers.
-///   throws  config_error that names rank, index and action
-[[nodiscard]] inline schedule_report check_schedule(const pipeline_schedule& schedule) {
+/// Lists by themselves, and the two ends of every message.
+[[nodiscard]] inline schedule_report check_lists(const pipeline_schedule& schedule) {
   const std::size_t ranks = schedule.ranks();
   require_schedule_sizes(schedule.name, ranks, schedule.chunks, schedule.rows);
 
   schedule_report report;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    detail::rank_check check(schedule, rank);
+    rank_check check(schedule, rank);
     check.run();
     report.stashed.push_back(check.stashed);
     report.stashed_rows.push_back(check.stashed_rows);
     report.gradients_in_order = report.gradients_in_order && check.gradients_in_order;
   }
   for (std::size_t from = 0; from < ranks && ranks > 1; ++from) {
-    detail::check_channel(schedule, from, (from + 1) % ranks);
-    detail::check_channel(schedule, from, (from + ranks - 1) % ranks);
+    check_channel(schedule, from, (from + 1) % ranks);
+    check_channel(schedule, from, (from + ranks - 1) % ranks);
   }
+  return report;
+}
 
-  const schedule_walk buffered = walk(schedule, send_mode::buffered);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+/// An order in which sends with buffers can be carried out.
+[[nodiscard]] inline schedule_walk walk_to_the_end(const pipeline_schedule& schedule) {
+  schedule_walk buffered = walk(schedule, send_mode::buffered);
+  for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
     const std::size_t at = buffered.stopped[rank];
     if (at < schedule.actions[rank].size())
       fail<config_error>(schedule.name, ": no rank must wait for ever; given rank ", rank, ", action ", at, ": ",
                          action_text(schedule.actions[rank][at]));
   }
+  return buffered;
+}
+
+}  // namespace detail
+
+/// That every micro-batch goes forth and back once through every stage, each action after what it needs; that messages of two
+/// ranks meet in order; that no rank waits for ever while sends have buffers.
+///   throws  config_error that names rank, index and action
+[[nodiscard]] inline schedule_report check_schedule(const pipeline_schedule& schedule) {
+  schedule_report report = detail::check_lists(schedule);
+  (void)detail::walk_to_the_end(schedule);
   report.rendezvous_safe = walk(schedule, send_mode::rendezvous).finished(schedule);
   return report;
 }

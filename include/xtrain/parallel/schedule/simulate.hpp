@@ -139,14 +139,16 @@ class simulated_step {
 ///   throws  config_error when the schedule is not right (check.hpp), when its sends would wait for ever, or a cost is negative
 [[nodiscard]] inline pipeline_timeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                          send_mode mode = send_mode::buffered) {
-  const schedule_report report = check_schedule(schedule);
+  (void)detail::check_lists(schedule);
+  schedule_walk walked = detail::walk_to_the_end(schedule);
+  if (mode == send_mode::rendezvous) walked = walk(schedule, mode);
   require<config_error>(
-      mode == send_mode::buffered || report.rendezvous_safe, schedule.name,
+      walked.finished(schedule), schedule.name,
       ": sends that wait must meet their receives; this schedule is for sends with buffers. Is with_rendezvous what you want?");
   detail::require_costs(schedule, costs);
 
   detail::simulated_step step(schedule, costs);
-  const auto order = walk(schedule, mode).order;
+  const auto& order = walked.order;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto [rank, index] = order[i];
     const pipeline_action& action = schedule.actions[rank][index];
