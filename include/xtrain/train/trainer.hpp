@@ -52,6 +52,16 @@ struct training_progress {
   std::uint64_t seed = 0;
 };
 
+namespace detail {
+
+/// What a rehearsal looks at: a batch of which every place has a target.
+struct full_rows {
+  std::size_t b = 0, t = 0, target_count = 0, token_count = 0, first_row = 0;
+  std::span<const token> tokens{}, targets{}, positions{}, starts{};
+};
+
+}  // namespace detail
+
 /// Trains a model. A step allocates nothing: what it needs is measured on the dry device first, and a run that cannot fit
 /// is refused before anything is allocated.
 template <class Model>
@@ -412,19 +422,14 @@ class trainer {
                        " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
   }
 
-  /// What a rehearsal looks at: a batch of which every place has a target.
-  struct full_rows {
-    std::size_t b = 0, t = 0, target_count = 0, token_count = 0, first_row = 0;
-    std::span<const token> tokens{}, targets{}, positions{}, starts{};
-  };
   /// One step with rows full of targets. Only on the dry device.
   [[nodiscard]] rehearsal rehearse_step() {
-    std::vector<full_rows> batches(config_.accumulate);
+    std::vector<detail::full_rows> batches(config_.accumulate);
     const std::vector<std::size_t> rows = unequal_rows();
     const std::size_t most = rows.empty() ? config_.batch : *std::max_element(rows.begin(), rows.end());
     const std::vector<token> zeros(most * config_.context);  // of all micro-batches: there may be thousands
     for (std::size_t m = 0; m < batches.size(); ++m) {
-      full_rows& batch = batches[m];
+      detail::full_rows& batch = batches[m];
       batch.b = rows.empty() ? config_.batch : rows[m];
       batch.t = config_.context;
       batch.target_count = batch.token_count = batch.b * batch.t;
@@ -433,7 +438,7 @@ class trainer {
     }
     model_->on().record() = {};  // what making the model took is not part of a step
     const step_traffic before = traffic_of(model_->parallel());
-    (void)step(std::span<const full_rows>(batches), 0.0);
+    (void)step(std::span<const detail::full_rows>(batches), 0.0);
     rehearsal found;
     found.sent = traffic_of(model_->parallel()).since(before);
     found.record = model_->on().record();
