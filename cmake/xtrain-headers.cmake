@@ -224,6 +224,16 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/check_gradient.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
+    xtrain/testing/conformance/activations.hpp
+    xtrain/testing/conformance/attention.hpp
+    xtrain/testing/conformance/case_memory.hpp
+    xtrain/testing/conformance/elementwise.hpp
+    xtrain/testing/conformance/embeddings.hpp
+    xtrain/testing/conformance/experts.hpp
+    xtrain/testing/conformance/losses.hpp
+    xtrain/testing/conformance/norms.hpp
+    xtrain/testing/conformance/optimizers.hpp
+    xtrain/testing/conformance/products.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
     xtrain/testing/slow_transport.hpp

@@ -1,0 +1,64 @@
+// What the cases of the conformance suite are made of.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/device/memory.hpp>
+
+namespace xtrain::testing::detail {
+
+/// Host memory for a case's operands, filled from a counter so that every run checks the same numbers.
+class case_memory {
+ public:
+  /// Numbers in [low, high], rounded to T.
+  template <class T>
+  device_span<T, host_memory> numbers(std::size_t n, double low = -1.0, double high = 1.0) {
+    const auto span = fresh<T>(n);
+    for (std::size_t i = 0; i < n; ++i)
+      span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
+    return span;
+  }
+  /// Tokens in [0, limit), with one below and one beyond it where there is room: rows without a token.
+  device_span<token, host_memory> tokens(std::size_t n, std::size_t limit) {
+    const auto span = fresh<token>(n);
+    for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<token>(random_word(site(), drawn_++) % limit);
+    if (n > 4) {
+      span.raw()[1] = -1;
+      span.raw()[3] = static_cast<token>(limit);
+    }
+    return span;
+  }
+  /// The same numbers, in memory that may be written.
+  template <class Operand>
+  auto copy(const Operand& from) {
+    using value = std::remove_const_t<typename Operand::element_type>;
+    const auto span = fresh<value>(from.size());
+    std::copy_n(from.raw(), from.size(), span.raw());
+    return span;
+  }
+  template <class T>
+  device_span<T, host_memory> fresh(std::size_t n) {
+    auto& memory = all_.emplace_back(n * sizeof(T) + 64);
+    return span_of(reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64), n);
+  }
+
+ private:
+  static random_site site() { return {.seed = 20240229, .step = 0, .site = 7}; }
+  std::deque<std::vector<std::byte>> all_;
+  std::uint64_t drawn_ = 0;
+};
+
+struct rows_and_columns {
+  std::size_t rows, columns;
+};
+[[nodiscard]] inline std::vector<rows_and_columns> sizes_of(std::initializer_list<rows_and_columns> all) { return all; }
+
+}  // namespace xtrain::testing::detail

@@ -1,0 +1,75 @@
+// Cases of the conformance suite: kernels of elements, and of rows that lie apart.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/elementwise.hpp>
+#include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/testing/conformance/case_memory.hpp>
+
+namespace xtrain::testing::detail {
+
+template <class T, class Suite>
+void check_elementwise(Suite& suite) {
+  for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{33333}}) {
+    case_memory mem;
+    for (const double factor : {1.0, -2.5}) {
+      kernel::add<host_memory, T> sum{.n = n, .factor = factor};
+      sum.x_n = mem.numbers<T>(n);
+      sum.y_n = mem.numbers<T>(n);
+      suite.template check_kernel<T>(sum, 1.0, std::abs(factor));
+    }
+    kernel::cast<host_memory, T, float> widen{.n = n};
+    widen.x_n = mem.numbers<T>(n, -70000.0, 70000.0);
+    widen.y_n = mem.fresh<float>(n);
+    suite.template check_kernel<T>(widen, 0.0, 0.0);
+    kernel::cast<host_memory, float, T> narrow{.n = n};
+    narrow.x_n = mem.numbers<float>(n, -1e-5, 1e-5);
+    narrow.y_n = mem.fresh<T>(n);
+    suite.template check_kernel<T>(narrow, 0.0, 0.0);
+    for (const bool accumulate : {false, true}) {
+      kernel::dropout<host_memory, T> drop{
+          .n = n, .probability = 0.3, .accumulate = accumulate, .random = {.seed = 5, .step = 2, .site = 9, .first = n + 1}};
+      drop.x_n = mem.numbers<T>(n);
+      drop.y_n = mem.numbers<T>(n);
+      suite.template check_kernel<T>(drop, 1.0, 2.0);
+      if (accumulate) continue;
+      drop.y_n = mem.copy(drop.x_n);  // in place
+      drop.x_n = drop.y_n;
+      suite.template check_kernel<T>(drop, 1.0, 2.0);
+    }
+    kernel::dequantise_nf4<host_memory, T> numbers{.n = n};
+    numbers.code_n2 = mem.numbers<std::uint8_t>(nf4::code_bytes(n), 0.0, 255.9);
+    numbers.scale_k = mem.numbers<std::uint8_t>(nf4::scales(n), 0.0, 255.9);
+    numbers.outer = mem.numbers<float>(nf4::outer_scales(n));
+    numbers.y_n = mem.fresh<T>(n);
+    // in fp32 also where T is wider
+    suite.template check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, number_traits<float>::unit_roundoff / number_traits<accumulate_t<T>>::unit_roundoff));
+    kernel::sum_of_squares<host_memory, T> squares{.n = n};
+    squares.x_n = mem.numbers<T>(n);
+    squares.sum_1 = mem.fresh<double>(1);
+    suite.template check_kernel<T>(squares, static_cast<double>(n), static_cast<double>(n));
+  }
+}
+
+template <class T, class Suite>
+void check_rows_apart(Suite& suite) {
+  for (const auto& [rows, columns, gap] : {std::array<std::size_t, 3>{1, 3, 0}, {7, 33, 5}, {300, 70, 1}, {5, 20000, 0}}) {
+    case_memory mem;
+    for (const bool accumulate : {false, true}) {
+      const std::size_t x_stride = columns + gap, y_stride = columns + 2 * gap;
+      kernel::copy_rows<host_memory, T> copy{
+          .rows = rows, .columns = columns, .x_stride = x_stride, .y_stride = y_stride, .accumulate = accumulate};
+      copy.x = mem.numbers<T>((rows - 1) * x_stride + columns);
+      copy.y = mem.numbers<T>((rows - 1) * y_stride + columns);
+      suite.template check_kernel<T>(copy, 1.0, accumulate ? 1.0 : 0.0);
+    }
+  }
+}
+
+}  // namespace xtrain::testing::detail

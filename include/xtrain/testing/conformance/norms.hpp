@@ -1,0 +1,69 @@
+// Cases of the conformance suite: norms, forward and backward.
+#pragma once
+
+#include <cmath>
+
+#include <xtrain/core/number.hpp>
+#include <xtrain/device/kernel/norm.hpp>
+#include <xtrain/testing/conformance/case_memory.hpp>
+
+namespace xtrain::testing::detail {
+
+template <class T, class Suite>
+void check_norms(Suite& suite) {
+  using acc = accumulate_t<T>;
+  for (const auto& [n, c] : sizes_of({{1, 1}, {3, 37}, {33, 130}, {5, 64}})) {
+    const auto terms = static_cast<double>(c);
+    {
+      case_memory mem;
+      kernel::rms_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5};
+      kernel.x_nc = mem.numbers<T>(n * c);
+      kernel.weight_c = mem.numbers<T>(c);
+      kernel.y_nc = mem.numbers<T>(n * c);
+      kernel.rstd_n = mem.numbers<acc>(n);
+      suite.template check_kernel<T>(kernel, terms, 4.0);
+    }
+    {
+      case_memory mem;
+      kernel::layer_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5};
+      kernel.x_nc = mem.numbers<T>(n * c, -0.5, 2.0);
+      kernel.weight_c = mem.numbers<T>(c);
+      kernel.bias_c = mem.numbers<T>(c);
+      kernel.y_nc = mem.numbers<T>(n * c);
+      kernel.mean_n = mem.numbers<acc>(n);
+      kernel.rstd_n = mem.numbers<acc>(n);
+      // one channel has no variance: rstd is 1/sqrt(epsilon), and so is what rounding is multiplied with
+      suite.template check_kernel<T>(kernel, terms, c == 1 ? 400.0 : 8.0);
+    }
+    for (const bool frozen : {false, true}) {
+      {
+        case_memory mem;
+        kernel::rms_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+        kernel.x_nc = mem.numbers<T>(n * c);
+        kernel.weight_c = mem.numbers<T>(c);
+        kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
+        kernel.dy_nc = mem.numbers<T>(n * c);
+        kernel.dx_nc = mem.numbers<T>(n * c);
+        if (!frozen) kernel.dweight_c = mem.numbers<T>(c);
+        suite.template check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
+      }
+      {
+        case_memory mem;
+        kernel::layer_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+        kernel.x_nc = mem.numbers<T>(n * c);
+        kernel.weight_c = mem.numbers<T>(c);
+        kernel.mean_n = mem.numbers<acc>(n, -0.1, 0.1);
+        kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
+        kernel.dy_nc = mem.numbers<T>(n * c);
+        kernel.dx_nc = mem.numbers<T>(n * c);
+        if (!frozen) {
+          kernel.dweight_c = mem.numbers<T>(c);
+          kernel.dbias_c = mem.numbers<T>(c);
+        }
+        suite.template check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
+      }
+    }
+  }
+}
+
+}  // namespace xtrain::testing::detail
