@@ -111,9 +111,9 @@ struct rank_seconds {
     const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
                                       : seconds_of(shared, {context, tensor}, on);
     layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + places +
-                      seconds_of(one.sent.of(traffic_role::experts), {expert, 1}, on));
+                      seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on));
     gradients = (layout.zero_stage >= 2 ? times : 1) * (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
-                                                        seconds_of(one.sent.of(traffic_role::parts), {tensor * expert, 1}, on));
+                                                        seconds_of(one.sent.of(traffic_role::parts), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
     weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
     const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
     const link_speed& link = one_node ? on.inside : on.between;

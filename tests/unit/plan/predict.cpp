@@ -118,6 +118,7 @@ TEST_CASE("messages take the link that joins their ranks") {
   r.sent = {};
   r.sent.of(traffic_role::experts) = {3, 1000};
   CHECK_CLOSE(predict(r, {.mesh = {.expert = 4}}, round_numbers(), "fp32").layers, 1.0);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .expert = 4}}, round_numbers(), "fp32").layers, 10.0);
   r.sent = {};
   r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both ways
   const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
