@@ -215,7 +215,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/arena.hpp
     xtrain/tensor/growing.hpp
     xtrain/tensor/nf4.hpp
+    xtrain/tensor/parameter.hpp
     xtrain/tensor/parameters.hpp
+    xtrain/tensor/slicing.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
     xtrain/tensor/xt.hpp
