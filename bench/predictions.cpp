@@ -24,6 +24,9 @@ struct recomputes : keeps {
 };
 using in_turn = strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>>;
 using in_chunks = strategies<pipeline<interleaved, parallel<data_parallel, tensor_parallel>>>;
+using with_sequence = strategies<pipeline<one_forward_one_backward, parallel<data_parallel, sequence_parallel>>>;
+using with_sequence_in_chunks = strategies<pipeline<interleaved, parallel<data_parallel, sequence_parallel>>>;
+using copies = strategies<undivided<parallel<zero<1>, tensor_parallel>>>;
 using states_divided = strategies<parallel<zero<1>, tensor_parallel>>;
 using weights_divided = strategies<parallel<zero<3>, tensor_parallel>>;
 
@@ -63,14 +66,14 @@ void megatron() {
   const auto on = a100();
   const decoder_config b22 = gpt(48, 6144, 64, 51'200, 2048), b175 = gpt(96, 12'288, 96, 51'200, 2048), b530 = gpt(105, 20'480, 128, 51'200, 2048),
                        t1 = gpt(128, 25'600, 160, 51'200, 2048);
-  megatron_row("Megatron 22B, 8 A100: tensor 8, 1 x 4 rows", "41.5", b22,
-               predicted<gpt2<keeps>, in_turn>(b22, {.devices = 8, .rows = 4, .batches = {4}, .tensors = {8}, .pipelines = {1}}, on));
-  megatron_row("Megatron 175B, 64 A100: tensor 8, 8 stages x 3, 64 x 1", "51.4", b175,
-               predicted<gpt2<keeps>, in_chunks>(b175, {.devices = 64, .rows = 64, .batches = {1}, .tensors = {8}, .pipelines = {8}, .chunks = {3}}, on));
-  megatron_row("Megatron 530B, 280 A100: tensor 8, 35 stages x 3, 280 x 1", "56.0", b530,
-               predicted<gpt2<keeps>, in_chunks>(b530, {.devices = 280, .rows = 280, .batches = {1}, .tensors = {8}, .pipelines = {35}, .chunks = {3}}, on));
-  megatron_row("Megatron 1T, 512 A100: tensor 8, 64 stages, 512 x 1", "56.3", t1,
-               predicted<gpt2<keeps>, in_turn>(t1, {.devices = 512, .rows = 512, .batches = {1}, .tensors = {8}, .pipelines = {64}}, on));
+  megatron_row("Megatron 22B, 8 A100: tensor 8 + sequence, 1 x 4 rows", "41.5", b22,
+               predicted<gpt2<keeps>, with_sequence>(b22, {.devices = 8, .rows = 4, .batches = {4}, .tensors = {8}, .pipelines = {1}}, on));
+  megatron_row("Megatron 175B, 64 A100: tensor 8 + sequence, 8 stages x 3, 64 x 1", "51.4", b175,
+               predicted<gpt2<keeps>, with_sequence_in_chunks>(b175, {.devices = 64, .rows = 64, .batches = {1}, .tensors = {8}, .pipelines = {8}, .chunks = {3}}, on));
+  megatron_row("Megatron 530B, 280 A100: tensor 8 + sequence, 35 stages x 3, 280 x 1", "56.0", b530,
+               predicted<gpt2<keeps>, with_sequence_in_chunks>(b530, {.devices = 280, .rows = 280, .batches = {1}, .tensors = {8}, .pipelines = {35}, .chunks = {3}}, on));
+  megatron_row("Megatron 1T, 512 A100: tensor 8 + sequence, 64 stages, 512 x 1", "56.3", t1,
+               predicted<gpt2<keeps>, with_sequence>(t1, {.devices = 512, .rows = 512, .batches = {1}, .tensors = {8}, .pipelines = {64}}, on));
 }
 
 void torchtitan() {
@@ -86,7 +89,7 @@ void torchtitan() {
 
 void llm_c_and_llmq() {
   row("llm.c GPT-2 124M, 8 A100: 64 rows", "218000",
-      predicted<gpt2<keeps>, in_turn>(gpt(12, 768, 12, 50'304, 1024), {.devices = 8, .rows = 512, .batches = {64}, .tensors = {1}, .pipelines = {1}}, a100()));
+      predicted<gpt2<keeps>, copies>(gpt(12, 768, 12, 50'304, 1024), {.devices = 8, .rows = 512, .batches = {64}, .tensors = {1}}, a100()));
   row("llm.c GPT-2 1558M, 8 H100: ZeRO-1, 8 x 16", "46800 to 48500",
       predicted<gpt2<keeps>, states_divided>(gpt(48, 1600, 25, 50'304, 1024), {.devices = 8, .rows = 1024, .batches = {16}, .tensors = {1}}, h100()));
   const decoder_config half{.vocabulary = 151'936, .width = 896, .layers = 24, .heads = 14, .kv_heads = 2, .feed_forward = 4864, .context = 1024, .attention_bias = true};

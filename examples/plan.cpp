@@ -204,7 +204,7 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
     require<config_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
     if (flags.sequence) {
       require<config_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
-      return of(parallel<zero<1>, sequence_parallel>{});
+      return of(pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>{});
     }
     require<config_error>(!flags.ring || (has_long_rows<typename Model::family> && context > 1 && flags.zero != 2),
                           "--ring: must be given with --context-ranks, with --zero 0, 1 or 3, and of a family with rotary positions");

@@ -59,6 +59,9 @@ TEST_CASE("every axis can be planned, and is named as the trainers name it") {
   runs_as({"--devices", "8", "--rows", "8", "--zero", "2"}, "mesh           data 8 x tensor 1 x stages 1, zero 2\n", "zero<2>", "mpirun -n 8 my_trainer --batch 1");
   runs_as({"--devices", "8", "--rows", "8", "--tensor", "8", "--zero", "1", "--sequence"},
           "mesh           data 1 x tensor 8 and sequence x stages 1, zero 1\n", "parallel<zero<1>, sequence_parallel>", "mpirun -n 8 my_trainer --tensor 8");
+  runs_as({"--devices", "8", "--rows", "4", "--tensor", "2", "--stages", "2", "--zero", "1", "--sequence"},
+          "mesh           data 2 x tensor 2 and sequence x stages 2, zero 1\n",
+          "pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>", "mpirun -n 8 my_trainer --tensor 2 --data-ranks 2 --batch 1");
   runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2"}, "mesh           data 1 x tensor 2 x context 2 x stages 2, zero 0\n",
           "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>",
           "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");

@@ -45,7 +45,7 @@ using usual_strategies =
     strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>>,
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
                parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
-               parallel<zero<1>, sequence_parallel>>;
+               pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>>;
 /// For long rows: keys and values go round among those who share them.
 using ring_strategies = strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>>,
                                    pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>,
