@@ -18,6 +18,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -70,9 +71,23 @@ class host_context {
 
   host_context() : host_context(0) {}
 
+  /// Of a device on which nothing is real; see device/rehearsal.hpp.
+  struct rehearsing_t {};
+  explicit host_context(rehearsing_t) : shared_(std::make_shared<shared>()) {
+    shared_->limit = ~std::size_t{0};
+    shared_->rehearses = true;
+  }
+  [[nodiscard]] bool rehearses() const { return shared_->rehearses; }
+  /// What was counted instead of done.
+  [[nodiscard]] dry_record& record() const { return shared_->record; }
+
   /// Aligned to a cache line, from 2 MiB on to huge pages. The contents are not defined.
   ///   throws  memory_error when the limit would be passed or the system refuses
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
+    if (shared_->rehearses) {
+      shared_->tally.add(role, bytes);
+      return shared_->addresses.next(bytes);
+    }
     if (files_.roles.has(role)) {
       void* const memory = detail::map_new_file(files_.folder, bytes, role);
       shared_->in_files.add(role, bytes);
@@ -98,7 +113,7 @@ class host_context {
       ::munmap(memory, bytes);
       return shared_->in_files.remove(role, bytes);
     }
-    std::free(memory);
+    if (!shared_->rehearses) std::free(memory);
     shared_->tally.remove(role, bytes);
   }
 
@@ -106,6 +121,7 @@ class host_context {
   /// The files have no names: they are gone when their memory is released, and when the process ends.
   ///   folder  empty: what TMPDIR names, or /tmp
   void keep_in_files(memory_role_set roles, std::string folder) {
+    if (shared_->rehearses) return;
     if (folder.empty()) {
       const char* const temporary = std::getenv("TMPDIR");
       folder = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
@@ -115,7 +131,9 @@ class host_context {
   /// What is in files, by role.
   [[nodiscard]] memory_count memory_in_files() const { return shared_->in_files.count(); }
   /// Memory that will be read soon: the system may begin to bring it from its file.
-  void will_read(const void* memory, std::size_t bytes) const { will_be_read({static_cast<const std::byte*>(memory), bytes}); }
+  void will_read(const void* memory, std::size_t bytes) const {
+    if (!shared_->rehearses) will_be_read({static_cast<const std::byte*>(memory), bytes});
+  }
 
   [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
   [[nodiscard]] std::size_t memory_limit() const { return shared_->limit; }
@@ -124,6 +142,9 @@ class host_context {
   struct shared {
     memory_tally tally, in_files;
     std::size_t limit = 0;
+    bool rehearses = false;
+    unreal_addresses addresses;
+    dry_record record;
   };
   struct files {
     memory_role_set roles{};
@@ -133,27 +154,59 @@ class host_context {
   files files_{};
 };
 
-/// A stream in host memory does everything before it returns, so there is never anything to wait for.
+/// A stream in host memory does everything before it returns, so there is never anything to wait for. That of a context that rehearses
+/// counts.
 class host_stream {
  public:
   struct event {
     void synchronize() const {}
   };
 
-  void copy_from_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
-  void copy_within(void* to, const void* from, std::size_t bytes) const { copy(to, from, bytes); }
-  void fill_zero(void* to, std::size_t bytes) const {
-    if (bytes != 0) std::memset(to, 0, bytes);
+  host_stream() = default;
+  explicit host_stream(const host_context& device) : opened_(device.rehearses() ? std::make_shared<host_context>(device) : nullptr) {}
+
+  void copy_from_host(void* to, const void* from, std::size_t bytes) const {
+    if (dry_record* const record = counts()) record->bytes_from_host += static_cast<double>(bytes);
+    else copy(to, from, bytes);
   }
-  void synchronize() const {}
+  void copy_to_host(void* to, const void* from, std::size_t bytes) const {
+    if (dry_record* const record = counts()) {
+      record->bytes_to_host += static_cast<double>(bytes);
+      if (bytes != 0) std::memset(to, 0, bytes);
+    } else {
+      copy(to, from, bytes);
+    }
+  }
+  void copy_within(void* to, const void* from, std::size_t bytes) const {
+    if (!copy_is_counted(bytes)) copy(to, from, bytes);
+  }
+  void fill_zero(void* to, std::size_t bytes) const {
+    if (!zeros_are_counted(bytes) && bytes != 0) std::memset(to, 0, bytes);
+  }
+  void synchronize() const {
+    if (dry_record* const record = counts()) ++record->synchronisations;
+  }
+  /// Where work is counted that is not done; null where it is done.
+  [[nodiscard]] dry_record* counts() const { return opened_ ? &opened_->record() : nullptr; }
   [[nodiscard]] event record() const { return {}; }
   void wait(event) const {}
 
+ protected:
+  // for streams that copy in ways of their own
+  [[nodiscard]] bool copy_is_counted(std::size_t bytes) const { return is_counted("copy", 2 * bytes); }
+  [[nodiscard]] bool zeros_are_counted(std::size_t bytes) const { return is_counted("fill_zero", bytes); }
+
  private:
+  [[nodiscard]] bool is_counted(std::string_view what, std::size_t bytes) const {
+    dry_record* const record = counts();
+    if (record != nullptr) record->count(what, 0, static_cast<double>(bytes));
+    return record != nullptr;
+  }
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
+
+  std::shared_ptr<host_context> opened_{};  // kept open, where it rehearses
 };
 
 }  // namespace xtrain

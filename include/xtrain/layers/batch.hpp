@@ -70,6 +70,21 @@ template <class HostBatch>
 
 }  // namespace detail
 
+/// A step's rows on the host, whatever holds them: code that runs steps is compiled for these alone. Looks at what it was made of.
+struct batch_view {
+  std::size_t b = 0, t = 0;
+  std::span<const token> tokens{}, targets{}, positions{}, starts{};
+  std::span<const token> ends{}, segments{}, labels{};  // what only some batches have
+  std::size_t target_count = 0, token_count = 0, first_row = 0;
+
+  batch_view() = default;
+  template <class HostBatch>
+  explicit batch_view(const HostBatch& host)
+      : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts),
+        ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)), target_count(host.target_count),
+        token_count(host.token_count), first_row(host.first_row) {}
+};
+
 /// Memory for one batch of up to `places` tokens; none where the device reads the host's. Where places see more than what precedes
 /// them, what follows from the tokens is laid out here. Where ranks share rows, this rank's places are cut out here.
 template <class Device>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/rehearsal.hpp>
 #include <xtrain/layers/expert_exchange.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
@@ -171,8 +171,9 @@ class mixture_of_experts {
     p.stream.synchronize();
     row_counts counts{};
     const std::size_t slots = n * choices_;
+    const bool nothing_is_real = counts_of(p.stream) != nullptr;
     for (std::size_t i = 0; i < e; ++i)
-      counts[i] = is_dry<device> ? slots * (i + 1) / e - slots * i / e : static_cast<std::size_t>(host[i]);
+      counts[i] = nothing_is_real ? slots * (i + 1) / e - slots * i / e : static_cast<std::size_t>(host[i]);
     return counts;
   }
 
@@ -350,10 +351,10 @@ class mixture_of_experts {
       }
     }
     p.origin = {};
-    if constexpr (is_dry<device>) {
-      const dry_record before = p.stream.counts();
+    if (dry_record* const counted = counts_of(p.stream)) {
+      const dry_record before = *counted;
       for (std::size_t i = 0; i < own_.count; ++i) work(experts_[own_.begin + i], 0, n);
-      p.stream.counts() = before;
+      *counted = before;
     }
   }
 

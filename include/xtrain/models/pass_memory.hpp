@@ -1,19 +1,64 @@
-// The memory of passes through one model: measured on the dry device, allocated once.
+// The memory of passes through one model: measured by rehearsing them, allocated once.
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <type_traits>
 
+#include <xtrain/comm/transport.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/rehearsal.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/tensor/arena.hpp>
 
 namespace xtrain {
 
-/// The same recipe on the dry device: what a program needs is found by running it there.
+/// The same recipe on the dry device.
 template <class Recipe>
 struct on_dry_device : Recipe {
   using device = dry<typename Recipe::device>;
 };
+
+namespace detail {
+
+/// The strategy's settings, for a run that has the same ranks and sends nothing.
+template <class Config>
+[[nodiscard]] Config sending_nothing(Config config) {
+  if constexpr (requires { config.ranks->carries(); })
+    if (config.ranks) config.ranks = std::make_shared<dry_transport>(config.ranks->rank(), config.ranks->size());
+  return config;
+}
+template <class Config>
+concept can_send_nothing = std::is_empty_v<Config> || requires(Config& config) {
+  config.ranks->carries();
+};
+
+template <class Model>
+struct rehearsal_of {
+  using type = typename Model::template with_recipe<on_dry_device<typename Model::recipe>>;
+  [[nodiscard]] static auto opened(const typename Model::device::properties& like) { return dry_context<typename Model::device>(like); }
+};
+template <class Model>
+requires clause::device_rehearses_itself<typename Model::device> && can_send_nothing<typename Model::recipe::parallel::config>
+struct rehearsal_of<Model> {
+  using type = Model;
+  [[nodiscard]] static auto opened(const typename Model::device::properties& like) { return Model::device::context::rehearsing(like); }
+};
+
+}  // namespace detail
+
+/// What a program needs is found by running it with this model: of the same type where the device rehearses itself, else on the dry device.
+template <class Model>
+using rehearsed = typename detail::rehearsal_of<Model>::type;
+
+/// A model like this, of which nothing is real.
+///   options  Model::options
+template <class Model>
+[[nodiscard]] rehearsed<Model> rehearse_model(const typename Model::config& sizes, typename Model::options options,
+                                              const typename Model::device::properties& properties) {
+  options.parallel = detail::sending_nothing(options.parallel);
+  return rehearsed<Model>(typename rehearsed<Model>::uninitialised_t{}, sizes, detail::rehearsal_of<Model>::opened(properties), options);
+}
 
 template <class Model>
 class pass_memory {
@@ -21,7 +66,7 @@ class pass_memory {
   using recipe = typename Model::recipe;
   using device = typename recipe::device;
 
-  /// On a dry device the sizes do not matter: it measures.
+  /// On a device that rehearses the sizes do not matter: it measures.
   pass_memory(Model& of, const pass_sizes& sizes)
       : model_(&of), boundaries_(of.on(), sizes.boundaries), kept_(of.on(), sizes.kept),
         workspace_(of.on(), sizes.workspace, memory_role::workspace) {
@@ -54,13 +99,11 @@ class pass_memory {
   arena<device> workspace_;
 };
 
-/// Runs work(model, pass_memory) with the model's like on the dry device and says how much memory it took.
+/// Runs work(model, pass_memory) with a model like this of which nothing is real, and says how much memory it took.
 template <class Model, class Work>
 [[nodiscard]] pass_sizes measure_pass(const Model& model, Work&& work) {
-  using dry_model = typename Model::template with_recipe<on_dry_device<typename Model::recipe>>;
-  dry_model like(typename dry_model::uninitialised_t{}, model.sizes(), dry_context<typename Model::device>(model.on().properties()),
-                 model.settings());
-  pass_memory<dry_model> memory(like, {});
+  auto like = rehearse_model<Model>(model.sizes(), model.settings(), model.on().properties());
+  pass_memory<rehearsed<Model>> memory(like, {});
   work(like, memory);
   return memory.high_water();
 }

@@ -31,8 +31,12 @@ void launch(execution<Device>& on, const Kernel& kernel) {
       "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
       "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
   const typename arena<Device>::scope scope(on.workspace);
-  const std::size_t scratch = scratch_bytes(on.properties, kernel);
-  run_kernel(on.stream, kernel, on.workspace.template take<std::byte>(scratch));
+  const auto scratch = on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
+  if constexpr (clause::device_rehearses_itself<Device>) {
+    if (dry_record* const counts = on.stream.counts())
+      return counts->count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
+  }
+  run_kernel(on.stream, kernel, scratch);
 }
 
 }  // namespace xtrain::ops

@@ -1,5 +1,5 @@
 // Memory for one pass through a model: taken and given back in the order of a stack, out of one piece that is allocated
-// once. How large that piece must be is found by running the same program on the dry device.
+// once. How large that piece must be is found by rehearsing the same program.
 #pragma once
 
 #include <algorithm>
@@ -10,21 +10,21 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
-/// A stack of memory. On a dry device it has no end: it measures.
+/// A stack of memory. On a device that rehearses it has no end: it measures.
 template <class Device>
 class arena {
  public:
   using memory = typename Device::memory;
   static constexpr std::size_t alignment = 64;
 
-  /// `bytes` of device memory; ignored on a dry device.
+  /// `bytes` of device memory; ignored where it measures.
   arena(const typename Device::context& device, std::size_t bytes, memory_role role)
-      : memory_(device, is_dry<Device> ? 0 : bytes, role), role_(role), capacity_(is_dry<Device> ? ~std::size_t{0} : bytes) {}
+      : measures_(rehearses(device)), memory_(device, measures_ ? 0 : bytes, role), role_(role), capacity_(measures_ ? ~std::size_t{0} : bytes) {}
 
   /// Elements that are not defined yet.
   ///   throws  memory_error when the arena is smaller than what the pass takes
@@ -61,10 +61,10 @@ class arena {
 
  private:
   [[nodiscard]] std::byte* base() const {
-    if constexpr (is_dry<Device>) return reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
-    else return memory_.template as<std::byte>().raw();
+    return measures_ ? reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40) : memory_.template as<std::byte>().raw();
   }
 
+  bool measures_;
   buffer<Device> memory_;
   memory_role role_;
   std::size_t capacity_;

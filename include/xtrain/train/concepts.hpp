@@ -5,8 +5,8 @@
 #include <concepts>
 #include <cstddef>
 
-#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/rehearsal.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/parallel/traffic.hpp>
 
@@ -15,7 +15,7 @@ namespace xtrain {
 template <class Model>
 class trainer;  // trainer.hpp; here for who only names it
 
-/// What a run needs, found by running one step of it on the dry device.
+/// What a run needs, found by running one step of it of which nothing is real.
 struct rehearsal {
   std::array<std::size_t, memory_roles> bytes{};  ///< of memory, by role
   memory_role_set in_files{};                     ///< these are not in the device's memory

@@ -52,17 +52,7 @@ struct training_progress {
   std::uint64_t seed = 0;
 };
 
-namespace detail {
-
-/// What a rehearsal looks at: a batch of which every place has a target.
-struct full_rows {
-  std::size_t b = 0, t = 0, target_count = 0, token_count = 0, first_row = 0;
-  std::span<const token> tokens{}, targets{}, positions{}, starts{};
-};
-
-}  // namespace detail
-
-/// Trains a model. A step allocates nothing: what it needs is measured on the dry device first, and a run that cannot fit
+/// Trains a model. A step allocates nothing: what it needs is measured by rehearsing one first, and a run that cannot fit
 /// is refused before anything is allocated.
 template <class Model>
 class trainer {
@@ -96,11 +86,14 @@ class trainer {
   explicit trainer(Model& model, config settings = {})
       : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
     if constexpr (!is_dry<device>) {
-      plan_ = rehearse(model.sizes(), model.settings(), config_, model.on().properties());
-      require_room();
+      if (!rehearses(model.on())) {
+        plan_ = rehearse(model.sizes(), model.settings(), config_, model.on().properties());
+        require_room();
+      }
     }
     model.parameters().allocate_gradients();
     memory_.emplace(model, config_, plan_.passes);
+    views_.reserve(config_.accumulate);
     auto on = memory_->passes.execution_on();
     optimizer_.emplace(config_.optimizer, on, model.parameters());
     model.work().synchronize();
@@ -108,13 +101,11 @@ class trainer {
     progress_.loss_scale = scale_.save();
   }
 
-  /// What a run would need: one step of this very trainer on the dry device. Nothing is allocated.
+  /// What a run would need: one step of this very trainer of which nothing is real. Nothing is allocated.
   [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options,
                                           const config& settings, const typename device::properties& properties) {
-    using dry_model = typename Model::template with_recipe<on_dry_device<recipe>>;
-    dry_model model(typename dry_model::uninitialised_t{}, sizes, dry_context<device>(properties), options);
-    trainer<dry_model> dry_trainer(model, settings);
-    return dry_trainer.rehearse_step();
+    auto model = rehearse_model<Model>(sizes, options, properties);
+    return trainer<rehearsed<Model>>(model, settings).rehearse_step();
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
@@ -168,35 +159,9 @@ class trainer {
   ///           on one rank, the next step is as if there had been none; several may be apart then, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
-    const auto begin = clock::now();
-    require_whole_steps();
-    if constexpr (!is_dry<device>) require_vocabulary(batches);
-    if constexpr (strategy_runs) memory_->runner.require_batches(batches);
-    const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
-    step_done done{.step = progress_.step + 1,
-                   .steps = config_.steps,
-                   .loss = sums.loss,
-                   .learning_rate = learning_rate,
-                   .gradient_norm = sums.gradient_norm,
-                   .tokens = sums.tokens,
-                   .targets = sums.targets,
-                   .loss_scale = loss_scale()};
-    if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
-      together(remains::half_a_step, [&] { change_weights(sums.gradient_norm, learning_rate); });
-      if (precision::scales_loss) scale_.fitted();
-      ++progress_.updates;
-      progress_.bad_in_a_row = 0;
-      last_skip_.reset();
-    } else {
-      skip(sums);
-    }
-    ++progress_.step;
-    progress_.loss_scale = scale_.save();
-    done.seconds = seconds_since(begin);
-    done.operations =
-        plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
-    done.peak_memory = model_->on().memory().total_peak;
-    return done;
+    views_.clear();
+    for (const Batch& batch : batches) views_.emplace_back(batch);
+    return step_of(views_, learning_rate);
   }
 
   [[nodiscard]] const config& settings() const { return config_; }
@@ -325,6 +290,38 @@ class trainer {
     std::size_t targets = 0, tokens = 0, places = 0;
   };
 
+  step_done step_of(std::span<const batch_view> batches, double learning_rate) {
+    const auto begin = clock::now();
+    require_whole_steps();
+    if (!rehearses(model_->on())) require_vocabulary(batches);
+    if constexpr (strategy_runs) memory_->runner.require_batches(batches);
+    const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
+    step_done done{.step = progress_.step + 1,
+                   .steps = config_.steps,
+                   .loss = sums.loss,
+                   .learning_rate = learning_rate,
+                   .gradient_norm = sums.gradient_norm,
+                   .tokens = sums.tokens,
+                   .targets = sums.targets,
+                   .loss_scale = loss_scale()};
+    if (std::isfinite(sums.loss) && std::isfinite(sums.gradient_norm)) {
+      together(remains::half_a_step, [&] { change_weights(sums.gradient_norm, learning_rate); });
+      if (precision::scales_loss) scale_.fitted();
+      ++progress_.updates;
+      progress_.bad_in_a_row = 0;
+      last_skip_.reset();
+    } else {
+      skip(sums);
+    }
+    ++progress_.step;
+    progress_.loss_scale = scale_.save();
+    done.seconds = seconds_since(begin);
+    done.operations =
+        plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
+    done.peak_memory = model_->on().memory().total_peak;
+    return done;
+  }
+
   template <class Rows, class Data>
   void fit_rows(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_whole_steps();
@@ -422,14 +419,14 @@ class trainer {
                        " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
   }
 
-  /// One step with rows full of targets. Only on the dry device.
+  /// One step with rows full of targets. Only where nothing is real.
   [[nodiscard]] rehearsal rehearse_step() {
-    std::vector<detail::full_rows> batches(config_.accumulate);
+    std::vector<batch_view> batches(config_.accumulate);
     const std::vector<std::size_t> rows = unequal_rows();
     const std::size_t most = rows.empty() ? config_.batch : *std::max_element(rows.begin(), rows.end());
     const std::vector<token> zeros(most * config_.context);  // of all micro-batches: there may be thousands
     for (std::size_t m = 0; m < batches.size(); ++m) {
-      detail::full_rows& batch = batches[m];
+      batch_view& batch = batches[m];
       batch.b = rows.empty() ? config_.batch : rows[m];
       batch.t = config_.context;
       batch.target_count = batch.token_count = batch.b * batch.t;
@@ -438,7 +435,7 @@ class trainer {
     }
     model_->on().record() = {};  // what making the model took is not part of a step
     const step_traffic before = traffic_of(model_->parallel());
-    (void)step(std::span<const detail::full_rows>(batches), 0.0);
+    (void)step_of(batches, 0.0);
     rehearsal found;
     found.sent = traffic_of(model_->parallel()).since(before);
     found.record = model_->on().record();
@@ -502,12 +499,11 @@ class trainer {
     model_->work().synchronize();
   }
 
-  template <class Batch>
-  [[nodiscard]] step_sums forward_backward(std::span<const Batch> batches) {
+  [[nodiscard]] step_sums forward_backward(std::span<const batch_view> batches) {
     step_sums sums;
     std::array<double, 3> counts{};
-    for (const Batch& batch : batches) {
-      for (const token label : detail::labels_of(batch)) counts[2] += label >= 0 ? 1 : 0;
+    for (const batch_view& batch : batches) {
+      for (const token label : batch.labels) counts[2] += label >= 0 ? 1 : 0;
       counts[0] += static_cast<double>(batch.target_count);
       counts[1] += static_cast<double>(batch.token_count);
       sums.places += batch.b * batch.t;
@@ -546,14 +542,13 @@ class trainer {
     return sums;
   }
 
-  template <class Batch>
-  void require_vocabulary(std::span<const Batch> batches) const {
+  void require_vocabulary(std::span<const batch_view> batches) const {
     const std::size_t vocabulary = model_->sizes().vocabulary;
     const auto fits = [&](token t) { return t < 0 || static_cast<std::size_t>(t) < vocabulary; };
     if constexpr (requires { model_->require_rows(batches.front()); })
-      for (const Batch& batch : batches) model_->require_rows(batch);
-    for (const Batch& batch : batches)
-      for (const auto& tokens : {std::span<const token>(batch.tokens), std::span<const token>(batch.targets)})
+      for (const batch_view& batch : batches) model_->require_rows(batch);
+    for (const batch_view& batch : batches)
+      for (const auto& tokens : {batch.tokens, batch.targets})
         for (const token t : tokens)
           require<data_error>(fits(t), "trainer: tokens and targets must be in the model's vocabulary of ", vocabulary, "; given ", t);
   }
@@ -659,10 +654,10 @@ class trainer {
           const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
           const auto sum = [&](std::size_t n) { return sum_losses(n); };
           if constexpr (strategy_runs) {
-            return memory_->runner.evaluate(memory_->passes.execution_on(), batch, losses, sum);
+            return memory_->runner.evaluate(memory_->passes.execution_on(), batch_view(batch), losses, sum);
           } else {
             pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-            p.batch = memory_->batch.upload(model_->work(), batch);
+            p.batch = memory_->batch.upload(model_->work(), batch_view(batch));
             model_->forward(p, memory_->passes.boundaries(), losses(p.batch.n()));
             return sum(p.batch.n());
           }
@@ -682,7 +677,7 @@ class trainer {
         rows,
         [&](const host_batch& batch, double label_weight) {
           pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-          p.batch = memory_->batch.upload(model_->work(), batch);
+          p.batch = memory_->batch.upload(model_->work(), batch_view(batch));
           p.label_weight = label_weight;
           model_->forward(p, memory_->passes.boundaries(), memory_->losses_of(p.batch.n()));
           return sum_losses(p.batch.n());
@@ -709,6 +704,7 @@ class trainer {
   bool restored_ = false;
   bool stopped_ = false;
   std::vector<observer*> observers_;
+  std::vector<batch_view> views_;  // of the step being made
 };
 
 }  // namespace xtrain

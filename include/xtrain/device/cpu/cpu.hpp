@@ -49,6 +49,7 @@ struct cpu {
       threads_ = settings.threads == 0 ? executor_->threads() : std::min(settings.threads, executor_->threads());
     }
     context() : context(config{}) {}
+    [[nodiscard]] static context rehearsing(const cpu::properties& like) { return context(rehearsing_t{}, like.threads); }
 
     [[nodiscard]] const std::shared_ptr<xtrain::executor>& executor() const { return executor_; }
     [[nodiscard]] cpu::properties properties() const { return {threads_}; }
@@ -58,11 +59,13 @@ struct cpu {
     }
 
    private:
-    std::shared_ptr<xtrain::executor> executor_;
+    context(rehearsing_t nothing_real, std::size_t threads) : host_context(nothing_real), threads_(threads) {}
+
+    std::shared_ptr<xtrain::executor> executor_{};
     std::size_t threads_ = 1;
   };
 };
 
-static_assert(device<cpu>);
+static_assert(device<cpu> && clause::device_rehearses_itself<cpu>);
 
 }  // namespace xtrain

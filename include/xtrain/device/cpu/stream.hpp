@@ -27,7 +27,7 @@ class cpu_stream : public host_stream {
   cpu_stream(std::shared_ptr<executor> executor, std::size_t threads) : executor_(std::move(executor)), threads_(threads) {}
   template <class Context>
   requires requires(const Context& device) { device.executor(); }
-  explicit cpu_stream(const Context& device) : cpu_stream(device.executor(), device.properties().threads) {}
+  explicit cpu_stream(const Context& device) : host_stream(device), executor_(device.executor()), threads_(device.properties().threads) {}
 
   [[nodiscard]] std::size_t threads() const { return threads_; }
   [[nodiscard]] cpu_properties properties() const { return {threads_}; }
@@ -48,11 +48,13 @@ class cpu_stream : public host_stream {
   }
 
   void copy_within(void* to, const void* from, std::size_t bytes) const {
+    if (copy_is_counted(bytes)) return;
     parallel_ranges(bytes, bytes_per_part, [&](std::size_t begin, std::size_t end) {
       std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, end - begin);
     });
   }
   void fill_zero(void* to, std::size_t bytes) const {
+    if (zeros_are_counted(bytes)) return;
     parallel_ranges(bytes, bytes_per_part,
                     [&](std::size_t begin, std::size_t end) { std::memset(static_cast<char*>(to) + begin, 0, end - begin); });
   }

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -18,43 +18,6 @@ template <class Device>
 struct dry_memory {
   static constexpr std::string_view name = "dry";
   static constexpr bool host_addressable = false;
-};
-
-/// What all runs of one kernel amount to.
-struct kernel_count {
-  std::string_view name;
-  std::size_t runs = 0;
-  double operations = 0;  // floating-point operations that are necessary
-  double bytes = 0;       // bytes that must move at the least
-};
-
-/// What a program did on a dry device.
-struct dry_record {
-  std::vector<kernel_count> kernels;
-  std::size_t synchronisations = 0;
-  double bytes_from_host = 0;
-  double bytes_to_host = 0;
-
-  [[nodiscard]] double operations() const {
-    double all = 0;
-    for (const kernel_count& kernel : kernels) all += kernel.operations;
-    return all;
-  }
-  [[nodiscard]] std::size_t runs() const {
-    std::size_t all = 0;
-    for (const kernel_count& kernel : kernels) all += kernel.runs;
-    return all;
-  }
-  void count(std::string_view name, double operations, double bytes) {
-    for (kernel_count& kernel : kernels) {
-      if (kernel.name != name) continue;
-      ++kernel.runs;
-      kernel.operations += operations;
-      kernel.bytes += bytes;
-      return;
-    }
-    kernels.push_back({name, 1, operations, bytes});
-  }
 };
 
 template <class Device>
@@ -71,21 +34,20 @@ class dry_context {
 
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
     shared_->tally.add(role, bytes);
-    const std::uintptr_t address = shared_->next_address;
-    shared_->next_address += (bytes + 4095) / 4096 * 4096 + 4096;
-    return reinterpret_cast<void*>(address);
+    return shared_->addresses.next(bytes);
   }
   void release(void*, std::size_t bytes, memory_role role) const { shared_->tally.remove(role, bytes); }
   [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
   [[nodiscard]] std::size_t memory_limit() const { return ~std::size_t{0}; }
   [[nodiscard]] dry_properties<Device> properties() const { return properties_; }
   [[nodiscard]] dry_record& record() const { return shared_->record; }
+  [[nodiscard]] bool rehearses() const { return true; }
 
  private:
   struct shared {
     memory_tally tally;
     dry_record record;
-    std::uintptr_t next_address = 4096;
+    unreal_addresses addresses;
   };
   std::shared_ptr<shared> shared_;
   dry_properties<Device> properties_;
@@ -111,7 +73,7 @@ class dry_stream {
   void synchronize() const { ++record_->synchronisations; }
   [[nodiscard]] event record() const { return {}; }
   void wait(event) const {}
-  [[nodiscard]] dry_record& counts() const { return *record_; }
+  [[nodiscard]] dry_record* counts() const { return record_; }
 
  private:
   dry_record* record_;
@@ -163,7 +125,7 @@ template <class Device, class Kernel>
 template <class Device, class Kernel>
 requires runs_kernel<Device, detail::on_device_t<Device, Kernel>>
 void run_kernel(dry_stream<Device>& stream, const Kernel& kernel, scratch_span<dry_memory<Device>>) {
-  stream.counts().count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
+  stream.counts()->count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
 }
 
 }  // namespace xtrain

@@ -13,8 +13,7 @@ namespace xtrain {
 
 class reference_stream : public host_stream {
  public:
-  template <class Context>
-  explicit reference_stream(const Context&) {}
+  explicit reference_stream(const host_context& device) : host_stream(device) {}
 };
 
 namespace detail {

@@ -109,11 +109,10 @@ class pipeline_runner {
   }
 
   /// throws  config_error when a step's micro-batches are not as many as the schedule has, shape_error when they are too large
-  template <class Batch>
-  void require_batches(std::span<const Batch> batches) const {
+  void require_batches(std::span<const batch_view> batches) const {
     require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
                           " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
-    for (const Batch& batch : batches)
+    for (const batch_view& batch : batches)
       require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
   }
   /// After a step that threw, on one rank: nothing is put off there, and nothing is on its way.
@@ -148,12 +147,12 @@ class pipeline_runner {
   ///   prepare(pass)   tells a pass what it must know of the step
   ///   losses(n)       memory for n losses
   ///   sum(n)          their sum, when the stream has made them
-  template <class Batch, class Prepare, class Losses, class Sum>
-  double run(const execution<device>& on, std::span<const Batch> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
+  template <class Prepare, class Losses, class Sum>
+  double run(const execution<device>& on, std::span<const batch_view> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
     std::fill(ended_.begin(), ended_.end(), std::size_t{0});
     double loss = 0;
     for (const pipeline_action& action : list()) {
-      const Batch& batch = batches[action.micro_batch];
+      const batch_view& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
           await_input(on.stream, action, places_between_layers(batch));
@@ -213,8 +212,8 @@ class pipeline_runner {
   }
 
   /// One batch forth through all stages, without a way back.
-  template <class Batch, class Losses, class Sum>
-  double evaluate(const execution<device>& on, const Batch& batch, Losses&& losses, Sum&& sum) {
+  template <class Losses, class Sum>
+  double evaluate(const execution<device>& on, const batch_view& batch, Losses&& losses, Sum&& sum) {
     const std::size_t ranks = strategy().depth(), own = strategy().position();
     double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
@@ -305,8 +304,7 @@ class pipeline_runner {
 
   /// Of a batch, what flows from stage to stage: this rank's places where ranks share rows, and of these its part where ranks divide what
   /// lies between layers.
-  template <class Batch>
-  [[nodiscard]] std::size_t places_between_layers(const Batch& batch) {
+  [[nodiscard]] std::size_t places_between_layers(const batch_view& batch) {
     return batch.b * places_of(strategy()).count_of(batch.t) / ranks_between_layers(strategy());
   }
 
@@ -343,8 +341,7 @@ class pipeline_runner {
     return a.x;
   }
 
-  template <class Batch>
-  [[nodiscard]] flight& begin_flight(const execution<device>& on, const pipeline_action& action, const Batch& batch, pass_mode mode) {
+  [[nodiscard]] flight& begin_flight(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode) {
     const auto free = std::find_if(flights_.begin(), flights_.end(), [](const flight& f) { return f.is_free; });
     require<shape_error>(free != flights_.end(), schedule_.name, ": a list must not keep more than was counted; ", flights_.size());
     free->is_free = false;

@@ -16,7 +16,6 @@
 #include <xtrain/comm/self.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/place_share.hpp>
@@ -203,7 +202,6 @@ class pipeline_state {
     if (depth() > 1) ends_.emplace(wires, std::vector<std::size_t>{members.front(), members.back()}, 3);
   }
 
-  /// A run on the dry device has the same ranks and sends nothing.
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     const bool small = std::max({config.data, config.tensor, config.context}) <= ranks;  // so that the product is a product
@@ -214,9 +212,6 @@ class pipeline_state {
     constexpr std::size_t most_chunks = 4096;  // as many as a model may have layers
     require<config_error>(config.chunks > 0 && config.chunks <= most_chunks, "pipeline: a rank must have between 1 and ", most_chunks,
                           " stages; given chunks ", config.chunks);
-    if constexpr (is_dry<Device>) {
-      if (config.ranks) return std::make_shared<dry_transport>(config.ranks->rank(), ranks);
-    }
     return config.ranks ? config.ranks : one_rank();
   }
   /// Ranks that have the same blocks.

@@ -1,0 +1,97 @@
+// Rehearsing: doing nothing and counting everything, to know what a program will need before it needs it. `dry<Device>` rehearses for any
+// device, as another type: everything that is made of a device is compiled once more for it. A device whose contexts can rehearse themselves
+// saves its users that.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/device/concepts.hpp>
+
+namespace xtrain {
+
+/// What all runs of one kernel amount to.
+struct kernel_count {
+  std::string_view name;
+  std::size_t runs = 0;
+  double operations = 0;  // floating-point operations that are necessary
+  double bytes = 0;       // bytes that must move at the least
+};
+
+/// What a program would have done.
+struct dry_record {
+  std::vector<kernel_count> kernels;
+  std::size_t synchronisations = 0;
+  double bytes_from_host = 0;
+  double bytes_to_host = 0;
+
+  [[nodiscard]] double operations() const {
+    double all = 0;
+    for (const kernel_count& kernel : kernels) all += kernel.operations;
+    return all;
+  }
+  [[nodiscard]] std::size_t runs() const {
+    std::size_t all = 0;
+    for (const kernel_count& kernel : kernels) all += kernel.runs;
+    return all;
+  }
+  void count(std::string_view name, double operations, double bytes) {
+    for (kernel_count& kernel : kernels) {
+      if (kernel.name != name) continue;
+      ++kernel.runs;
+      kernel.operations += operations;
+      kernel.bytes += bytes;
+      return;
+    }
+    kernels.push_back({name, 1, operations, bytes});
+  }
+};
+
+/// Addresses of memory that does not exist: they can be compared, never followed.
+class unreal_addresses {
+ public:
+  [[nodiscard]] void* next(std::size_t bytes) {
+    const std::uintptr_t address = next_;
+    next_ += (bytes + page - 1) / page * page + page;
+    return reinterpret_cast<void*>(address);
+  }
+
+ private:
+  static constexpr std::size_t page = 4096;
+  std::uintptr_t next_ = page;
+};
+
+namespace clause {
+
+/// Context::rehearsing(properties) is a context of an opened device with these properties on which nothing is real: it counts what it
+/// allocates and gives addresses that nobody may follow; its streams have counts(), into which kernels and copies go instead of being done,
+/// and show zeros to the host. The counts() of other streams are null.
+template <class D>
+concept device_rehearses_itself = requires(const typename D::properties& properties, const typename D::context& opened,
+                                           const typename D::stream& stream) {
+  { D::context::rehearsing(properties) } -> std::same_as<typename D::context>;
+  { opened.rehearses() } -> std::same_as<bool>;
+  { opened.record() } -> std::same_as<dry_record&>;
+  { stream.counts() } -> std::same_as<dry_record*>;
+};
+
+}  // namespace clause
+
+/// Whether nothing on this opened device is real.
+template <class Context>
+[[nodiscard]] constexpr bool rehearses(const Context& opened) {
+  if constexpr (requires { opened.rehearses(); }) return opened.rehearses();
+  else return false;
+}
+
+/// Where a stream counts instead of working; null where it works.
+template <class Stream>
+[[nodiscard]] constexpr dry_record* counts_of(const Stream& stream) {
+  if constexpr (requires { stream.counts(); }) return stream.counts();
+  else return nullptr;
+}
+
+}  // namespace xtrain
