@@ -87,6 +87,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
+    xtrain/device/rehearsal.hpp
     xtrain/device/offload.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -201,7 +202,9 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
+    xtrain/parallel/rank_layout.hpp
     xtrain/parallel/zero.hpp
+    xtrain/parallel/zero_state.hpp
     xtrain/plan/machine.hpp
     xtrain/plan/machines.hpp
     xtrain/plan/measure_machine.hpp

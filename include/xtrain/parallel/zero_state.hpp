@@ -1,0 +1,405 @@
+// What ranks do around every block when they train the same weights: gradients are added up, and what ranks keep a part of is gathered, in the
+// background of the blocks that are computed meanwhile. zero.hpp has the strategies that open it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/background.hpp>
+#include <xtrain/comm/group.hpp>
+#include <xtrain/comm/self.hpp>
+#include <xtrain/comm/threads.hpp>
+#include <xtrain/device/rehearsal.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/place_share.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/parallel/rank_layout.hpp>
+#include <xtrain/parallel/traffic.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/parameters.hpp>
+
+namespace xtrain::detail {
+
+enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
+
+/// Work that a strategy has begun for a block and that somebody must wait for.
+struct begun_work {
+  std::size_t until = 0;  // how much of the background's work must be done
+  bool adds = false;      // and then what it made is added to the gradients that are kept
+  bool is_open = false;   // the block's window takes gradients that nobody has been given yet
+};
+
+template <class Device, zero_stage Stage, divided_axes Axes>
+class zero_state {
+ public:
+  using stream_type = typename Device::stream;
+  static constexpr bool divides_between_layers = Axes.between_layers;
+  static constexpr bool slices_optimizer = Stage >= zero_stage::optimizer_state;
+  static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
+  static constexpr bool slices_values = Stage >= zero_stage::parameters;
+
+  /// throws config_error when the ranks are not a multiple of the axes' sizes
+  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), rank_axes(config, Axes)) {}
+  /// Others may wait for this rank's part of the weights.
+  ~zero_state() {
+    try {
+      await_weights();
+    } catch (...) {  // they are gone, and whoever trains with them knows
+    }
+  }
+  zero_state(const zero_state&) = delete;
+  zero_state& operator=(const zero_state&) = delete;
+
+  /// Ranks that have the same places of other rows.
+  [[nodiscard]] group& data() { return data_; }
+  /// All ranks of the run: those that must stop, save and begin together.
+  [[nodiscard]] group& everyone() { return everyone_; }
+  /// Ranks that have other parts of the same layers.
+  [[nodiscard]] auto& tensor() {
+    if constexpr (Axes.layers) return tensor_;
+    else return self_;
+  }
+  [[nodiscard]] layer_share layers() const requires (Axes.layers) { return {tensor_.rank(), tensor_.size(), divides_between_layers}; }
+  /// Ranks that have other places of the same rows.
+  [[nodiscard]] group& context() requires (Axes.places) { return context_; }
+  [[nodiscard]] auto places() const requires (Axes.places) {
+    return std::conditional_t<Axes.ring, ring_share, place_share>{context_.rank(), context_.size()};
+  }
+  /// Ranks that have the same part of every layer and hold other experts.
+  [[nodiscard]] group& experts() requires (Axes.experts) { return experts_; }
+  [[nodiscard]] layer_share expert_share() const requires (Axes.experts) { return {experts_.rank(), experts_.size()}; }
+  [[nodiscard]] slicing divided() const {
+    return {.parts = slices_optimizer ? shards_.size() : 1,
+            .part = slices_optimizer ? shards_.rank() : 0,
+            .gradients = slices_gradients && shards_.size() > 1,
+            .values = slices_values && shards_.size() > 1};
+  }
+
+  template <class Store>
+  void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
+    if (visit == block_visit::backward_weight) return open_window(stream, store, block);
+    if (store.divided().values) {
+      std::size_t until = fetch(stream, store, block);
+      store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
+      // the next block comes while this one is computed, if it is this rank's
+      const std::size_t last = store.blocks() - 1;
+      if (goes_back(visit) ? block > 0 : block < last) fetch(stream, store, goes_back(visit) ? block - 1 : block + 1);
+      behind_.finish(until);
+    } else {
+      await_weights(block);
+      store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
+    }
+    if (visit == block_visit::evaluation || visit == block_visit::backward_input) return;
+    // gradients are made on the way back, and by the head on the way forth, of micro-batches that are on their way before one is back
+    if (visit == block_visit::forward && block != store.blocks() - 1) return;
+    open_window(stream, store, block);
+    store.for_each_read_by(block, [&](std::size_t other) { open_window(stream, store, other); });
+  }
+  template <class Store>
+  void block_ends(stream_type&, Store&, std::size_t, block_visit) {}
+
+  template <class Store>
+  void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
+    const auto gradients = store.block_gradients(block);
+    if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
+    if constexpr (Axes.layers || Axes.experts) add_up_parts(stream, store, block);
+    using number = typename Store::gradient_type;
+    using const_span = device_span<const number, typename Device::memory>;
+    later(stream, store, [this, gradients](stream_type& on) {
+      if constexpr (slices_optimizer) {
+        shards_.reduce_scatter(on, const_span(gradients.whole), gradients.part, reduction::sum);
+        replicas_.all_reduce(on, gradients.part, reduction::sum);
+      } else {
+        gradients_.all_reduce(on, gradients.whole, reduction::sum);
+      }
+    });
+    pending(block) = {begun_, store.divided().gradients, false};
+  }
+
+  template <class Store>
+  void finish_gradients(stream_type& stream, Store& store) {
+    for (std::size_t block = 0; block < store.blocks(); ++block) settle(stream, store, block);
+    behind_.finish(begun_);
+  }
+
+  /// Of the gradients of all ranks together. squares(spans) is the sum of the squares in several spans.
+  template <class Store, class Squares>
+  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+    using gradients = decltype(store.gradients());
+    const std::vector<gradients> own = counted_gradients(store);
+    std::array<double, 1> sum{squares(std::span<const gradients>(own))};
+    if constexpr (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.layers) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.experts) holders_.all_reduce(std::span<double>(sum), reduction::sum);
+    return sum[0];
+  }
+
+  /// Every rank has stepped its part, or loaded it. Blocks come back one after the other, while those before them are computed.
+  template <class Store>
+  void weights_changed(stream_type& stream, Store& store) {
+    there_.assign(store.blocks(), false);
+    if (!slices_optimizer || store.divided().parts == 1 || store.divided().values) return;
+    arriving_.resize(store.blocks());
+    for (std::size_t block = 0; block < store.blocks(); ++block) {
+      gather(stream, store, block, false);
+      arriving_[block] = begun_;
+    }
+    store.when_read([this](std::size_t block) { await_weights(block); });
+  }
+
+  /// A parameter's numbers, whole, on the first rank, out of an array that is divided like the weights or like the optimizer's state.
+  template <class Store, class Entry, class T, class Number>
+  void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+               std::span<Number> whole) {
+    const std::size_t holder = entry.spec.holder.value_or(0);
+    if (holders_.rank() == holder) collect_layer(stream, store, entry, array, whole);
+    if (holder == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
+    if (holders_.rank() == holder) holders_.send(0, std::span<const Number>(whole));
+    else if (holders_.rank() == 0) holders_.receive(holder, whole);
+  }
+
+  /// What this rank keeps of a parameter in an array of that many numbers, which is divided like the weights or like the optimizer's state.
+  template <class Store, class Entry>
+  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+    if (!entry.is_here) return {};
+    const bool pieces = store.divided().parts > 1 && array_size != store.total();
+    const auto own = store.piece_of(entry);
+    const group& same = pieces ? replicas_ : gradients_;
+    const std::size_t neighbours = copies_of(entry), holders = entry.spec.holder ? 1 : holders_.size(), copies = neighbours * holders * same.size();
+    const std::size_t copy = (tensor_.rank() % neighbours * holders + holders_.rank() % holders) * same.size() + same.rank();
+    return pieces ? kept_numbers{own.first, own.kept, own.count, copies, copy}
+                  : kept_numbers{0, entry.offset, entry.size(), copies, copy};
+  }
+
+  /// What this rank has sent so far, weights on their way included.
+  template <class Visit>
+  void visit_traffic(Visit&& visit) const {
+    await_weights();
+    for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
+    visit(traffic_role::parts, spread_.sent());
+    visit(traffic_role::weights, weights_.sent());
+    visit(traffic_role::layers, tensor_.sent());
+    visit(traffic_role::places, context_.sent());
+    visit(traffic_role::experts, experts_.sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::parts, ranks.sent());
+    for (const group* one : {&data_, &host_, &holders_, &everyone_}) visit(traffic_role::numbers, one->sent());
+  }
+
+ private:
+  static std::shared_ptr<transport> wires_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
+  // the main thread and the background each have channels of their own
+  zero_state(const std::shared_ptr<transport>& wires, const rank_axes& at)
+      : everyone_(wires, 0), data_(wires, at.data(wires->rank()), 1), host_(wires, at.shard(wires->rank()), 2),
+        tensor_(wires, at.layers(wires->rank()), 3), context_(wires, at.rows(wires->rank()), 8), experts_(wires, at.expert_holders(wires->rank()), 9),
+        holders_(wires, at.expert_holders(wires->rank()), 10), gradients_(wires, at.alike(wires->rank()), 4),
+        shards_(wires, at.shard(wires->rank()), 5), replicas_(wires, at.same_shard(wires->rank()), 6), weights_(wires, at.shard(wires->rank()), 7),
+        spread_(wires, at.expert_holders(wires->rank()), 11) {}
+
+  /// The same among ranks that hold the same experts: on the first of those that divide the layer.
+  template <class Store, class Entry, class T, class Number>
+  void collect_layer(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+                     std::span<Number> whole) {
+    if (!entry.spec.cut.exists() || tensor_.size() == 1) {
+      if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
+      return;
+    }
+    // of ranks that divide the layer, the first puts the parts together
+    std::vector<Number> part(entry.size());
+    collect_pieces(stream, store, entry, array, std::span<Number>(part));
+    if (gradients_.rank() != 0) return;
+    std::vector<std::uint64_t> ranges;
+    entry.spec.for_each_range([&](std::size_t, std::size_t first, std::size_t count) { ranges.insert(ranges.end(), {first, count}); });
+    std::array<std::uint64_t, 2> sizes{ranges.size(), part.size()};
+    if (tensor_.rank() != 0) {
+      tensor_.send(0, std::span<const std::uint64_t>(sizes));
+      tensor_.send(0, std::span<const std::uint64_t>(ranges));
+      return tensor_.send(0, std::span<const Number>(part));
+    }
+    for (std::size_t rank = 0; rank < tensor_.size(); ++rank) {
+      if (rank != 0) {
+        tensor_.receive(rank, std::span<std::uint64_t>(sizes));
+        ranges.resize(sizes[0]);
+        part.resize(sizes[1]);
+        tensor_.receive(rank, std::span<std::uint64_t>(ranges));
+        tensor_.receive(rank, std::span<Number>(part));
+      }
+      auto from = part.begin();
+      for (std::size_t i = 0; i < ranges.size(); i += 2) {
+        std::copy_n(from, ranges[i + 1], whole.begin() + static_cast<std::ptrdiff_t>(ranges[i]));
+        from += static_cast<std::ptrdiff_t>(ranges[i + 1]);
+      }
+    }
+  }
+
+  /// A rank's part of the optimizer's arrays, or of the weights where they are divided, from every rank that keeps one.
+  template <class Store, class Entry, class T, class Number>
+  void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
+                      std::span<Number> whole) {
+    const bool cut = store.divided().parts > 1 && array.size() != store.total();
+    if (!cut) {
+      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      return stream.synchronize();
+    }
+    const auto mine = store.piece_of(entry);
+    const std::span<Number> own = whole.subspan(mine.first, mine.count);
+    copy_to_host(stream, own, array.subspan(mine.kept, mine.count));
+    stream.synchronize();
+    if (host_.rank() != 0) {
+      if (!own.empty()) host_.send(0, std::span<const Number>(own));
+      return;
+    }
+    for (std::size_t part = 1; part < host_.size(); ++part)
+      if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
+  }
+
+  /// How many of the ranks that divide layers have the same numbers of a parameter.
+  template <class Entry>
+  [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
+    return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
+  }
+  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part: of those that divide a layer, some; of those
+  /// that hold other experts, all that is no expert's.
+  template <class Store>
+  void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
+    for (const auto& entry : store.entries()) {
+      if (entry.block != block || !entry.spec.trainable || !entry.is_here) continue;
+      const std::size_t copies = entry.spec.gradients_are_parts ? copies_of(entry) : 1;
+      const bool is_spread = !entry.spec.holder && spread_.size() > 1;
+      if (copies == 1 && !is_spread) continue;
+      later(stream, store, [this, copies, is_spread, gradient = store.gradient(entry)](stream_type& on) {
+        if (copies > 1) group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
+        if (is_spread) spread_.all_reduce(on, gradient, reduction::sum);
+      });
+    }
+  }
+  /// Used in the background.
+  [[nodiscard]] group& group_of_copies(std::size_t copies) {
+    const auto found = copies_.find(copies);
+    if (found != copies_.end()) return found->second;
+    const std::size_t rank = tensor_.wires()->rank();
+    const auto channel = static_cast<std::uint32_t>(64 + copies);
+    return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
+  }
+  /// The gradients that this rank adds to the norm: what several ranks have is counted once.
+  template <class Store, class Gradients = decltype(std::declval<Store&>().gradients())>
+  [[nodiscard]] std::vector<Gradients> counted_gradients(Store& store) const {
+    std::vector<Gradients> own;
+    if ((Axes.layers || Axes.experts) && (tensor_.size() > 1 || holders_.size() > 1)) {
+      for (const auto& entry : store.entries()) {
+        const bool is_first = tensor_.rank() % copies_of(entry) == 0 && (entry.spec.holder || holders_.rank() == 0);
+        if (!entry.spec.trainable || !is_first) continue;
+        const auto piece = store.piece_of(entry);
+        if (piece.count == 0) continue;
+        own.push_back(store.gradients().subspan(store.divided().gradients ? piece.kept : entry.offset + piece.first, piece.count));
+      }
+    } else if (slices_optimizer && shards_.size() > 1) {
+      for (std::size_t block = 0; block < store.blocks(); ++block) {
+        const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
+        if (!part.empty()) own.push_back(part);
+      }
+    } else {
+      own.push_back(store.gradients());
+    }
+    return own;
+  }
+
+  /// Begins work(stream) when the stream has done what it was given so far; a device that rehearses has no later.
+  template <class Store, class Work>
+  void later(stream_type& stream, Store& store, Work work) {
+    if (counts_of(stream) != nullptr) {
+      work(stream);
+    } else {
+      if (!own_stream_) own_stream_.emplace(store.device());
+      behind_.begin([this, event = stream.record(), work] {
+        event.synchronize();
+        work(*own_stream_);
+        own_stream_->synchronize();
+      });
+      ++begun_;
+    }
+  }
+  begun_work& pending(std::size_t block) {
+    if (pending_.size() <= block) pending_.resize(block + 1);
+    return pending_[block];
+  }
+
+  /// Waits for a block's gradients; what was reduced is added to what this rank keeps.
+  template <class Store>
+  void settle(stream_type& stream, Store& store, std::size_t block) {
+    begun_work& work = pending(block);
+    behind_.finish(work.until);
+    if (std::exchange(work.adds, false)) {
+      const auto kept = store.kept_gradients(block);
+      using number = typename Store::gradient_type;
+      using memory = typename Device::memory;
+      if (!nothing_) nothing_.emplace(store.device(), 0, memory_role::workspace);
+      execution<Device> on{stream, *nothing_, store.device().properties()};
+      ops::add(on, vector_view<const number, memory>(store.block_gradients(block).part, {kept.size()}),
+               vector_view<number, memory>(kept, {kept.size()}));
+    }
+  }
+  /// A window begins at zero, when what was in it has been given away.
+  template <class Store>
+  void open_window(stream_type& stream, Store& store, std::size_t block) {
+    if (!store.divided().gradients) return;
+    if (std::exchange(pending(block).is_open, true)) return;
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) settle(stream, store, other);
+    fill_zero(stream, store.block_gradients(block).whole);
+  }
+
+  /// Until a block's weights are back from those that stepped them; and all blocks'.
+  void await_weights(std::size_t block) const {
+    if (block < arriving_.size() && arriving_[block] != 0) behind_.finish(std::exchange(arriving_[block], 0));
+  }
+  void await_weights() const {
+    for (std::size_t block = 0; block < arriving_.size(); ++block) await_weights(block);
+  }
+
+  /// Every rank's part of a block's weights to every rank.
+  template <class Store>
+  void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
+    const auto values = store.block_values(block, frozen);
+    if (values.whole.empty()) return;
+    using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
+    later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
+  }
+  /// Brings a block's weights into its window, unless they are there or on their way. Returns what to wait for.
+  template <class Store>
+  std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
+    there_.resize(store.blocks());
+    fetched_.resize(store.blocks());
+    if (there_[block]) return fetched_[block];
+    if (store.block_values(block, false).whole.empty() && store.block_values(block, true).whole.empty()) return 0;
+    for (std::size_t other = 0; other < store.blocks(); ++other)
+      if (store.share_window(block, other)) there_[other] = false;
+    gather(stream, store, block, false);
+    gather(stream, store, block, true);
+    there_[block] = true;
+    return fetched_[block] = begun_;
+  }
+
+  self self_;
+  group everyone_, data_, host_, tensor_, context_, experts_, holders_;  // used by the thread that trains; the last two have the same members
+  group gradients_, shards_, replicas_, weights_, spread_;               // used in the background
+  std::map<std::size_t, group> copies_;            // likewise
+  std::optional<stream_type> own_stream_;
+  std::optional<arena<Device>> nothing_;  // adding needs no memory
+  std::vector<begun_work> pending_;       // by block
+  std::vector<bool> there_;               // blocks whose weights are in their windows, or on their way
+  std::vector<std::size_t> fetched_;      // what to wait for until they are
+  mutable std::vector<std::size_t> arriving_;  // by block: what to wait for until its weights are back; 0: nothing
+  std::size_t begun_ = 0;
+  mutable background behind_;  // last: it ends before what its work uses
+};
+
+}  // namespace xtrain::detail

@@ -1,0 +1,63 @@
+// Which ranks a rank works with.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/parallel/rank_layout.hpp>
+
+using namespace xtrain;
+using members = std::vector<std::size_t>;
+
+namespace {
+
+constexpr detail::divided_axes everything{.layers = true, .places = true, .experts = true};
+
+detail::rank_axes axes_of(std::size_t ranks, rank_layout layout, const detail::divided_axes& divided = everything) {
+  layout.ranks = std::make_shared<dry_transport>(0, ranks);
+  return {layout, divided};
+}
+
+}  // namespace
+
+TEST_CASE("neighbours divide layers, then share rows or hold other experts, then divide a copy; copies are farthest apart") {
+  const auto at = axes_of(16, {.tensor = 2, .context = 2, .shards = 2, .expert = 2});
+  CHECK(at.replicas == 2);
+  CHECK(at.layers(5) == members{4, 5});
+  CHECK(at.rows(5) == members{5, 7});
+  CHECK(at.expert_holders(5) == members{5, 7});
+  CHECK(at.data(5) == members{1, 5, 9, 13});
+  CHECK(at.alike(5) == members{1, 5, 9, 13});
+  CHECK(at.shard(5) == members{1, 5});
+  CHECK(at.same_shard(5) == members{5, 13});
+}
+
+TEST_CASE("ranks that share rows have the same weights and see the same rows") {
+  const auto at = axes_of(8, {.tensor = 2, .context = 2});
+  CHECK(at.shards == 4);
+  CHECK(at.rows(6) == members{4, 6});
+  CHECK(at.data(6) == members{2, 6});
+  CHECK(at.alike(6) == members{0, 2, 4, 6});
+  CHECK(at.same_shard(6) == members{6});
+}
+
+TEST_CASE("a rank is among those it works with, and they agree on who they are") {
+  for (const rank_layout& layout : {rank_layout{}, rank_layout{.tensor = 4}, rank_layout{.context = 6, .shards = 3}, rank_layout{.tensor = 2, .context = 3, .shards = 2, .expert = 3},
+                                    rank_layout{.tensor = 3, .shards = 1, .expert = 2}}) {
+    const auto at = axes_of(24, layout);
+    for (const auto& list : {&detail::rank_axes::layers, &detail::rank_axes::rows, &detail::rank_axes::expert_holders, &detail::rank_axes::data,
+                             &detail::rank_axes::alike, &detail::rank_axes::shard, &detail::rank_axes::same_shard}) {
+      for (std::size_t rank = 0; rank < 24; ++rank) {
+        const members together = (at.*list)(rank);
+        std::size_t found = 0;
+        for (const std::size_t other : together) {
+          found += other == rank ? 1 : 0;
+          REQUIRE((at.*list)(other) == together);
+        }
+        REQUIRE(found == 1);
+      }
+    }
+  }
+}
