@@ -198,8 +198,8 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
     const bool alone = settings.mesh.data == 1;  // nobody to divide with
     require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
                           ": must be 1 or 3 for a mixture of experts, without --sequence and --ring");
-    if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>{});
-    return of(parallel<zero<3>, expert_parallel>{});
+    if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>{});
+    return of(parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>{});
   } else {
     require<config_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
     if (flags.sequence) {

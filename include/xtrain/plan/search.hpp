@@ -50,8 +50,9 @@ using usual_strategies =
 using ring_strategies = strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>>,
                                    pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>,
                                    parallel<zero<3>, tensor_parallel, ring_context_parallel>>;
-/// For mixtures of experts.
-using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>, parallel<zero<3>, expert_parallel>>;
+/// For mixtures of experts: beside layers and rows, too.
+using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>,
+                                     parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>>;
 
 namespace detail {
 
@@ -99,11 +100,10 @@ class plan_search {
   template <class Strategy, class Visit>
   void for_each_mesh(Visit&& visit) const {
     static const std::vector<std::size_t> one{1};
-    const bool experts_only = strategy_spreads_experts<Strategy>;
-    for (const std::size_t tensor : experts_only ? one : settings_.tensors) {
+    for (const std::size_t tensor : settings_.tensors) {
       if (tensor > 1 ? tensor > on_->devices_per_node : divides_between_layers<Strategy>()) continue;
-      for (const std::size_t context : experts_only || divides_between_layers<Strategy>() ? one : settings_.contexts)
-        for (const std::size_t expert : experts_only ? settings_.experts : one)
+      for (const std::size_t context : divides_between_layers<Strategy>() ? one : settings_.contexts)
+        for (const std::size_t expert : strategy_spreads_experts<Strategy> ? settings_.experts : one)
           for (std::size_t pipeline = 1; pipeline <= (has_stages<Strategy> ? std::min(settings_.devices, sizes_->layers) : 1); ++pipeline) {
             const std::size_t beside = tensor * context * expert * pipeline;
             if (beside == 0 || settings_.devices % beside != 0 || !is_tried<Strategy>(pipeline)) continue;

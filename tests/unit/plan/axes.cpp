@@ -32,6 +32,10 @@ struct divided : recipe {
 struct spread : recipe {
   using parallel = with_experts;
 };
+using experts_beside = parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>;
+struct spread_beside : recipe {
+  using parallel = experts_beside;
+};
 constexpr std::size_t devices = 8;
 
 decoder_config even() {
@@ -128,6 +132,24 @@ TEST_CASE("ranks that spread experts are searched for mixtures") {
   CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 2, 1}, {2, 4, 1}, {4, 1, 2}, {2, 2, 2}, {1, 4, 2}});
   CHECK_THROWS_WITH_AS((void)(plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 12}, a100(), cpu::properties{1})),
                        "mesh: rows of a step must be a multiple of data x expert x batch; given 12, 8 and 1", config_error);
+}
+
+TEST_CASE("ranks that spread experts are searched beside those that divide layers and share rows") {
+  const decoder_config shape = four_experts();
+  const auto found = search_plans<mixtral<recipe>, strategies<experts_beside>>(
+      shape, {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 2}, .contexts = {1, 2}, .experts = {1, 2, 4}}, a100(), cpu::properties{1});
+  std::set<std::array<std::size_t, 4>> meshes;
+  for (const found_plan& one : found) {
+    const mesh_sizes& mesh = one.layout.mesh;
+    meshes.insert({mesh.data, mesh.tensor, mesh.context, mesh.expert});
+    CHECK(mesh.data * mesh.expert * one.layout.micro_batches == 8);
+    CHECK((one.sent.of(traffic_role::layers).bytes > 0) == (mesh.tensor > 1));
+    CHECK((one.sent.of(traffic_role::places).bytes > 0) == (mesh.context > 1));
+    CHECK((one.sent.of(traffic_role::experts).bytes > 0) == (mesh.expert > 1));
+    check_ranks<mixtral<spread_beside>>(shape, one);
+  }
+  CHECK(meshes == std::set<std::array<std::size_t, 4>>{{8, 1, 1, 1}, {4, 1, 1, 2}, {2, 1, 1, 4}, {4, 1, 2, 1}, {2, 1, 2, 2}, {1, 1, 2, 4},
+                                                       {4, 2, 1, 1}, {2, 2, 1, 2}, {1, 2, 1, 4}, {2, 2, 2, 1}, {1, 2, 2, 2}});
 }
 
 TEST_CASE("neighbours with other experts add up gradients of everything else, and nothing more") {
