@@ -41,7 +41,7 @@ struct paced : Strategy {
     void block_begins(stream& on, Store& store, std::size_t block, block_visit visit) {
       base::block_begins(on, store, block, visit);
       const bool is_layer = block != 0 && block + 1 != store.blocks();
-      if (!is_dry<Device> && is_layer) std::this_thread::sleep_for(visit == block_visit::backward ? backward_time : forward_time);
+      if (is_layer && counts_of(on) == nullptr) std::this_thread::sleep_for(visit == block_visit::backward ? backward_time : forward_time);
     }
     template <class Store>
     void gradients_ready(stream& on, Store& store, std::size_t block, bool last_of_step) {

@@ -135,7 +135,7 @@ class conformance {
 
       std::vector<std::vector<std::byte>> results;
       for (guarded& operand : operands) results.push_back(operand.fetch(stream_));
-      reference_stream reference(0);
+      reference_stream reference;
       run_kernel(reference, kernel, {});
 
       ++result.cases;

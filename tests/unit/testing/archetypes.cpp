@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/with_host_fallback.hpp>
 #include <xtrain/testing/archetypes.hpp>
 #include <xtrain/testing/isolated.hpp>

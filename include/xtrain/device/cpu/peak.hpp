@@ -53,6 +53,9 @@ template <class Work>
 template <class T = float, class Context>
 [[nodiscard]] double measure_peak(const Context& device) {
   const cpu_stream stream(device);
+#ifdef XTRAIN_CPU_LEVELS
+  (void)cpu_levels::chosen();  // one that the processor lacks is refused here: threads of an executor must not throw
+#endif
   return cpu_kernels::best_rate(0.05, [&] {
     std::atomic<double> operations{0};
     stream.parallel(stream.threads(), [&](std::size_t, std::size_t) {

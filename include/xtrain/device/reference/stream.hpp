@@ -13,6 +13,7 @@ namespace xtrain {
 
 class reference_stream : public host_stream {
  public:
+  reference_stream() = default;
   explicit reference_stream(const host_context& device) : host_stream(device) {}
 };
 
