@@ -87,7 +87,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/optimizer.hpp
     xtrain/device/kernel/split_loss.hpp
     xtrain/device/memory.hpp
-    xtrain/device/rehearsal.hpp
     xtrain/device/offload.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
@@ -103,6 +102,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/stream.hpp
+    xtrain/device/rehearsal.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/concepts.hpp
@@ -185,6 +185,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/pipeline/stage_message.hpp
     xtrain/parallel/pipeline/stages.hpp
     xtrain/parallel/pipeline/state.hpp
+    xtrain/parallel/rank_layout.hpp
     xtrain/parallel/schedule/bubble.hpp
     xtrain/parallel/schedule/check.hpp
     xtrain/parallel/schedule/fold3d.hpp
@@ -202,7 +203,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/schedule/zero_bubble.hpp
     xtrain/parallel/single.hpp
     xtrain/parallel/traffic.hpp
-    xtrain/parallel/rank_layout.hpp
     xtrain/parallel/zero.hpp
     xtrain/parallel/zero_state.hpp
     xtrain/plan/machine.hpp

@@ -333,7 +333,7 @@ class mixture_of_experts {
   }
 
   /// work(expert, first row, rows) for each expert of this rank that has rows, at most n at a time: as many as one rank may send it, so
-  /// that work takes no more memory where more ranks do. A dry device has divided rows evenly; as any expert may get n, it also sees how
+  /// that work takes no more memory where more ranks do. A rehearsal has divided rows evenly; as any expert may get n, it also sees how
   /// much memory that takes, without counting it as work. `trip`: how rows came here, if they did: random numbers are those of where they
   /// come from.
   template <class Work>

@@ -30,7 +30,7 @@ class put_off_products {
  public:
   using memory = typename Device::memory;
 
-  /// `bytes` of device memory; on a dry device they do not matter
+  /// `bytes` of device memory; where nothing is real they do not matter
   put_off_products(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
     products_.reserve(entries);
     sums_.reserve(entries);

@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// One step of the trainer on the dry device. Nothing of the run is allocated.
+/// One step of the trainer of which nothing is real. Nothing of the run is allocated.
 ///   throws  config_error when sizes and settings contradict each other
 template <rehearsable_trainer Trainer>
 [[nodiscard]] rehearsal plan(const typename Trainer::model_type::config& sizes, const typename Trainer::model_type::options& options,

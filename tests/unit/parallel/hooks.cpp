@@ -146,7 +146,7 @@ TEST_CASE("hooks surround every block of a pass that is only read from, the head
   const array<token, 2> tokens{{1, 2, 3, 4}};
   calls().clear();
   (void)logits(model, tokens);
-  // the pass is measured on the dry device first: the same calls, twice
+  // the pass is rehearsed first: the same calls, twice
   std::vector<std::string> expected;
   for (int pass = 0; pass < 2; ++pass)
     for (int block = 0; block < 4; ++block)

@@ -1,4 +1,4 @@
-// The operations of a plan against formulas counted by hand. Only the dry device runs here.
+// The operations of a plan against formulas counted by hand. Nothing real runs here.
 #include <doctest/doctest.h>
 
 #include <string_view>

@@ -93,7 +93,7 @@ class pipeline_runner {
       "models/README.md");
 
   /// One step has micro-batches of rows_of(batch, accumulate) rows of up to `context` places. `sizes` is the memory of one micro-batch;
-  /// on a dry device it does not matter.
+  /// where nothing is real it does not matter.
   ///   throws  config_error when the schedule cannot be made of these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
       : model_(&model), proved_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))), schedule_(*proved_),
