@@ -16,7 +16,7 @@ mkdir -p "$folder/include"
 for library in xsimd xtensor xtl doctest; do ln -sfn "/usr/include/$library" "$folder/include/$library"; done
 for number in ${*:-fp32 bf16}; do
   aarch64-linux-gnu-g++ -O1 -std=c++20 -static -pthread -Wall -Wextra -Iinclude -isystem "$folder/include" "-DCONFORMANCE_NUMBER=$number" \
-    -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN tests/unit/device/conformance.cpp -o "$folder/conformance.$number"
+    -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN -DCONFORMANCE_ISOLATED tests/unit/device/conformance.cpp -o "$folder/conformance.$number"
   echo "== $number"
   qemu-aarch64 "$folder/conformance.$number"
 done

@@ -1,21 +1,23 @@
 #!/bin/sh
-# Compiles what a page shows: every block that begins with ```cpp. Blocks see what earlier blocks of the page declared.
+# Compiles what pages show: every block that begins with ```cpp. Blocks see what earlier blocks of their page declared. The pages are
+# compiled as one, because most of the work is reading the headers that they include.
 #
-#   check_snippets.sh PAGE.md OUTPUT.cpp COMPILER FLAGS...
+#   check_snippets.sh "PAGE.md..." OUTPUT.cpp COMPILER FLAGS...
 set -eu
-page=$1
+pages=$1
 output=$2
 shift 2
 # includes go to the top; every block gets a namespace of its own, so that a page may define 'my_run' twice
-awk '/^```cpp/ { inside = 1; next } /^```/ { inside = 0 } inside && /^#include/ && !seen[$0]++' "$page" > "$output"
-awk -v page="$page" '
-  /^```cpp/ { inside = 1; ++block; printf "namespace block_%d {\n#line %d \"%s\"\n", block, NR + 1, page; next }
+# shellcheck disable=SC2086  # a list of pages, whose names have no spaces
+awk 'FNR == 1 { inside = 0 } /^```cpp/ { inside = 1; next } /^```/ { inside = 0 } inside && /^#include/ && !seen[$0]++' $pages > "$output"
+# shellcheck disable=SC2086
+awk '
+  FNR == 1 { if (page) print "}"; inside = 0; printf "namespace page_%d {\n", ++page }
+  /^```cpp/ { inside = 1; ++block; printf "namespace block_%d {\n#line %d \"%s\"\n", block, FNR + 1, FILENAME; next }
   /^```/ && inside { inside = 0; printf "}\nusing namespace block_%d;\n", block; next }
-  inside { print ($0 ~ /^#include/) ? "" : $0 }' "$page" >> "$output"
-blocks=$(grep -c '^namespace block_' "$output" || true)
-if [ "$blocks" = 0 ]; then
-  echo "$page: shows no code"
-  exit 0
-fi
+  inside { print ($0 ~ /^#include/) ? "" : $0 }
+  END { print "}" }' $pages >> "$output"
 "$@" -fsyntax-only "$output"
-echo "$page: $blocks blocks compile"
+for page in $pages; do
+  echo "$page: $(grep -c '^```cpp' "$page" || true) blocks compile"
+done

@@ -21,6 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace fuzz {
 
+/// What the replay runs, by the name of a target's source; null for a name it does not have.
+using target = int (*)(const std::uint8_t* data, std::size_t size);
+target target_of(std::string_view source);
+
 /// Whether the last input was read without an error: the replay compares it with what the corpus file is named.
 inline bool accepted = false;
 

@@ -1,5 +1,5 @@
 // Runs a fuzz target on every file of a corpus, without libFuzzer: what was found once stays found.
-//   replay <folder>   files named valid-* must be read, files named refused-* must not
+//   replay <target> <folder>   files named valid-* must be read, files named refused-* must not
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -8,12 +8,13 @@
 #include "fuzz.hpp"
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s <folder of inputs>\n", argv[0]);
+  const fuzz::target one_input = argc == 3 ? fuzz::target_of(argv[1]) : nullptr;
+  if (one_input == nullptr) {
+    std::fprintf(stderr, "usage: %s <target> <folder of inputs>\n", argv[0]);
     return 2;
   }
   std::vector<std::filesystem::path> inputs;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) inputs.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(argv[2])) inputs.push_back(entry.path());
   std::sort(inputs.begin(), inputs.end());
   bool valid = false, refused = false;
   for (const auto& path : inputs) {
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
     const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[contents.size()]);
     std::copy(contents.begin(), contents.end(), exact.get());
     fuzz::accepted = false;
-    LLVMFuzzerTestOneInput(exact.get(), contents.size());
+    one_input(exact.get(), contents.size());
     fuzz::must(!name.starts_with("valid-") || fuzz::accepted, "a valid input must be read; it was refused");
     fuzz::must(!name.starts_with("refused-") || !fuzz::accepted, "this input must be refused; it was read");
     valid = valid || name.starts_with("valid-");

@@ -102,7 +102,7 @@ TEST_CASE("bert's classification of rows is transformers'") {
 TEST_CASE("adapters of bert give peft's logits") {
   const auto rows_of = [](const safetensors_file& file) { return fixture_rows(file, "", 0, 2, 9).batch(); };
   const safetensors_file of_words(golden::folder("bert_pretraining_lora") + "/expected.safetensors");
-  check_beside<bert_pretraining<lora_recipe>>("bert_pretraining", "bert_pretraining_lora", [&](auto& model, const std::string& what) {
+  check_beside<bert_pretraining<parity::lora_recipe>>("bert_pretraining", "bert_pretraining_lora", [&](auto& model, const std::string& what) {
     const auto words = logits(model, rows_of(of_words));
     require_close({words.begin(), words.end()}, golden::numbers(of_words, "logits"), fp32_logits, what);
     const auto labels = label_logits(model, rows_of(of_words));
@@ -114,7 +114,7 @@ TEST_CASE("adapters of bert give peft's logits") {
     const auto labels = label_logits(model, rows_of(of_labels));
     require_close({labels.begin(), labels.end()}, golden::numbers(of_labels, "logits"), fp32_logits, what);
   };
-  check_beside<bert_classifier<lora_recipe>>("bert_classification", "bert_classification_lora", says_as_peft);
+  check_beside<bert_classifier<parity::lora_recipe>>("bert_classification", "bert_classification_lora", says_as_peft);
   auto plain = bert_classifier<fp32_recipe>::from_pretrained(golden::folder("bert_classification"));
   merge_adapter(plain, golden::folder("bert_classification_lora"));
   says_as_peft(plain, "merged from its folder");
@@ -122,7 +122,7 @@ TEST_CASE("adapters of bert give peft's logits") {
 
 TEST_CASE("DoRA of bert begins with the base") {
   const safetensors_file expected(golden::folder("bert_classification") + "/expected.safetensors");
-  auto model = bert_classifier<lora_recipe>::from_pretrained(golden::folder("bert_classification"), {}, {.adapter = {.dora = true}});
+  auto model = bert_classifier<parity::lora_recipe>::from_pretrained(golden::folder("bert_classification"), {}, {.adapter = {.dora = true}});
   const auto labels = label_logits(model, fixture_rows(expected, "t7.", 0, 2, 7).batch());
   require_close({labels.begin(), labels.end()}, golden::numbers(expected, "t7.logits"), fp32_logits, "labels");
 }

@@ -43,7 +43,7 @@ std::vector<std::string> names(const torch_file& file) {
 using floats = std::vector<float>;
 const std::string six = bytes_of(floats{1, 2, 3, 4, 5, 6});
 const std::string in_six = storage("FloatStorage", "0", 6);
-const std::string plain = tensor(in_six, 0, {2, 3}, {3, 1});
+const std::string plain = pickled::tensor(in_six, 0, {2, 3}, {3, 1});
 
 std::string with_tensor(const std::string& value) { return archive(dictionary({{"w", value}}), {{"0", six}}); }
 
@@ -52,12 +52,12 @@ std::string with_tensor(const std::string& value) { return archive(dictionary({{
 TEST_CASE("tensors are views of their storages, in order, transposed, or in steps") {
   const saved s;
   const auto file = s.read(archive(dictionary({{"plain", plain},
-                                               {"turned", tensor(in_six, 0, {3, 2}, {1, 3})},
-                                               {"part", tensor(in_six, 3, {2}, {2})},
-                                               {"window", tensor(in_six, 0, {2, 2}, {1, 1})},
-                                               {"one", tensor(in_six, 5, {}, {})},
-                                               {"none", tensor(in_six, 9, {0, 3}, {3, 1})},
-                                               {"thin", tensor(in_six, 0, {1, 3, 1}, {77, 1, 99})}}),
+                                               {"turned", pickled::tensor(in_six, 0, {3, 2}, {1, 3})},
+                                               {"part", pickled::tensor(in_six, 3, {2}, {2})},
+                                               {"window", pickled::tensor(in_six, 0, {2, 2}, {1, 1})},
+                                               {"one", pickled::tensor(in_six, 5, {}, {})},
+                                               {"none", pickled::tensor(in_six, 9, {0, 3}, {3, 1})},
+                                               {"thin", pickled::tensor(in_six, 0, {1, 3, 1}, {77, 1, 99})}}),
                                    {{"0", six}}));
   CHECK(numbers(file.find("plain")) == floats{1, 2, 3, 4, 5, 6});
   CHECK(file.find("plain")->layout.empty());
@@ -78,7 +78,7 @@ TEST_CASE("elements of any width are gathered as they are") {
            {"ByteStorage", 1}, {"HalfStorage", 2}, {"IntStorage", 4}, {"LongStorage", 8}, {"ComplexFloatStorage", 8}}) {
     std::string contents;
     for (char i = 0; i < 6; ++i) contents += std::string(width, i);
-    const auto file = s.read(archive(tensor(storage(type, "k", 6), 0, {3, 2}, {1, 3}), {{"k", contents}}));
+    const auto file = s.read(archive(pickled::tensor(storage(type, "k", 6), 0, {3, 2}, {1, 3}), {{"k", contents}}));
     std::string read(6 * width, '?');
     read_elements(*file.find("tensor"), 0, std::as_writable_bytes(std::span(read)));
     std::string expected;
@@ -131,15 +131,15 @@ TEST_CASE("the files of before PyTorch 1.6 are read") {
   const saved s;
   const std::string counted = bytes_of<std::uint64_t>(6) + six;
   const auto file =
-      s.read(legacy(dictionary({{"a", tensor(storage("FloatStorage", "k", 6, "N"), 0, {3, 2}, {1, 3})},
-                                {"b", tensor(storage("LongStorage", "l", 1), 0, {1}, {1})},
-                                {"c", tensor(storage("FloatStorage", "k2", 6, tuple({text("k"), whole(2), whole(3)})), 1, {2}, {1})}}),
+      s.read(legacy(dictionary({{"a", pickled::tensor(storage("FloatStorage", "k", 6, "N"), 0, {3, 2}, {1, 3})},
+                                {"b", pickled::tensor(storage("LongStorage", "l", 1), 0, {1}, {1})},
+                                {"c", pickled::tensor(storage("FloatStorage", "k2", 6, tuple({text("k"), whole(2), whole(3)})), 1, {2}, {1})}}),
                     {{"k", counted}, {"l", bytes_of<std::uint64_t>(1) + bytes_of<std::int64_t>(-5)}}));
   CHECK(numbers(file.find("a")) == floats{1, 4, 2, 5, 3, 6});
   CHECK(file.find("b")->number == "I64");
   CHECK(numbers(file.find("c")) == floats{4, 5});
 
-  const std::string value = tensor(storage("FloatStorage", "k", 6, "N"), 0, {6}, {1});
+  const std::string value = pickled::tensor(storage("FloatStorage", "k", 6, "N"), 0, {6}, {1});
   CHECK_NOTHROW((void)s.read(legacy(value, {{"k", counted}})));
   const std::string good = legacy(value, {{"k", counted}});
   s.refuses(good.substr(0, good.size() - 1), "storage 'k' must lie inside the file; it claims 6 numbers, 23 bytes are left");
@@ -152,32 +152,32 @@ TEST_CASE("the files of before PyTorch 1.6 are read") {
   s.refuses(legacy(value, {{"k", counted}}, "N"), "the description of the machine must be a dictionary");
   s.refuses(good.substr(0, 15) + program("M\xe8\x03") + good.substr(21), "its protocol must be 1001");
   const std::string part = storage("FloatStorage", "k2", 6, tuple({text("k"), whole(4), whole(3)}));
-  s.refuses(legacy(dictionary({{"a", value}, {"b", tensor(part, 0, {2}, {1})}}), {{"k", counted}}),
+  s.refuses(legacy(dictionary({{"a", value}, {"b", pickled::tensor(part, 0, {2}, {1})}}), {{"k", counted}}),
             "storage 'k2' must have 3 numbers of 4 bytes from number 4 on");
-  s.refuses(legacy(tensor(storage("FloatStorage", "k", 6, whole(1)), 0, {6}, {1}), {{"k", counted}}),
+  s.refuses(legacy(pickled::tensor(storage("FloatStorage", "k", 6, whole(1)), 0, {6}, {1}), {{"k", counted}}),
             "must be a whole one or a part of another");
 }
 
 TEST_CASE("tensors that do not fit their storage are refused") {
   const saved s;
   constexpr std::int32_t huge = 0x7fffffff;
-  s.refuses(with_tensor(tensor(in_six, 0, {2, 4}, {4, 1})),
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {2, 4}, {4, 1})),
             "'w': must lie inside its storage of 6 numbers; shape [2, 4] with strides [4, 1]");
-  s.refuses(with_tensor(tensor(in_six, 1, {6}, {1})), "must lie inside its storage");
-  s.refuses(with_tensor(tensor(in_six, 6, {}, {})), "must lie inside its storage");
-  s.refuses(with_tensor(tensor(in_six, -1, {1}, {1})), "must have a storage, an offset, a shape and strides");
-  s.refuses(with_tensor(tensor(in_six, 0, {-1}, {1})), "shape and strides must be whole numbers");
-  s.refuses(with_tensor(tensor(in_six, 0, {2, 3}, {1})), "must have a stride for every dim");
-  s.refuses(with_tensor(tensor(in_six, 0, {huge, huge, huge}, {0, 0, 0})), "is larger than any file");
-  s.refuses(with_tensor(tensor(in_six, 0, {huge, huge, huge, 0}, {1, 1, 1, 1})), "is larger than any file");
-  s.refuses(with_tensor(tensor(in_six, 0, {1000, 6}, {0, 1})),
+  s.refuses(with_tensor(pickled::tensor(in_six, 1, {6}, {1})), "must lie inside its storage");
+  s.refuses(with_tensor(pickled::tensor(in_six, 6, {}, {})), "must lie inside its storage");
+  s.refuses(with_tensor(pickled::tensor(in_six, -1, {1}, {1})), "must have a storage, an offset, a shape and strides");
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {-1}, {1})), "shape and strides must be whole numbers");
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {2, 3}, {1})), "must have a stride for every dim");
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {huge, huge, huge}, {0, 0, 0})), "is larger than any file");
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {huge, huge, huge, 0}, {1, 1, 1, 1})), "is larger than any file");
+  s.refuses(with_tensor(pickled::tensor(in_six, 0, {1000, 6}, {0, 1})),
             "shape [1000, 6] is expanded from 6 numbers. Save a copy that is contiguous");
-  s.refuses(with_tensor(tensor(storage("FloatStorage", "0", 7), 0, {6}, {1})), "storage '0' must have 7 numbers of 4 bytes");
-  s.refuses(with_tensor(tensor(storage("FloatStorage", "1", 6), 0, {6}, {1})), "storage '1' must be in the archive; it is missing");
-  s.refuses(with_tensor(tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})), "names 'torch.ComplexDoubleStorage'");
-  s.refuses(with_tensor(tensor(storage("float32", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.float32'");
-  s.refuses(with_tensor(tensor(whole(1), 0, {1}, {1})), "must have a storage");
-  s.refuses(with_tensor(tensor(text("storage") + "Q", 0, {1}, {1})), "a reference must be to a storage");
+  s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "0", 7), 0, {6}, {1})), "storage '0' must have 7 numbers of 4 bytes");
+  s.refuses(with_tensor(pickled::tensor(storage("FloatStorage", "1", 6), 0, {6}, {1})), "storage '1' must be in the archive; it is missing");
+  s.refuses(with_tensor(pickled::tensor(storage("ComplexDoubleStorage", "0", 1), 0, {1}, {1})), "names 'torch.ComplexDoubleStorage'");
+  s.refuses(with_tensor(pickled::tensor(storage("float32", "0", 1), 0, {1}, {1})), "must have a type of storage; it has 'torch.float32'");
+  s.refuses(with_tensor(pickled::tensor(whole(1), 0, {1}, {1})), "must have a storage");
+  s.refuses(with_tensor(pickled::tensor(text("storage") + "Q", 0, {1}, {1})), "a reference must be to a storage");
   s.refuses(with_tensor(global("torch._utils", "_rebuild_tensor_v2") + ")R"), "must have a storage");
   s.refuses(with_tensor(global("torch._utils", "_rebuild_parameter") + ")R"), "a parameter must be made of a tensor");
   const std::string one = global("torch._utils", "_rebuild_parameter") + tuple({plain}) + "R";
@@ -214,7 +214,7 @@ TEST_CASE("archives that hold something else are refused") {
 TEST_CASE("a file that is cut anywhere is refused") {
   const saved s;
   const std::string whole_file = with_tensor(plain),
-                    old_file = legacy(tensor(storage("FloatStorage", "k", 6), 0, {6}, {1}), {{"k", bytes_of<std::uint64_t>(6) + six}});
+                    old_file = legacy(pickled::tensor(storage("FloatStorage", "k", 6), 0, {6}, {1}), {{"k", bytes_of<std::uint64_t>(6) + six}});
   for (const std::string& contents : {whole_file, old_file})
     for (std::size_t length = 0; length < contents.size(); ++length) CHECK_THROWS_AS((void)s.read(contents.substr(0, length)), file_error);
 }

@@ -1,0 +1,138 @@
+# How sources become programs and tests.
+#
+#   xtrain_test(<source> [LIBRARIES ...] [DEFINITIONS ...] [NAME name] [TIMEOUT seconds] [OPTIMISED])
+#   xtrain_tests(<programs> <source>... [TIMEOUT seconds] [OPTIMISED])
+#
+# A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much that is no
+# kernel of the cpu device.
+#
+# Reading headers, and what several tests instantiate alike, is half of what a test costs the compiler: xtrain_tests compiles
+# XTRAIN_TESTS_TOGETHER sources as one, into programs <programs>.1, <programs>.2 and so on, and each test runs the cases of its source.
+# With 1 every source is a program of its own, which is what one wants while one edits a test.
+set(XTRAIN_TESTS_TOGETHER 1 CACHE STRING "How many sources of tests are compiled together")
+
+# Cases that a sanitizer cannot run, by test. The limit in which a child trains counts the sanitizer's own memory too, and the thread
+# sanitizer lets no child of a process with threads begin threads of its own.
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  set(left_out_of_train.offload "--test-case-exclude=a process that the system allows less memory*")
+endif()
+
+# xtrain_test_library(<name> <programs>): what every test links, compiled as those programs are
+function(xtrain_test_library name programs)
+  add_library(${name} STATIC support/main.cpp support/pch.cpp)
+  set_source_files_properties(support/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  target_link_libraries(${name} PUBLIC doctest::doctest xtrain::text ${programs})
+  target_include_directories(${name} PUBLIC support)
+  target_compile_definitions(${name} PUBLIC XTRAIN_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden" XTRAIN_SOURCE="${PROJECT_SOURCE_DIR}")
+  target_precompile_headers(${name} PRIVATE support/pch.hpp)
+endfunction()
+xtrain_test_library(xtrain_test_main xtrain_own_programs)
+xtrain_test_library(xtrain_test_main_optimised xtrain_optimised_programs)
+
+function(xtrain_test_name source result)
+  string(REPLACE "/" "." name "${source}")
+  string(REGEX REPLACE "\\.cpp$" "" name "${name}")
+  set(${result} ${name} PARENT_SCOPE)
+endfunction()
+
+macro(xtrain_parse_test)
+  cmake_parse_arguments(T "OPTIMISED" "NAME;TIMEOUT" "LIBRARIES;DEFINITIONS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+endmacro()
+
+function(xtrain_test_program program source)
+  xtrain_parse_test(${ARGN})
+  set(library xtrain_test_main)
+  if(T_OPTIMISED)
+    set(library xtrain_test_main_optimised)
+  endif()
+  add_executable(${program} "${source}")
+  target_link_libraries(${program} PRIVATE ${library} ${T_LIBRARIES})
+  target_compile_definitions(${program} PRIVATE ${T_DEFINITIONS})
+  target_precompile_headers(${program} REUSE_FROM ${library})
+endfunction()
+
+function(xtrain_test source)
+  xtrain_parse_test(${ARGN})
+  xtrain_test_name(${source} name)
+  if(T_NAME)
+    set(name "${T_NAME}")
+  endif()
+  xtrain_test_program(${name} "${source}" ${ARGN})
+  add_test(NAME ${name} COMMAND ${name} ${left_out_of_${name}})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+endfunction()
+
+function(xtrain_tests programs)
+  xtrain_parse_test(${ARGN})
+  set(how ${ARGN})
+  list(REMOVE_ITEM how ${T_UNPARSED_ARGUMENTS})
+  set(together "")
+  foreach(source ${T_UNPARSED_ARGUMENTS})
+    # a source that opens a namespace of the library, or sets macros, cannot be included with others
+    file(STRINGS "${source}" alone REGEX "^namespace [a-z]|^#(if|define)|\"host_allocations\\.hpp\"")
+    if(alone OR XTRAIN_TESTS_TOGETHER LESS_EQUAL 1)
+      xtrain_test(${source} ${how})
+    else()
+      list(APPEND together ${source})
+    endif()
+  endforeach()
+  xtrain_batches(batches ${together})
+  set(n 0)
+  foreach(sources IN LISTS batches)
+    math(EXPR n "${n} + 1")
+    xtrain_tests_as_one(${programs}.${n} "${sources}" ${how})
+  endforeach()
+endfunction()
+
+# Each source is included in a namespace of its own, so that what they name alike does not meet, behind all that any of them includes.
+# <sources> has commas between them; the file gets <end> at its end.
+function(xtrain_write_as_one file sources end)
+  string(REPLACE "," ";" sources "${sources}")
+  set(includes "")
+  set(bodies "")
+  foreach(source ${sources})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")  # what it includes may change
+    file(STRINGS "${source}" lines REGEX "^#include ")
+    list(APPEND includes ${lines})
+    string(MAKE_C_IDENTIFIER "${source}" space)
+    string(APPEND bodies "namespace ${space} {\n#include \"${CMAKE_CURRENT_SOURCE_DIR}/${source}\"\n}\n")
+  endforeach()
+  list(REMOVE_DUPLICATES includes)
+  list(JOIN includes "\n" includes)
+  file(CONFIGURE OUTPUT "${file}" CONTENT "${includes}\n${bodies}${end}")
+endfunction()
+
+# A target named after each source builds the program of all.
+function(xtrain_tests_as_one program sources)
+  xtrain_parse_test(${ARGN})
+  set(one "${CMAKE_CURRENT_BINARY_DIR}/together/${program}.cpp")
+  xtrain_write_as_one("${one}" "${sources}" "")
+  xtrain_test_program(${program} "${one}" ${ARGN})
+  string(REPLACE "," ";" sources "${sources}")
+  foreach(source ${sources})
+    cmake_path(GET source PARENT_PATH folder)
+    target_include_directories(${program} PRIVATE "${folder}")
+    xtrain_test_name(${source} name)
+    add_custom_target(${name} DEPENDS ${program})
+    add_test(NAME ${name} COMMAND ${program} "--source-file=*/${source}" ${left_out_of_${name}})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+  endforeach()
+endfunction()
+
+# Sources in batches of XTRAIN_TESTS_TOGETHER: a list of lists with commas.
+function(xtrain_batches result)
+  set(sources ${ARGN})
+  set(batches "")
+  list(LENGTH sources left)
+  while(left GREATER 0)
+    list(SUBLIST sources 0 ${XTRAIN_TESTS_TOGETHER} batch)
+    list(REMOVE_ITEM sources ${batch})
+    list(LENGTH sources left)
+    list(JOIN batch "," batch)
+    list(APPEND batches "${batch}")
+  endwhile()
+  set(${result} "${batches}" PARENT_SCOPE)
+endfunction()
