@@ -118,7 +118,7 @@ function(xtrain_tests_as_one program sources)
     xtrain_test_name(${source} name)
     add_custom_target(${name} DEPENDS ${program})
     add_test(NAME ${name} COMMAND ${program} "--source-file=*/${source}" ${left_out_of_${name}})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} FAIL_REGULAR_EXPRESSION "test cases: *0 ")
   endforeach()
 endfunction()
 
