@@ -1,0 +1,169 @@
+// The order of samples, beside a program of its own; what is in a batch; where a loader goes on.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+#include <xtrain/data/loader.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+/// Rows of ten tokens; the first of row r is 10 r.
+dataset numbers(std::size_t rows = 10) {
+  dataset data("numbers", row_layout::stream);
+  std::vector<token> tokens(10 * rows + 1);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  data.add(tokens);
+  data.finish();
+  return data;
+}
+
+dataset samples_of(std::initializer_list<std::size_t> lengths, row_layout layout) {
+  dataset all("samples", layout);
+  token next = 0;
+  for (const std::size_t length : lengths) {
+    std::vector<token> tokens(length);
+    std::iota(tokens.begin(), tokens.end(), next);
+    next += 100;
+    all.add(tokens);
+  }
+  all.finish();
+  return all;
+}
+
+std::vector<std::size_t> order_of_epoch(const loader& rows, std::size_t epoch) {
+  std::vector<std::size_t> order;
+  std::vector<host_batch> batches;
+  for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
+    rows.fill({epoch, step}, batches);
+    for (const host_batch& batch : batches)
+      for (std::size_t r = 0; r < batch.b; ++r)
+        if (batch.targets[r * batch.t] >= 0) order.push_back(static_cast<std::size_t>(batch.tokens[r * batch.t]) / 10);
+  }
+  return order;
+}
+
+using order = std::vector<std::size_t>;
+
+}  // namespace
+
+TEST_CASE("the order of every epoch is that of the cipher, another in each") {
+  const dataset data = numbers();
+  // a Feistel network of four rounds of Philox, computed by a program of its own
+  const order first{8, 1, 4, 5, 6, 9, 2, 3, 0, 7}, second{8, 9, 0, 3, 5, 1, 6, 7, 4, 2}, third{8, 0, 1, 6, 2, 7, 4, 5, 3, 9};
+  loader rows(data, {.batch = 2, .accumulate = 2, .context = 10, .seed = 5});
+  CHECK(order_of_epoch(rows, 0) == first);
+  CHECK(order_of_epoch(rows, 1) == second);
+  CHECK(order_of_epoch(rows, 2) == third);
+  order came;
+  for (int step = 0; step < 9; ++step)  // three of each epoch, one after the other
+    for (const host_batch& batch : rows.next())
+      for (std::size_t r = 0; r < batch.b; ++r)
+        if (batch.targets[r * batch.t] >= 0) came.push_back(static_cast<std::size_t>(batch.tokens[r * batch.t]) / 10);
+  order expected = first;
+  expected.insert(expected.end(), second.begin(), second.end());
+  expected.insert(expected.end(), third.begin(), third.end());
+  CHECK(came == expected);
+  CHECK(order_of_epoch(loader(data, {.batch = 3, .context = 10, .shuffle = false}), 4) == order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  // a seed of more than 32 bits, and rows that are no power of four
+  const dataset twenty = numbers(20);
+  CHECK(order_of_epoch(loader(twenty, {.batch = 4, .context = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
+        order{8, 13, 0, 5, 4, 10, 2, 14, 16, 19, 9, 1, 17, 7, 12, 15, 11, 6, 18, 3});
+}
+
+TEST_CASE("ranks and micro-batches of different sizes cut a step alike") {
+  const dataset data = numbers(12);
+  const order all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  std::vector<host_batch> batches;
+  // micro-batch m of every rank stands before micro-batch m + 1 of any
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const loader rows(data, {.batch = 3, .accumulate = 2, .context = 10, .shuffle = false, .ranks = 2, .rank = rank, .rows = {2, 4}});
+    CHECK(rows.rows_per_step() == 12);
+    rows.fill({0, 0}, batches);
+    REQUIRE(batches.size() == 2);
+    CHECK(batches[0].b == 2);
+    CHECK(batches[1].b == 4);
+    CHECK(batches[0].first_row == 2 * rank);
+    CHECK(batches[1].first_row == 4 + 4 * rank);
+    for (std::size_t r = 0; r < 2; ++r) CHECK(batches[0].tokens[10 * r] == static_cast<token>(10 * (2 * rank + r)));
+    for (std::size_t r = 0; r < 4; ++r) CHECK(batches[1].tokens[10 * r] == static_cast<token>(10 * (4 + 4 * rank + r)));
+    CHECK(batches[0].token_count == 20);
+    CHECK(batches[1].target_count == 40);
+  }
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {2, 5}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {6}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {1, 2, 3}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 0, .context = 10}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 0}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 10, .multiple = 0}), config_error);
+  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 10, .ranks = 2, .rank = 2}), config_error);
+  CHECK_NOTHROW(loader(data, {.batch = 1, .context = 1, .multiple = 1}));
+}
+
+TEST_CASE("a batch whole: rows, a row that is shorter than its stream, and one that is not there") {
+  dataset data("numbers", row_layout::stream);
+  data.add(std::vector<token>{1, 2, 3, 4, 5, 6});
+  data.finish();
+  const loader rows(data, {.batch = 3, .context = 3, .shuffle = false, .padding = 9});
+  CHECK(rows.rows() == 2);
+  std::vector<host_batch> batches;
+  rows.fill({0, 0}, batches);
+  REQUIRE(batches.size() == 1);
+  CHECK(batches[0].tokens == std::vector<token>{1, 2, 3, 4, 5, 9, 9, 9, 9});
+  CHECK(batches[0].targets == std::vector<token>{2, 3, 4, 5, 6, -1, -1, -1, -1});
+  CHECK(batches[0].positions == std::vector<token>{0, 1, 2, 0, 1, 2, 0, 1, 2});
+  CHECK(batches[0].starts == std::vector<token>(9, 0));
+  CHECK(batches[0].target_count == 5);
+  CHECK(batches[0].token_count == 5);
+}
+
+TEST_CASE("padding is a sample of its own, behind rows of one sample and of several") {
+  std::vector<host_batch> batches;
+  const dataset data = samples_of({4, 6, 3}, row_layout::separate);
+  const loader separate(data, {.batch = 2, .context = 20, .shuffle = false, .padding = 7, .multiple = 4});
+  CHECK(separate.steps_per_epoch() == 2);
+  separate.fill({0, 0}, batches);
+  REQUIRE(batches[0].t == 8);  // five inputs, padded to a multiple of four
+  CHECK(batches[0].tokens == std::vector<token>{0, 1, 2, 7, 7, 7, 7, 7, 100, 101, 102, 103, 104, 7, 7, 7});
+  CHECK(batches[0].starts == std::vector<token>{0, 0, 0, 3, 3, 3, 3, 3, 0, 0, 0, 0, 0, 5, 5, 5});
+  CHECK(batches[0].positions == std::vector<token>{0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2});
+  separate.fill({0, 1}, batches);
+  CHECK(batches[0].t == 4);
+  CHECK(batches[0].tokens == std::vector<token>{200, 201, 7, 7, 7, 7, 7, 7});
+  const loader narrow(data, {.batch = 2, .context = 6, .shuffle = false, .multiple = 4});
+  narrow.fill({0, 0}, batches);
+  CHECK(batches[0].t == 6);  // not beyond the context
+
+  // a sample of one token has nothing to predict and is in no row; one that fills a row's room to the last place is in it
+  const dataset several = samples_of({4, 1, 3, 2, 7}, row_layout::packed);
+  const loader packed(several, {.batch = 2, .context = 6, .shuffle = false});
+  CHECK(packed.rows() == 2);
+  packed.fill({0, 0}, batches);
+  CHECK(batches[0].tokens == std::vector<token>{0, 1, 2, 200, 201, 300, 400, 401, 402, 403, 404, 405});
+  CHECK(batches[0].targets == std::vector<token>{1, 2, 3, 201, 202, 301, 401, 402, 403, 404, 405, 406});
+  CHECK(batches[0].starts == std::vector<token>{0, 0, 0, 3, 3, 5, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a loader that is restored forgets what it had prepared") {
+  const dataset data = numbers();
+  loader rows(data, {.batch = 1, .context = 10, .shuffle = false});
+  CHECK(rows.state() == loader_state{0, 0});
+  for (int round = 0; round < 50; ++round)  // whatever the worker is at
+    for (const std::size_t step : {7UL, 2UL, 9UL}) {
+      rows.restore({1, step});
+      REQUIRE(rows.next()[0].tokens[0] == static_cast<token>(10 * step));
+      REQUIRE(rows.state() == (step == 9 ? loader_state{2, 0} : loader_state{1, step + 1}));
+    }
+  CHECK_THROWS_AS(rows.restore({0, 10}), config_error);
+  CHECK_NOTHROW(rows.restore({0, 9}));
+}
+
+TEST_CASE("data of which no sample fits is refused") {
+  dataset data = samples_of({12, 13}, row_layout::separate);
+  data.when_too_long = overlong::leave_out;
+  CHECK_THROWS_WITH_AS(loader(data, {.batch = 1, .context = 4}), doctest::Contains("must hold samples that fit the context of 4 tokens"),
+                       data_error);
+}
