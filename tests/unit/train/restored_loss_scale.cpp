@@ -1,0 +1,94 @@
+// A run whose loss is scaled, interrupted and resumed: the scale goes on from where it was.
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/io.hpp>
+#include "scratch.hpp"
+#include "small_run.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+struct half_recipe : defaults {
+  using precision = fp16_mixed;
+};
+
+/// Overflows at first, then doubles after every third step that fits, so that all of its memory changes.
+training_config<adamw> scaled(std::size_t steps) {
+  auto settings = small_run::settings(steps);
+  settings.loss_scale = {.start = 268435456.0, .growth_window = 3, .hysteresis = 2};
+  return settings;
+}
+
+struct scales final : observer {
+  std::vector<double> of_steps, losses;
+  using observer::on;
+  void on(const step_done& done) override {
+    of_steps.push_back(done.loss_scale);
+    losses.push_back(done.loss);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a restored run has the loss scale of the interrupted one, and every scale after it") {
+  const std::size_t steps = 24;
+  scales whole;
+  training_progress end{};
+  {
+    llama<half_recipe> model(small_run::sizes());
+    trainer all(model, scaled(steps));
+    all.attach(whole);
+    all.fit(small_run::data());
+    end = all.progress();
+  }
+  REQUIRE(end.skipped > 2);
+  REQUIRE(end.skipped < steps - 6);
+  for (const std::size_t stop_at : {std::size_t{9}, std::size_t{14}, std::size_t{17}}) {
+    CAPTURE(stop_at);
+    const scratch_folder folder;
+    scales seen;
+    training_progress before{};
+    {
+      llama<half_recipe> model(small_run::sizes());
+      trainer first(model, scaled(steps));
+      checkpoint_folder files(first, folder.path());
+      std::stop_source stop;
+      struct stopper final : observer {
+        std::stop_source& source;
+        std::size_t at;
+        stopper(std::stop_source& s, std::size_t a) : source(s), at(a) {}
+        using observer::on;
+        void on(const step_done& done) override {
+          if (done.step >= at) source.request_stop();
+        }
+      } watcher(stop, stop_at);
+      first.attach(watcher);
+      first.attach(seen);
+      first.attach(files);
+      first.fit(small_run::data(), nullptr, stop.get_token());
+      before = first.progress();
+    }
+    llama<half_recipe> model(small_run::sizes());
+    trainer second(model, scaled(steps));
+    checkpoint_folder files(second, folder.path());
+    REQUIRE(files.resume());
+    CHECK(second.progress().loss_scale.scale == before.loss_scale.scale);
+    CHECK(second.progress().loss_scale.good == before.loss_scale.good);
+    CHECK(second.progress().loss_scale.overflows_left == before.loss_scale.overflows_left);
+    CHECK(second.progress().step == before.step);
+    CHECK(second.progress().updates == before.updates);
+    CHECK(second.progress().skipped == before.skipped);
+    second.attach(seen);
+    second.fit(small_run::data());
+    CHECK(seen.of_steps == whole.of_steps);
+    CHECK(seen.losses == whole.losses);
+    CHECK(second.progress().loss_scale.scale == end.loss_scale.scale);
+    CHECK(second.progress().loss_scale.good == end.loss_scale.good);
+    CHECK(second.progress().loss_scale.overflows_left == end.loss_scale.overflows_left);
+    CHECK(second.progress().skipped == end.skipped);
+  }
+}
