@@ -185,6 +185,49 @@ TEST_CASE("top-k, top-p, temperature and the repetition penalty choose among few
   CHECK_THROWS_AS((void)greedy.choose<float>(std::vector<float>{2.0f, std::nanf("")}, {}, 0, 0), non_finite_error);
 }
 
+TEST_CASE("each row is sampled with its own number and its own count of new tokens") {
+  decoder_config untied = sizes();
+  untied.tied_head = false;
+  llama<plain> model(untied);
+  generator gen(model, 2);
+  const sampling_config how{.temperature = 1.5, .top_k = 20, .repetition_penalty = 1.2, .seed = 9};
+  const std::vector<std::vector<token>> prompts{prompt_of(3, 1), prompt_of(6, 1)};
+  const auto together = gen.generate(prompts, {.max_new_tokens = 7, .sampling = how});
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::vector<token> text = prompts[r];
+    sampler choose(how);
+    for (std::size_t i = 0; i < 7; ++i) {
+      array<token, 2> tokens(shape_of_rank<2>{1, text.size()});
+      std::copy(text.begin(), text.end(), tokens.data());
+      const auto all = logits(model, tokens);
+      text.push_back(choose.choose(std::span<const float>(all.data() + (text.size() - 1) * 50, 50), std::span<const token>(text), r, i));
+    }
+    CAPTURE(r);
+    CHECK(together[r] == std::vector<token>(text.end() - 7, text.end()));
+  }
+
+  const generate_statistics& took = gen.statistics();
+  CHECK(took.prompt_tokens == 9);
+  CHECK(took.new_tokens == 14);
+  CHECK(took.decode_steps == 12);  // the first of each row comes with the prompt
+  // six times all weights but the embedding's rows, and keys and values of two layers of two heads of eight for 4 + 7, 5 + 8, ... places
+  const double weights = static_cast<double>(model.parameters().bytes() - 50 * 16 * sizeof(float));
+  CHECK(took.decode_bytes == 6 * weights + 2.0 * (11 + 13 + 15 + 17 + 19 + 21) * 2 * 2 * 8 * sizeof(float));
+  llama<plain> tied(sizes());
+  generator of_tied(tied);
+  (void)of_tied.generate(prompt_of(3, 1), {.max_new_tokens = 2});  // the head is the embedding: every step reads it
+  CHECK(of_tied.statistics().decode_bytes == static_cast<double>(tied.parameters().bytes() + 2 * 4 * 2 * 2 * 8 * sizeof(float)));
+  CHECK(took.decode_seconds > 0);
+  CHECK(took.prompt_seconds > 0);
+  CHECK(took.prompt_seconds < 600);
+  const generate_statistics numbers{.decode_steps = 6, .decode_seconds = 0.5, .decode_bytes = 100};
+  CHECK(numbers.tokens_per_second() == 12.0);
+  CHECK(numbers.bandwidth() == 200.0);
+  CHECK(generate_statistics{}.tokens_per_second() == 0.0);
+  CHECK(generate_statistics{}.bandwidth() == 0.0);
+  CHECK_THROWS_AS((void)gen.generate(std::vector<token>{50}), data_error);
+}
+
 TEST_CASE("a real model tells its story exactly") {
   const std::string folder = test_data("models/stories260K");
   if (folder.empty()) {

@@ -74,5 +74,6 @@ TEST_CASE("the defaults of positions are those of the papers") {
   CHECK(rope_scaling{}.low_frequency_factor == 1.0);
   CHECK(rope_scaling{}.high_frequency_factor == 4.0);
   CHECK(alibi_slopes(6) == std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f, 0.125f});
+  CHECK(alibi_slopes(4) == std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f});
   CHECK(alibi_slopes(1) == std::vector<float>{0.00390625f});
 }

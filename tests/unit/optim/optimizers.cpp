@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <xtrain/device/cpu/cpu.hpp>
@@ -101,6 +103,56 @@ TEST_CASE("sgd is its formula, and without momentum remembers nothing") {
   state.step(b.where, b.store, {.learning_rate = 0.1});
   state.step(b.where, b.store, {.learning_rate = 0.1});
   CHECK(b.store.value(b.matrix).host()[0] == doctest::Approx(start - 0.1f * 2.0f - 0.1f * 3.0f));
+}
+
+TEST_CASE("an optimizer shows every array that a checkpoint must hold, by name, zero before the first step") {
+  const auto shown = [](auto& b, auto& state) {
+    std::vector<std::string> names;
+    state.visit([&](std::string_view name, auto span) {
+      names.emplace_back(name);
+      CHECK(span.size() == b.store.stepped());
+    });
+    return names;
+  };
+  using list = std::vector<std::string>;
+  bench<adamw, bf16_mixed> mixed;
+  adamw::state<cpu, bf16_mixed> with_master({}, mixed.where, mixed.store);
+  CHECK(shown(mixed, with_master) == list{"master", "m", "v"});
+  sgd::state<cpu, bf16_mixed> momentum_and_master({}, mixed.where, mixed.store);
+  CHECK(shown(mixed, momentum_and_master) == list{"master", "velocity"});
+  sgd::state<cpu, bf16_mixed> master_alone({.momentum = 0.0}, mixed.where, mixed.store);
+  CHECK(shown(mixed, master_alone) == list{"master"});
+  bench<adamw, fp32> plain;
+  adamw::state<cpu, fp32> without({}, plain.where, plain.store);
+  CHECK(shown(plain, without) == list{"m", "v"});
+  without.visit([](std::string_view, auto span) {
+    for (const float x : span.host()) CHECK(x == 0.0f);
+  });
+}
+
+TEST_CASE("sgd's decay is not for vectors, and its defaults are those of the page") {
+  bench<sgd, fp32> b;
+  sgd::state<cpu, fp32> state({.momentum = 0.0, .weight_decay = 0.5}, b.where, b.store);
+  state.step(b.where, b.store, {.learning_rate = 0.5});
+  for (const float x : b.store.value(b.vector).host()) CHECK(x == 1.0f);
+  CHECK(sgd::config{}.momentum == 0.9);
+  CHECK(sgd::config{}.weight_decay == 0.0);
+  CHECK(adamw::config{}.beta1 == 0.9);
+  CHECK(adamw::config{}.beta2 == 0.999);
+  CHECK(adamw::config{}.epsilon == 1e-8);
+  CHECK(adamw::config{}.weight_decay == 0.01);
+}
+
+TEST_CASE("sgd without a master copy rounds stochastically, too") {
+  bench<sgd, bf16_pure> b;
+  sgd::state<cpu, bf16_pure> state({.momentum = 0.0}, b.where, b.store);
+  for (std::size_t t = 1; t <= 400; ++t) {
+    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
+  }
+  double mean = 0;
+  for (const bf16 x : b.store.value(b.vector).host()) mean += static_cast<double>(static_cast<float>(x)) / 3.0;
+  CHECK(std::abs(mean - 0.96) < 0.021);  // as for adamw below
 }
 
 TEST_CASE("a master copy keeps steps that bf16 would lose") {
