@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <xtrain/core/random.hpp>
@@ -39,6 +42,31 @@ TEST_CASE("normal numbers have mean 0 and deviation 1, uniform ones are above 0"
   CHECK(std::abs(squares / 1e5 - 1.0) < 0.018);
   CHECK(uniform_open(0) > 0.0f);
   CHECK(uniform_open(0xffffffff) == 1.0f);
+}
+
+TEST_CASE("names, normal numbers and shuffled orders are those of programs of their own") {
+  CHECK(site_of_name("") == 0x811c9dc5U);  // the vectors of FNV's authors
+  CHECK(site_of_name("a") == 0xe40c292cU);
+  CHECK(site_of_name("foobar") == 0xbf9cf968U);
+  const std::array<double, 4> expected{0.379287059, 0.513411486, -0.0918956936, -0.633480932};
+  const auto normal = normal_quad({.seed = (std::uint64_t{2} << 32) | 7, .step = 5, .site = 11}, (std::uint64_t{1} << 32) | 3);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(static_cast<double>(normal[i]) - expected[i]) < 2e-7);  // a rounding of fp32
+  CHECK(uniform_open(0) == 0x1p-24f);
+  CHECK(uniform_open(0x80000000U) == 0.5f + 0x1p-24f);
+  CHECK(random_site{}.seed == 0);
+  CHECK(random_word({}, 0) == 0x6627e8d5U);
+  CHECK(dropout_threshold(1.0) == 0xffffffffU);
+  CHECK(dropout_threshold(0.25) == 0x40000000U);
+  CHECK(dropout_threshold(0x1p-32) == 1);
+
+  const auto check_order = [](const shuffled_order& order, const std::vector<std::size_t>& places) {
+    CHECK(order.size() == places.size());
+    for (std::size_t i = 0; i < places.size(); ++i) CHECK(order[i] == places[i]);
+  };
+  check_order({4, 1, 0}, {3, 1, 0, 2});
+  check_order({5, 42, 3}, {0, 1, 4, 3, 2});
+  check_order({16, 7, 2}, {1, 5, 14, 13, 9, 11, 10, 7, 8, 2, 15, 0, 12, 4, 3, 6});
+  check_order({17, 7, 2}, {10, 7, 5, 8, 3, 2, 16, 0, 11, 4, 9, 15, 13, 12, 6, 14, 1});
 }
 
 TEST_CASE("a shuffled order holds every place once, and differs by seed and epoch") {

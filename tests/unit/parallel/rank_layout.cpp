@@ -61,3 +61,24 @@ TEST_CASE("a rank is among those it works with, and they agree on who they are")
     }
   }
 }
+
+TEST_CASE("ranks that the axes do not divide, and axes that the strategy does not have, are refused") {
+  for (const rank_layout& layout :
+       {rank_layout{.tensor = 0}, rank_layout{.tensor = 5}, rank_layout{.context = 0}, rank_layout{.context = 5}, rank_layout{.tensor = 4, .context = 4},
+        rank_layout{.expert = 0}, rank_layout{.expert = 5}, rank_layout{.tensor = 4, .expert = 4}, rank_layout{.shards = 5},
+        rank_layout{.tensor = 2, .shards = 12}, rank_layout{.shards = 16}})
+    CHECK_THROWS_AS(axes_of(8, layout), config_error);
+  constexpr detail::divided_axes nothing{};
+  for (const rank_layout& layout : {rank_layout{.tensor = 2}, rank_layout{.context = 2}, rank_layout{.expert = 2}})
+    CHECK_THROWS_AS(axes_of(8, layout, nothing), config_error);
+  const auto at = axes_of(8, {}, nothing);
+  CHECK(at.shards == 8);
+  CHECK(at.replicas == 1);
+  CHECK(at.data(3) == members{0, 1, 2, 3, 4, 5, 6, 7});
+  const detail::rank_axes alone(rank_layout{}, nothing);  // without ranks there is one
+  CHECK(alone.shards == 1);
+  CHECK(alone.alike(0) == members{0});
+  CHECK(axes_of(8, {.tensor = 8}).replicas == 1);
+  CHECK(axes_of(8, {.shards = 8}).replicas == 1);
+  CHECK(axes_of(8, {.shards = 1}).replicas == 8);
+}
