@@ -2,6 +2,7 @@
 // every parallel strategy is tested on.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -202,13 +204,17 @@ class thread_transport final : public transport {
 
 /// Runs `rank(transport)` on as many threads, each a rank of one run, and returns when all have returned. When one throws, the
 /// others stop where they wait for it, and its exception is thrown here.
+///   throws  config_error without a rank, comm_error when the system does not start a thread for each rank: then none has run
 inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank,
                       const thread_ranks_options& options = {}) {
   require<config_error>(ranks > 0, "run_ranks: there must be at least one rank");
   const auto world = std::make_shared<detail::thread_world>(ranks, options);
   std::mutex mutex;
   std::exception_ptr first;  // whoever fails first is the cause; those after it may only miss it
+  enum class start : std::uint8_t { waits, begins, is_called_off };
+  std::atomic<start> all{start::waits};
   std::vector<std::thread> threads;
+  threads.reserve(ranks);
   const auto run = [&](std::size_t r) {
     std::string reason = "has returned";
     const auto stopped = [&](std::string why) {
@@ -225,9 +231,26 @@ inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_pt
     }
     world->leave(r, reason);
   };
-  for (std::size_t r = 1; r < ranks; ++r) threads.emplace_back(run, r);
-  run(0);
+  const auto tell = [&](start what) {
+    all.store(what, std::memory_order_release);
+    all.notify_all();
+  };
+  std::string not_started;
+  try {
+    for (std::size_t r = 1; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        all.wait(start::waits, std::memory_order_acquire);
+        if (all.load(std::memory_order_acquire) == start::begins) run(r);
+      });
+  } catch (const std::system_error& problem) {
+    not_started = problem.what();
+  }
+  tell(not_started.empty() ? start::begins : start::is_called_off);
+  if (not_started.empty()) run(0);
+  const std::size_t started = threads.size() + 1;
   for (std::thread& thread : threads) thread.join();
+  require<comm_error>(not_started.empty(), "run_ranks: each of ", ranks, " ranks must have a thread; the system started ", started - 1,
+                      " beside the caller's, then said: ", not_started);
   if (first) std::rethrow_exception(first);
 }
 

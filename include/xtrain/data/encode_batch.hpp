@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -18,7 +19,7 @@
 namespace xtrain {
 
 /// The tokens of every text, in the order of the texts. However many threads there are, the result is the same.
-///   threads  0: as many as the machine has processors
+///   threads  0: as many as the machine has processors; fewer where the system does not start as many
 ///   throws   what encoding throws, for the first of the texts that it is thrown for
 template <class Text>
 [[nodiscard]] std::vector<std::vector<token>> encode_batch(const tokenizer& with, std::span<const Text> texts, std::size_t threads = 0) {
@@ -45,7 +46,11 @@ template <class Text>
       }
   };
   std::vector<std::thread> workers;
-  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+  workers.reserve(threads);
+  try {
+    for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
+  } catch (const std::system_error&) {  // those that there are do the work
+  }
   work();
   for (std::thread& worker : workers) worker.join();
   if (problem) std::rethrow_exception(problem);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/testing/slow_transport.hpp>
 #include <xtrain/testing/transport_conformance.hpp>
+#include "no_new_threads.hpp"
 
 using namespace xtrain;
 
@@ -226,4 +228,18 @@ TEST_CASE("background work is done in order, and its problem is thrown where it 
   behind.begin([&done] { done.clear(); });
   CHECK_THROWS_WITH_AS(behind.finish(), "cut", comm_error);
   CHECK(done.size() == 100);
+}
+
+TEST_CASE("where a rank gets no thread, no rank runs, and the error says how many there are") {
+  const no_new_threads none;
+  std::atomic<int> ran{0};
+  try {
+    run_ranks(3, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });
+    FAIL("must be refused");
+  } catch (const comm_error& problem) {
+    CHECK(std::string(problem.what()).starts_with("run_ranks: each of 3 ranks must have a thread; the system started 0 beside the caller's, then said: "));
+  }
+  CHECK(ran == 0);
+  run_ranks(1, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });  // one rank needs none
+  CHECK(ran == 1);
 }

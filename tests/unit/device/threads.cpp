@@ -1,11 +1,15 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <xtrain/device/cpu/cpu.hpp>
+#include "no_new_threads.hpp"
 
 using namespace xtrain;
 
@@ -24,6 +28,61 @@ TEST_CASE("every part is done once, and parts that run at once have different wo
     for (const auto& count : done) REQUIRE(count == 1);
     REQUIRE(!clash);
   }
+}
+
+TEST_CASE("what a part throws comes to the caller when nothing runs any more, whoever had the part, and the pool goes on") {
+  thread_pool pool(4);
+  for (std::size_t bad : {std::size_t{0}, std::size_t{1}, std::size_t{20}, std::size_t{36}}) {
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      std::atomic<int> running{0}, done{0};
+      const auto task = [&](std::size_t part, std::size_t) {
+        running.fetch_add(1);
+        if (part == bad) {
+          running.fetch_sub(1);
+          throw std::runtime_error("part " + std::to_string(part));
+        }
+        done.fetch_add(1);
+        running.fetch_sub(1);
+      };
+      CHECK_THROWS_WITH_AS(pool.run(37, 4, task), ("part " + std::to_string(bad)).c_str(), std::runtime_error);
+      CHECK(running == 0);
+      CHECK(done < 37);
+      std::atomic<int> inside{0};  // a pool that were busy for ever would run both parts on its caller
+      const auto meet = [&](std::size_t, std::size_t) {
+        inside.fetch_add(1);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (inside < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        if (inside < 2) FAIL("no other thread took part");
+      };
+      pool.run(2, 4, meet);
+    }
+  }
+  // all parts throw at once, and with several callers each gets its own
+  std::vector<std::thread> callers;
+  std::atomic<int> right{0};
+  for (int c = 0; c < 3; ++c)
+    callers.emplace_back([&, c] {
+      const auto task = [&](std::size_t, std::size_t) { throw c; };
+      for (int repeat = 0; repeat < 200; ++repeat) {
+        try {
+          pool.run(9, 4, task);
+        } catch (int caught) {
+          if (caught == c) right.fetch_add(1);
+        }
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(right == 600);
+}
+
+TEST_CASE("where the system starts no thread, a pool works on its caller's alone") {
+  const no_new_threads none;
+  thread_pool pool(8);
+  CHECK(pool.threads() == 1);
+  std::size_t sum = 0;
+  const auto task = [&](std::size_t part, std::size_t worker) { sum += part + worker; };
+  pool.run(10, 8, task);
+  CHECK(sum == 45);
 }
 
 TEST_CASE("at most the threads that are asked for take part") {

@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -39,6 +42,7 @@ class executor {
   /// Threads that run() can use, the caller included; at least 1.
   [[nodiscard]] virtual std::size_t threads() const = 0;
   /// Calls task(0 … parts−1, worker) on at most `threads` threads. May be called from several threads at once.
+  ///   throws  what a part throws; then some of the parts may not have run, and none is running any more
   virtual void run(std::size_t parts, std::size_t threads, parallel_task task) = 0;
 };
 
@@ -112,13 +116,18 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 /// that caller alone: programs with several models do not oversubscribe the machine.
 class thread_pool final : public executor {
  public:
+  /// Fewer threads where the system does not start as many; see threads().
   explicit thread_pool(std::size_t threads = detail::usable_processors()) {
     const int here = ::sched_getcpu();
-    for (std::size_t worker = 1; worker < threads; ++worker)
-      workers_.emplace_back([this, worker, here] {
-        detail::begin_on_processor(worker, here);
-        work(worker);
-      });
+    workers_.reserve(threads);
+    try {
+      for (std::size_t worker = 1; worker < threads; ++worker)
+        workers_.emplace_back([this, worker, here] {
+          detail::begin_on_processor(worker, here);
+          work(worker);
+        });
+    } catch (const std::system_error&) {  // those that there are do the work
+    }
   }
   ~thread_pool() override {
     stopping_.store(true, std::memory_order_relaxed);
@@ -145,7 +154,9 @@ class thread_pool final : public executor {
     // whoever comes from here on finds the gate closed; whoever is inside has a part to finish
     std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
     while (inside != 0) inside = detail::wait_for_change(gate_, inside);
+    const std::exception_ptr problem = std::exchange(problem_, nullptr);
     busy_.store(false, std::memory_order_release);
+    if (problem) std::rethrow_exception(problem);
   }
 
   /// The pool that every context uses unless it is given another executor.
@@ -161,10 +172,16 @@ class thread_pool final : public executor {
     std::size_t threads = 0;
   };
 
-  void take_parts(std::size_t worker) {
-    for (std::size_t part = next_part_.fetch_add(1, std::memory_order_relaxed); part < job_.parts;
-         part = next_part_.fetch_add(1, std::memory_order_relaxed))
-      (*job_.task)(part, worker);
+  void take_parts(std::size_t worker) noexcept {
+    try {
+      for (std::size_t part = next_part_.fetch_add(1, std::memory_order_relaxed); part < job_.parts;
+           part = next_part_.fetch_add(1, std::memory_order_relaxed))
+        (*job_.task)(part, worker);
+    } catch (...) {
+      next_part_.store(job_.parts, std::memory_order_relaxed);  // nobody takes another
+      const std::lock_guard hold(problem_guard_);
+      if (!problem_) problem_ = std::current_exception();
+    }
   }
 
   /// Goes in where a job is being done. The job's data may be read only inside.
@@ -196,6 +213,8 @@ class thread_pool final : public executor {
   std::atomic<std::uint32_t> gate_{0};
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<bool> busy_{false};
+  std::mutex problem_guard_;
+  std::exception_ptr problem_;  // the first that a part of this job threw
   std::atomic<bool> stopping_{false};
 };
 

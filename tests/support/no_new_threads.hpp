@@ -1,0 +1,29 @@
+// Threads that the system does not start, as where a process has reached a limit.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <stdexcept>
+
+/// While it lives, new threads ask for a stack that no machine has.
+class no_new_threads {
+ public:
+  no_new_threads() {
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    bool set = ::pthread_getattr_default_np(&before_) == 0 && ::pthread_attr_setstacksize(&huge, std::size_t{1} << 50) == 0;
+    set = set && ::pthread_setattr_default_np(&huge) == 0;
+    pthread_attr_destroy(&huge);
+    if (!set) throw std::runtime_error("no_new_threads: the default size of stacks must be set");
+  }
+  ~no_new_threads() {
+    ::pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  no_new_threads(const no_new_threads&) = delete;
+  no_new_threads& operator=(const no_new_threads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
