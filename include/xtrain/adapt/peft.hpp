@@ -139,13 +139,17 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
     tensors.push_back(detail::parameter_to_write(model, entry, concat(detail::peft_prefix, head)));
   }
   const detail::saving_ranks ranks(model, options.one_writer);
-  if (!ranks.writes()) return (void)detail::follow_safetensors_with(ranks.together(), std::move(tensors));
+  if (!ranks.writes()) {
+    (void)detail::follow_safetensors_with(ranks.together(), std::move(tensors));
+    return ranks.wait_for_all();
+  }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied,
                                           detail::peft_task<typename Model::family>());
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
+  ranks.wait_for_all();
 }
 
 /// Reads an adapter into a model that was made with its settings (adapter_config_of).

@@ -257,12 +257,16 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
     if (c.projection != 0 && prefix_tuning::is_own(entry.spec.name))
       tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model);
-  if (!ranks.writes()) return detail::produce_for_another(std::move(tensors));
+  if (!ranks.writes()) {
+    detail::produce_for_another(std::move(tensors));
+    return ranks.wait_for_all();
+  }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   if (!c.counts_in_positions) {
     write_file(folder + "/config.json", json{{"pre_seq_len", c.length}, {"prefix_projection", false}}.dump(2) + "\n");
-    return write_safetensors(folder + "/model.safetensors", std::move(tensors));
+    write_safetensors(folder + "/model.safetensors", std::move(tensors));
+    return ranks.wait_for_all();
   }
   const auto& sizes = model.sizes();
   const json config{{"peft_type", "PREFIX_TUNING"},
@@ -278,6 +282,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
                     {"encoder_hidden_size", sizes.kv_heads * sizes.head_dim}};
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
+  ranks.wait_for_all();
 }
 
 /// Reads a prefix into a model that was made with its settings (prefix_config_of). A model without a projection takes what one made.

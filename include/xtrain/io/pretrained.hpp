@@ -94,13 +94,14 @@ template <class Family>
   else return false;
 }
 
-/// The tensor of a file has the shape that the model's parameter has, but for its rows if any number of them will do.
+/// The tensor of a file has the shape that the model's parameter has, but for its rows if any number of them will do: not where the file
+/// holds it transposed, or its rows in another order.
 ///   throws  config_error
 template <class Entry>
 void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
   std::vector<std::size_t> expected = entry.spec.whole_shape();
   if (entry.spec.transposed_in_files) std::swap(expected[0], expected[1]);
-  if (any_rows && !tensor.shape.empty()) expected[0] = tensor.shape[0];
+  if (any_rows && !tensor.shape.empty() && !entry.spec.transposed_in_files && !entry.spec.rows_in_files) expected[0] = tensor.shape[0];
   require<config_error>(tensor.shape == expected, where, ": '", tensor.name, "' must have shape ", std::span<const std::size_t>(expected),
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
@@ -377,8 +378,8 @@ template <class Model>
 
 namespace detail {
 
-/// Where several ranks train one model, the first makes its files; all write them, or the first does and the others help. They go on when it is
-/// written.
+/// Where several ranks train one model, the first makes its files; all write them, or the first does and the others help. They go on when
+/// all have come to wait_for_all().
 template <class Model>
 class saving_ranks {
  public:
@@ -388,21 +389,17 @@ class saving_ranks {
         together_ = std::make_unique<writers_of<std::remove_cvref_t<decltype(model.parallel().everyone())>>>(model.parallel().everyone());
     }
   }
-  ~saving_ranks() noexcept(false) {
-    if (std::uncaught_exceptions() == thrown_before_) model_->parallel().everyone().barrier();
-  }
-  saving_ranks(const saving_ranks&) = delete;
-  saving_ranks& operator=(const saving_ranks&) = delete;
   [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
   /// Null: the first rank writes alone.
   [[nodiscard]] file_writers* together() const { return together_.get(); }
+  /// The last thing each rank does, unless something was thrown before.
+  void wait_for_all() const { model_->parallel().everyone().barrier(); }
 
  private:
   using strategy = std::remove_cvref_t<decltype(std::declval<const Model&>().parallel())>;
 
   const Model* model_;
   std::unique_ptr<file_writers> together_;
-  int thrown_before_ = std::uncaught_exceptions();
 };
 
 }  // namespace detail
@@ -416,7 +413,10 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   std::vector<tensor_to_write> tensors;
   for (const auto& entry : model.parameters().entries()) tensors.push_back(detail::parameter_to_write(model, entry, entry.spec.name));
   const detail::saving_ranks ranks(model, options.one_writer);
-  if (!ranks.writes()) return detail::follow_weights(std::move(tensors), options.shard_bytes, ranks.together());
+  if (!ranks.writes()) {
+    detail::follow_weights(std::move(tensors), options.shard_bytes, ranks.together());
+    return ranks.wait_for_all();
+  }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   if constexpr (requires { model.sizes().eos; }) {  // it generates
@@ -428,6 +428,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());
+  ranks.wait_for_all();
 }
 
 }  // namespace xtrain

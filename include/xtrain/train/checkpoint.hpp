@@ -3,12 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -19,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/replace_folder.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/file_writers.hpp>
@@ -126,6 +124,7 @@ class checkpoint_folder final : public observer {
         if (writes()) write_file(part + "/trainer_state.json", progress_text());
       });
       publish(later.take(), part, whole);
+      ranks.wait_for_all();
       written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
     } catch (...) {
       if (writes()) remove(part);
@@ -247,7 +246,7 @@ class checkpoint_folder final : public observer {
       try {
         on_all_ranks(whole, [&] { files.sync(); });
         on_all_ranks(whole, [&] {
-          if (writes()) replace(part, whole);
+          if (writes()) detail::replace_folder(part, whole);
         });
       } catch (...) {
         if (writes()) remove(part);
@@ -270,18 +269,6 @@ class checkpoint_folder final : public observer {
     }
   }
 
-  /// The new checkpoint takes its name in one rename. One of the same step from before changes places with it, so that at
-  /// no instant there is none.
-  void replace(const std::string& part, const std::string& whole) {
-    const bool there = file_exists(whole);
-    const int result =
-        there ? ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, whole.c_str(), RENAME_EXCHANGE) : ::rename(part.c_str(), whole.c_str());
-    require<file_error>(result == 0, whole, ": must take its name", there ? " from the checkpoint that is there" : "",
-                        "; the system says: ", detail::reason(errno));
-    detail::sync_directory(folder_);
-    if (there) remove(part);
-  }
-
   void remove_old() const {
     if (options_.keep == 0) return;
     const auto found = checkpoints_in(folder_);
@@ -295,6 +282,7 @@ class checkpoint_folder final : public observer {
   }
   /// What a killed run left behind.
   void remove_unfinished() const {
+    detail::find_replaced_folders(folder_);
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
       const std::string name = entry.path().filename().string();

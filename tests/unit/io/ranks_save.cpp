@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <xtrain/models/bloom.hpp>
@@ -107,4 +109,19 @@ TEST_CASE("rows that files hold in another order, and copies of what ranks divid
   decoder_config large = shape();
   large.feed_forward = 4 * large.width;
   save_both_ways<bloom<recipe<copies>>>(large, 8, {.parallel = {.tensor = 2, .shards = 2}});
+}
+
+TEST_CASE("ranks that save wait for each other where they say so, not in a destructor") {
+  static_assert(std::is_nothrow_destructible_v<detail::saving_ranks<llama<recipe<data_parallel>>>>);
+  try {
+    run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+      llama<recipe<data_parallel>> model(shape(), {}, {.parallel = {.ranks = wires}});
+      const detail::saving_ranks saving(model, true);
+      if (wires->rank() == 1) throw std::runtime_error("rank 1 cannot write");
+      saving.wait_for_all();
+    });
+    FAIL("must be refused");
+  } catch (const std::runtime_error& problem) {
+    CHECK(std::string(problem.what()) == "rank 1 cannot write");
+  }
 }

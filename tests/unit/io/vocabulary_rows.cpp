@@ -124,3 +124,15 @@ TEST_CASE("a vocabulary is padded to a multiple") {
   CHECK(padded_vocabulary(257, 1) == 257);
   CHECK_THROWS_AS((void)padded_vocabulary(257, 0), config_error);
 }
+
+TEST_CASE("rows that files hold transposed, or in another order, are not resized") {
+  gpt2<plain> model({.vocabulary = 31, .width = 8, .layers = 1, .heads = 2, .context = 8});
+  const auto* entry = model.parameters().find("transformer.h.0.mlp.c_fc.weight");
+  REQUIRE(entry != nullptr);
+  const std::vector<float> more(9 * 32, 1.0f), fewer(8 * 31, 1.0f);
+  const std::vector<std::size_t> shapes[]{{9, 32}, {8, 31}};
+  for (const auto& [numbers, shape] : {std::pair{&more, shapes[0]}, std::pair{&fewer, shapes[1]}}) {
+    const file_tensor tensor{.name = "c_fc", .number = "F32", .shape = shape, .bytes = std::as_bytes(std::span(*numbers))};
+    CHECK_THROWS_AS(detail::load_parameter(model, *entry, tensor, "file", true), config_error);
+  }
+}
