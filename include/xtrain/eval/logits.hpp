@@ -11,6 +11,7 @@
 #include <xtrain/data/xtensor_batch.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/models/pass_memory.hpp>
+#include <xtrain/models/require_rows.hpp>
 #include <xtrain/tensor/tensor.hpp>
 #include <xtrain/tensor/xtensor_face.hpp>
 
@@ -32,30 +33,18 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
   model.work().synchronize();
 }
 
-/// throws shape_error, data_error when rows do not fit the model
-template <class Model, class Rows>
-void require_rows(const Model& model, const Rows& rows) {
-  const std::size_t v = model.sizes().vocabulary;
-  require<shape_error>(rows.t <= model.sizes().context, "logits: rows must not be longer than the model's context of ",
-                       model.sizes().context, " tokens; given ", rows.t);
-  for (const token t : rows.tokens)
-    require<data_error>(t >= 0 && static_cast<std::size_t>(t) < v, "logits: tokens must be in the model's vocabulary of ", v, "; token ", t,
-                        " occurs");
-  if constexpr (requires { model.require_rows(rows); }) model.require_rows(rows);
-}
-
 }  // namespace detail
 
 /// Logits [rows, places, vocabulary] of every place of rows that are laid out as a batch: of the token that follows, or in an encoder of
 /// the word that stands there. Where the device's memory is the host's they are computed straight into the array.
-///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary,
-///           memory_error
+///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary or a
+///           position not in the context, memory_error
 template <class Model, class Rows>
 requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
-  detail::require_rows(model, rows);
+  detail::require_rows(model, rows, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);
@@ -90,7 +79,7 @@ template <class Model, class Rows>
 [[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t;
-  detail::require_rows(model, rows);
+  detail::require_rows(model, rows, "logits");
   const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch.upload(of.work(), rows);

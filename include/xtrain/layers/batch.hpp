@@ -103,7 +103,8 @@ class batch_memory {
   /// or empty where they are not given. Where places see more than what precedes them it may have ends and segments of b · t places,
   /// and b labels; with withins it has been laid out already. It must stay as it is until the pass is done and the stream is
   /// synchronised.
-  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or ranks cannot share its rows, data_error when an end does not fit
+  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or ranks cannot share its rows, data_error when
+  ///           a start or an end does not fit
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
@@ -122,6 +123,7 @@ class batch_memory {
         return {device_span<const token, memory>(to), {size}};
       }
     };
+    require_starts(host.starts, host.t);
     own_->begin();
     const std::size_t own_t = own_->share().count_of(host.t);
     const auto put_own = [&](std::span<const token> values) {
@@ -158,6 +160,15 @@ class batch_memory {
   }
 
  private:
+  /// Samples of a row follow each other: every place's start is that of the place before it, or the place itself.
+  static void require_starts(std::span<const token> starts, std::size_t t) {
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const std::size_t at = i % t;
+      require<data_error>(starts[i] == static_cast<token>(at) || (at > 0 && starts[i] == starts[i - 1]),
+                          "batch: a place's start must be that of the place before it in its row, or the place itself; place ", at, " of row ", i / t,
+                          " has ", starts[i]);
+    }
+  }
   /// Ends that a program gives are looked at before a kernel follows them.
   template <class HostBatch>
   void require_ends(std::span<const token> ends, const HostBatch& host) const {

@@ -27,6 +27,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/pass_memory.hpp>
+#include <xtrain/models/require_rows.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/optim/loss_scale.hpp>
@@ -155,7 +156,7 @@ class trainer {
 
   /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
   /// programs with a loop of their own.
-  ///   throws  data_error when a token is not in the vocabulary, non_finite_error after too many bad steps in a row. Whatever else it throws:
+  ///   throws  data_error when a token is not in the vocabulary, a position not in the context, or a place's start not where its sample begins; non_finite_error after too many bad steps in a row. Whatever else it throws:
   ///           on one rank, the next step is as if there had been none; several may be apart then, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
@@ -293,7 +294,7 @@ class trainer {
   step_done step_of(std::span<const batch_view> batches, double learning_rate) {
     const auto begin = clock::now();
     require_whole_steps();
-    if (!rehearses(model_->on())) require_vocabulary(batches);
+    if (!rehearses(model_->on())) require_rows(batches);
     if constexpr (strategy_runs) memory_->runner.require_batches(batches);
     const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
     step_done done{.step = progress_.step + 1,
@@ -515,7 +516,8 @@ class trainer {
     fill_zero(model_->work(), model_->parameters().gradients());
     std::array<double, 1> loss{};
     const auto prepare = [&](pass<recipe>& p) {
-      p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.step)};
+      // counted over every fit(): another does not draw again what one before has drawn
+      p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.updates + progress_.skipped)};
       p.gradient_scale = targets > 0 ? loss_scale() / targets : 0.0;
       p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels, beside the mean over targets
     };
@@ -542,15 +544,14 @@ class trainer {
     return sums;
   }
 
-  void require_vocabulary(std::span<const batch_view> batches) const {
+  void require_rows(std::span<const batch_view> batches) const {
     const std::size_t vocabulary = model_->sizes().vocabulary;
-    const auto fits = [&](token t) { return t < 0 || static_cast<std::size_t>(t) < vocabulary; };
-    if constexpr (requires { model_->require_rows(batches.front()); })
-      for (const batch_view& batch : batches) model_->require_rows(batch);
-    for (const batch_view& batch : batches)
-      for (const auto& tokens : {batch.tokens, batch.targets})
-        for (const token t : tokens)
-          require<data_error>(fits(t), "trainer: tokens and targets must be in the model's vocabulary of ", vocabulary, "; given ", t);
+    for (const batch_view& batch : batches) {
+      detail::require_rows(*model_, batch, "trainer");
+      for (const token t : batch.targets)  // negative: nothing to predict
+        require<data_error>(t < 0 || static_cast<std::size_t>(t) < vocabulary, "trainer: targets must be in the model's vocabulary of ", vocabulary,
+                            "; given ", t);
+    }
   }
 
   template <class T>

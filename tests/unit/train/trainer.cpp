@@ -433,3 +433,49 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
                                         .loss)
                         .epsilon(1e-5));
 }
+
+TEST_CASE("rows that a kernel would follow out of its memory are refused, and the step did not happen") {
+  llama<fp32_recipe> model(sizes());
+  trainer trainer(model, {.steps = 5, .batch = 2, .context = 8});
+  const host_batch good{.b = 2,
+                        .t = 4,
+                        .tokens = {1, 2, 3, 4, 5, 6, 7, 8},
+                        .targets = {2, 3, 4, -1, 6, 7, 8, -1},
+                        .positions = {0, 1, 0, 1, 0, 1, 2, 3},
+                        .starts = {0, 0, 2, 2, 0, 0, 0, 0},
+                        .target_count = 6,
+                        .token_count = 8};
+  const auto refused = [&](const host_batch& rows, const char* why) {
+    CHECK_THROWS_WITH_AS((void)trainer.step(std::span(&rows, 1), 1e-2), doctest::Contains(why), data_error);
+    CHECK(trainer.progress().step == 0);
+    CHECK_THROWS_WITH_AS((void)logits(model, rows), doctest::Contains(why), data_error);
+  };
+  host_batch rows = good;
+  rows.tokens[5] = -1;
+  refused(rows, "tokens must be in the model's vocabulary of 97; given -1 at place 5");
+  rows = good;
+  rows.positions[3] = 24;
+  refused(rows, "positions must be in the model's context of 24; given 24 at place 3");
+  rows.positions[3] = -1;
+  refused(rows, "positions must be in the model's context of 24; given -1 at place 3");
+  for (const auto& [place, start] : {std::pair<std::size_t, token>{0, 1}, {1, -1}, {3, 1}, {4, 2}, {6, 3}, {7, 8}, {7, -4}}) {
+    rows = good;
+    rows.starts[place] = start;
+    refused(rows, "batch: a place's start must be that of the place before it in its row, or the place itself");
+  }
+  (void)trainer.step(std::span(&good, 1), 1e-2);
+  CHECK(trainer.progress().step == 1);
+}
+
+TEST_CASE("a second fit draws other dropout than the first") {
+  llama<fp32_recipe> model(sizes());
+  auto settings = few_steps;
+  settings.learning_rate = 0.0;  // the weights stay, and the rows are the same
+  trainer trainer(model, settings);
+  history seen;
+  trainer.attach(seen);
+  trainer.fit(sentences(row_layout::separate));
+  trainer.fit(sentences(row_layout::separate));
+  REQUIRE(seen.losses().size() == 12);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(seen.losses()[i] != seen.losses()[6 + i]);
+}

@@ -1,0 +1,29 @@
+// What rows on the host must be for a model to run them: kernels do not look.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/number.hpp>
+
+namespace xtrain::detail {
+
+/// `rows` has t, tokens and positions (or none), and what the model itself asks for; `who` begins the message.
+///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary or a position is
+///           not in the context
+template <class Model, class Rows>
+void require_rows(const Model& model, const Rows& rows, const char* who) {
+  const std::size_t vocabulary = model.sizes().vocabulary, context = model.sizes().context;
+  require<shape_error>(rows.t <= context, who, ": rows must not be longer than the model's context of ", context, " tokens; given ", rows.t);
+  const auto require_below = [&](std::span<const token> values, std::size_t limit, const char* what, const char* where) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      require<data_error>(values[i] >= 0 && static_cast<std::size_t>(values[i]) < limit, who, ": ", what, " must be in the model's ", where, " of ",
+                          limit, "; given ", values[i], " at place ", i);
+  };
+  require_below(rows.tokens, vocabulary, "tokens", "vocabulary");
+  require_below(rows.positions, context, "positions", "context");
+  if constexpr (requires { model.require_rows(rows); }) model.require_rows(rows);
+}
+
+}  // namespace xtrain::detail
