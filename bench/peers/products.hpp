@@ -28,6 +28,7 @@
 
 #include <xtrain/core/number.hpp>
 #include <xtrain/core/random.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/peak.hpp>
 
 namespace products {
@@ -200,12 +201,6 @@ template <class Run>
   return *middle;
 }
 
-/// What xtrain::measure_peak asks of a device: here, the thread that calls it.
-struct this_thread {
-  [[nodiscard]] std::shared_ptr<xtrain::executor> executor() const { return std::make_shared<xtrain::thread_pool>(1); }
-  [[nodiscard]] xtrain::cpu_properties properties() const { return {1}; }
-};
-
 #ifdef __AVX512BF16__
 /// Chains of multiply-adds of pairs of bf16, as measure_peak has them of fp32.
 [[nodiscard]] inline float bf16_chains(std::size_t rounds) {
@@ -238,7 +233,7 @@ template <class T>
     return 2.0 * 32 * 12 * static_cast<double>(rounds) / std::chrono::duration<double>(clock::now() - begin).count();
   }
 #endif
-  return xtrain::measure_peak(this_thread{});
+  return xtrain::measure_peak(xtrain::cpu::context({.threads = 1}));
 }
 
 /// What so many threads could reach together: the best that each sees in 0.3 s, on a processor of its own. A peer may have bound the

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Text to tokens with the packages `tokenizers` and `tiktoken`: the same documents that bench/tokenize encodes.
 
-    tokenize.py tokenizers TOKENIZER.JSON FILE [THREADS...]
-    tokenize.py tiktoken   RANKS:FAMILY   FILE [THREADS...]      FAMILY: gpt2, cl100k, qwen, llama3
+    encode_text.py tokenizers TOKENIZER.JSON FILE [THREADS...]
+    encode_text.py tiktoken   RANKS:FAMILY   FILE [THREADS...]      FAMILY: gpt2, cl100k, qwen, llama3
 """
 import base64
 import os
