@@ -28,6 +28,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/random.hpp
+    xtrain/core/replace_folder.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
@@ -123,6 +124,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/linear.hpp
     xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
+    xtrain/layers/parallel_linear.hpp
     xtrain/layers/pass.hpp
     xtrain/layers/place_share.hpp
     xtrain/layers/positions.hpp
@@ -154,6 +156,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/model_options.hpp
     xtrain/models/named_parameter.hpp
     xtrain/models/pass_memory.hpp
+    xtrain/models/require_rows.hpp
     xtrain/models/qwen2.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
@@ -227,6 +230,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/xtensor_face.hpp
     xtrain/testing/archetypes.hpp
     xtrain/testing/check_gradient.hpp
+    xtrain/testing/check_on_ranks.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/conformance/activations.hpp

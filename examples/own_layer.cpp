@@ -1,10 +1,16 @@
 // A layer of your own: its kernel, its forward and backward, the proof that they belong together, and a model made with it.
 //
-//   own_layer [text file]
+//   own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--steps N]
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <type_traits>
 
+#include <xtrain/parallel.hpp>
 #include <xtrain/testing/check_gradient.hpp>
+#include <xtrain/testing/check_on_ranks.hpp>
 #include <xtrain/xtrain.hpp>
 
 // Dynamic tanh, a layer that stands where a normalisation stood.       [Zhu et al. 2025, "Transformers without normalization"]
@@ -136,22 +142,95 @@ struct norm_free_family : xtrain::llama_family {
 template <class Recipe>
 using norm_free_llama = xtrain::decoder<Recipe, norm_free_family>;
 
-int main(int argc, char** argv) try {
-  // every derivative against a difference quotient, in double
-  const auto report = xtrain::testing::check_gradient(
-      {.inputs = 5, .outputs = 5}, [](auto& build) { return dynamic_tanh<xtrain::testing::gradient_recipe>(build, "norm", 5, 0.0); },
-      [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
-      [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); });
+/// Of any strategy: the layer has all its weights on every rank, so it does not have to know about ranks.
+template <class Strategy>
+struct recipe_on : xtrain::defaults {
+  using parallel = Strategy;
+};
+
+struct settings {
+  std::string text = __FILE__, strategy = "single";
+  std::size_t ranks = 1, steps = 100;
+};
+
+/// Every derivative against a difference quotient, in double, and two ranks against one device.
+void prove() {
+  const auto forward = [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); };
+  const auto backward = [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); };
+  const auto make = [](auto& build) { return dynamic_tanh<xtrain::testing::recipe_of<decltype(build)>>(build, "norm", 5, 0.0); };
+  const xtrain::testing::gradient_check shape{.inputs = 5, .outputs = 5};
+  const auto report = xtrain::testing::check_gradient(shape, make, forward, backward);
   std::printf("%zu derivatives checked, largest error %.1e\n", report.checked, report.largest_error);
   if (!report) throw xtrain::error(report.problem);
+  const auto whole = xtrain::testing::check_on_ranks<xtrain::tensor_parallel>(shape, 2, make, forward, backward);
+  if (!whole) throw xtrain::error(whole.problem);
+  const auto cut = xtrain::testing::check_on_ranks<xtrain::sequence_parallel>(shape, 2, make, forward, backward);
+  if (!cut) throw xtrain::error(cut.problem);
+  std::printf("tensor and sequence parallel on 2 ranks: equal to one device\n");
+}
 
+struct print_losses : xtrain::observer {
+  using observer::on;
+  void on(const xtrain::step_done& done) override { std::printf("step %zu loss %.6f\n", done.step, done.loss); }
+};
+
+template <class Strategy>
+void train(const settings& chosen, const std::shared_ptr<xtrain::transport>& ranks) {
   const auto tokenizer = xtrain::byte_tokenizer();
-  const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
-  norm_free_llama<xtrain::defaults> model({.vocabulary = tokenizer.vocabulary(), .width = 64, .layers = 2, .heads = 4, .context = 64});
-  xtrain::trainer trainer(model, {.steps = 100, .batch = 4, .learning_rate = 3e-3});
+  const auto data = xtrain::text_dataset(chosen.text, tokenizer);
+  typename norm_free_llama<recipe_on<Strategy>>::options options;
+  if constexpr (!std::is_same_v<Strategy, xtrain::single>) options.parallel = {.ranks = ranks, .tensor = chosen.ranks};
+  norm_free_llama<recipe_on<Strategy>> model({.vocabulary = tokenizer.vocabulary(), .width = 64, .layers = 2, .heads = 4, .context = 64}, {}, options);
+  xtrain::trainer trainer(model, {.steps = chosen.steps, .batch = 4, .learning_rate = 3e-3});
+  const bool first = !ranks || ranks->rank() == 0;
+  print_losses losses;
+  if (first) trainer.attach(losses);
   const double before = trainer.evaluate(data).loss;
   trainer.fit(data);
-  std::printf("loss %.3f, after training %.3f\n", before, trainer.evaluate(data).loss);
+  const double after = trainer.evaluate(data).loss;
+  if (first) std::printf("loss %.3f, after training %.3f\n", before, after);
+}
+
+settings parse(int argc, char** argv) {
+  settings chosen;
+  const auto count = [](const std::string& flag, const char* text) {
+    char* end = nullptr;
+    const unsigned long value = std::strtoul(text, &end, 10);
+    xtrain::require<xtrain::config_error>(*end == '\0' && value > 0 && value <= 1000000, flag, " must be between 1 and 1000000; given ", text);
+    return std::size_t{value};
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (!flag.starts_with("--")) {
+      chosen.text = flag;
+      continue;
+    }
+    xtrain::require<xtrain::config_error>(flag == "--ranks" || flag == "--strategy" || flag == "--steps", "there is no ", flag,
+                                          "; usage: own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--steps N]");
+    xtrain::require<xtrain::config_error>(i + 1 < argc, flag, " must be followed by a value");
+    const char* value = argv[++i];
+    if (flag == "--ranks") chosen.ranks = count(flag, value);
+    else if (flag == "--steps") chosen.steps = count(flag, value);
+    else chosen.strategy = value;
+  }
+  xtrain::require<xtrain::config_error>(chosen.strategy == "single" || chosen.strategy == "tensor" || chosen.strategy == "sequence",
+                                        "--strategy must be single, tensor or sequence; given ", chosen.strategy);
+  xtrain::require<xtrain::config_error>(chosen.strategy != "single" || chosen.ranks == 1, "--ranks must be 1 with --strategy single; given ",
+                                        chosen.ranks);
+  return chosen;
+}
+
+int main(int argc, char** argv) try {
+  const settings chosen = parse(argc, argv);
+  prove();
+  if (chosen.strategy == "single") return train<xtrain::single>(chosen, nullptr), 0;
+  xtrain::run_ranks(chosen.ranks, [&](const std::shared_ptr<xtrain::transport>& ranks) {
+    if (chosen.strategy == "tensor") train<xtrain::tensor_parallel>(chosen, ranks);
+    else train<xtrain::sequence_parallel>(chosen, ranks);
+  });
+} catch (const xtrain::config_error& problem) {
+  std::fprintf(stderr, "own_layer: %s\n", problem.what());
+  return 2;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "own_layer: %s\n", problem.what());
   return 1;

@@ -148,7 +148,7 @@ struct lora {
     /// Where ranks divide the outputs, they divide B, and all have A: each makes the part of its gradient that comes through the rank's
     /// outputs. Where they divide the inputs, it is the other way around. What they do not divide, all of them have.
     template <class Builder, class Part, class Inputs>
-    static void divide(const Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
+    static void divide(Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
       if (!build.share().divides()) return;
       if (inputs.whole != 0) {
         a.cut = {.whole = {a.shape[0], inputs.whole}, .first_column = inputs.first};
@@ -159,6 +159,8 @@ struct lora {
         b.copies = part.copies;
         b.gradients_are_parts = part.copies > 1;
         a.gradients_are_parts = true;
+      } else {  // both are where the weight is
+        a.gradients_are_parts = b.gradients_are_parts = build.parameters().find(part.name + ".weight")->spec.gradients_are_parts;
       }
     }
 

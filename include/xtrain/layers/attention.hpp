@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <xtrain/layers/head_exchange.hpp>
-#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/positions.hpp>
 #include <xtrain/layers/recompute.hpp>
@@ -77,8 +77,7 @@ class causal_attention {
         output_(build, {{o.output_name, o.width}}, {share_.of(o.heads * o.head_dim, "channels of heads"), o.heads * o.head_dim},
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
-                 .transposed_in_files = o.transposed_in_files,
-                 .divided = split::by_inputs}),
+                 .transposed_in_files = o.transposed_in_files}),
         exchange_(sends_keys_round<Recipe> ? place_share{} : build.places(), heads_, kv_heads_, o.head_dim), ring_(build.places()),
         prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
@@ -306,8 +305,8 @@ class causal_attention {
   std::size_t all_heads_, heads_, kv_heads_, d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;
-  linear<Recipe> qkv_;
-  linear<Recipe> output_;
+  column_parallel_linear<Recipe> qkv_;
+  row_parallel_linear<Recipe> output_;
   head_exchange<Recipe> exchange_;
   ring_attention<Recipe> ring_;
   [[no_unique_address]] typename attention_adapter<Recipe>::type prefix_;

@@ -91,14 +91,15 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
 /// What a matrix is for: the weight of a linear layer may be quantised.
 enum class matrix_use : std::uint8_t { linear_weight, table };
 
-/// Where a parameter is used: on whole rows, or on what lies between layers. Of the latter each rank may have some places only, and then
-/// makes a part of the gradient.
+/// Where a parameter that every rank has is used. Between layers each rank may have some places only (sequence parallelism), and then makes
+/// a part of the gradient: all of them are added up. In a layer that ranks divide, each has all places, and makes the whole gradient.
 enum class stands : std::uint8_t { in_layer, between_layers };
 
 /// Declares parameters in a store. The adapter says which modules are trained.
 template <class Recipe>
 class builder {
  public:
+  using recipe = Recipe;
   using store = parameter_store<typename Recipe::device, typename Recipe::precision>;
   using adapter_config = typename Recipe::adapter::config;
 
@@ -120,6 +121,16 @@ class builder {
   void require_whole_rows(std::string_view who) const {
     require<config_error>(!places_.divides(), "context: ", who, " needs whole rows, which ranks share; given ", places_.ranks, " ranks");
   }
+  /// A module of a column parallel layer: of its outputs this rank has an equal part.
+  ///   throws  config_error when they are not divisible
+  [[nodiscard]] module_part column_part(const std::string& name, std::size_t outputs) const {
+    if (!share_.divides()) return {name, outputs};
+    const row_range mine = share_.of(outputs, "outputs");
+    return {name, mine.count, {}, outputs, {mine}};
+  }
+  /// The inputs of a row parallel layer: those that column_part gives this rank.
+  ///   throws  config_error when they are not divisible
+  [[nodiscard]] input_part row_part(std::size_t inputs) const { return {share_.of(inputs, "inputs"), inputs}; }
   /// A module with an output per token, of which this rank has its part.
   [[nodiscard]] module_part vocabulary_part(const std::string& name, std::size_t vocabulary) const {
     if (!share_.divides()) return {name, vocabulary};
@@ -129,7 +140,7 @@ class builder {
 
   /// One matrix [outputs of all parts, inputs], stored as a parameter "<name>.weight" per part.
   parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
-                   matrix_use use = matrix_use::table, stands where = stands::in_layer) {
+                   matrix_use use = matrix_use::table, stands where = stands::between_layers) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = part.name + ".weight",
@@ -146,7 +157,7 @@ class builder {
     return parameters_->declare(std::move(specs));
   }
   /// One vector over all parts, stored as "<name>.<kind>" per part.
-  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, stands where = stands::in_layer) {
+  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, stands where = stands::between_layers) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = concat(part.name, ".", kind),
@@ -162,8 +173,9 @@ class builder {
   [[nodiscard]] bool trains(const std::string& module) const { return adapter_->trains(module); }
 
  private:
+  /// Who has a part of a parameter makes the gradient of that part, of all places.
   void mark(parameter_spec& spec, stands where) const {
-    if (where == stands::between_layers && share_.between_layers && share_.divides()) spec.gradients_are_parts = true;
+    if (!spec.cut.exists() && where == stands::between_layers && share_.between_layers && share_.divides()) spec.gradients_are_parts = true;
   }
   /// An adapter may train biases of modules that it does not train otherwise. (Of a linear module, the weight is declared first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {

@@ -14,6 +14,7 @@
 #include <xtrain/layers/expert_exchange.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/recompute.hpp>
 #include <xtrain/ops/embedding.hpp>
@@ -41,7 +42,7 @@ class mixture_of_experts {
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width,
-                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .adds_up = false}) {
+                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
     const layer_share& share = build.experts();
     require<config_error>(o.experts % share.ranks == 0, "expert: ranks must hold equally many experts of a layer; ", o.experts,
                           " experts are not divisible by ", share.ranks);
@@ -114,13 +115,14 @@ class mixture_of_experts {
   using routes_type = ops::expert_routes<device, accumulate_t<compute>>;
 
   struct expert {
-    linear<Recipe> up, down;
+    column_parallel_linear<Recipe> up;
+    row_parallel_linear<Recipe> down;
 
     expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index)
         : up(build, detail::up_parts(numbered(o.up_names, index), Activation::columns, o.inner, build.share()), o.width,
-             {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .adds_up = false}),
+             {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .communicates = false}),
           down(build, {{numbered(o.down_name, index), o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
-               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs, .adds_up = false}) {}
+               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .communicates = false}) {}
 
     static std::vector<std::string> numbered(std::vector<std::string> names, std::size_t index) {
       for (std::string& name : names) name = numbered(name, index);

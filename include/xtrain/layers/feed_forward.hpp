@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/recompute.hpp>
 #include <xtrain/ops/activation.hpp>
@@ -60,7 +60,7 @@ class feed_forward {
       : inner_(build.share().of(o.inner, "inner channels").count),
         up_(build, detail::up_parts(o.up_names, Activation::columns, o.inner, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         down_(build, {{o.down_name, o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
-              {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .divided = split::by_inputs}) {}
+              {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files}) {}
 
   [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
 
@@ -100,8 +100,8 @@ class feed_forward {
   [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }
 
   std::size_t inner_;
-  linear<Recipe> up_;
-  linear<Recipe> down_;
+  column_parallel_linear<Recipe> up_;
+  row_parallel_linear<Recipe> down_;
 };
 
 /// GELU in its tanh form.                                    [Hendrycks & Gimpel 2016]

@@ -62,7 +62,7 @@ class token_embedding {
         tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, o.initial)) {
     token_adapter_.declare(build, o.name, o.vocabulary, o.width);
     if (o.position_name.empty()) return;
-    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial, false, matrix_use::table, stands::between_layers);
+    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
     position_adapter_.declare(build, o.position_name, o.positions, o.width);
   }
 

@@ -19,7 +19,7 @@ class rms_norm {
   using memory = typename pass<Recipe>::memory;
 
   rms_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon)
-      : epsilon_(epsilon), weight_(build.vector({{name, channels}}, "weight", 1.0, stands::between_layers)) {}
+      : epsilon_(epsilon), weight_(build.vector({{name, channels}}, "weight", 1.0)) {}
 
   /// x [n, c] read, y [n, c] written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
@@ -59,8 +59,8 @@ class layer_norm {
   using memory = typename pass<Recipe>::memory;
 
   layer_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon)
-      : epsilon_(epsilon), weight_(build.vector({{name, channels}}, "weight", 1.0, stands::between_layers)),
-        bias_(build.vector({{name, channels}}, "bias", 0.0, stands::between_layers)) {}
+      : epsilon_(epsilon), weight_(build.vector({{name, channels}}, "weight", 1.0)),
+        bias_(build.vector({{name, channels}}, "bias", 0.0)) {}
 
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     const auto mean_n = p.keep_sums(x.shape(0));

@@ -7,6 +7,7 @@
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/layers/norm.hpp>
+#include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 
 using namespace xtrain;
@@ -81,7 +82,7 @@ TEST_CASE("the gradients of linear layers, of one module and of several, are the
       return linear<gradient_recipe>(build, {{"one", 7}}, 5, {.bias = bias});
     }));
     require_good(check_gradient({.inputs = 5, .outputs = 9}, [&](auto& build) {
-      return linear<gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, 5, {.bias = bias, .divided = split::by_inputs});
+      return row_parallel_linear<gradient_recipe>(build, {{"a", 4}, {"b", 2}, {"c", 3}}, build.row_part(5), {.bias = bias});
     }));
   }
 }

@@ -1,0 +1,125 @@
+// Linear layers whose matrix ranks divide among them, with all that ranks send each other for it: column parallel where they divide the
+// outputs, row parallel where they divide the inputs.                        [Shoeybi et al. 2019, "Megatron-LM", section 3]
+//
+// A column parallel layer, whatever is done with each output by itself, and a row parallel layer are one layer: x and y are on every rank,
+// what lies between is divided. Under sequence parallelism x and y have this rank's places only [Korthikanti et al. 2022, section 4.2.2].
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/layers/linear.hpp>
+
+namespace xtrain {
+
+/// Each rank has some rows of W, and makes some columns of y. The sum of dx over ranks is made here.
+template <class Recipe>
+class column_parallel_linear {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  struct options {
+    bool bias = false;
+    initial_values initial = initial_values::normal(0.02);
+    bool transposed_in_files = false;
+    bool communicates = true;  ///< false: whoever uses the layer gives it all places, and sums dx
+  };
+
+  /// `parts` as builder::column_part makes them, or with rows of one's own choice.
+  ///   throws  config_error when ranks divide layers and a part is whole
+  column_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
+      : communicates_(o.communicates),
+        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
+    for (const module_part& part : parts)
+      require<config_error>(!build.share().divides() || part.whole_outputs != 0, "column_parallel_linear: ranks must divide the outputs of '", part.name,
+                            "' (builder::column_part); all of them were given");
+  }
+
+  [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
+  [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
+
+  /// x [n or this rank's places, in] read, y [n, this rank's outputs] written or added to
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
+               ops::result how = ops::result::replaces) const {
+    const auto scope = p.scope();
+    local_.forward(p, communicates_ ? p.all_places(x) : x, y, how);
+  }
+
+  /// dx [as x, in] written or added to; gradients of what is trained added to
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
+    const auto scope = p.scope();
+    if (!communicates_) return local_.backward(p, x, dy, dx, how);
+    if (p.divides_between_layers) {
+      const auto part = p.temporary(dy.shape(0), dx.shape(1));
+      local_.backward(p, needs_input() ? p.all_places(x) : part, dy, part);
+      return p.sum_to_own_places(part, dx, how);
+    }
+    // of a sum over ranks, what was there before must be counted once
+    local_.backward(p, x, dy, dx, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+  }
+
+ private:
+  bool communicates_;
+  linear<Recipe> local_;
+};
+
+/// Each rank has some columns of W, and adds to all of y. That sum over ranks is made here; the bias is in it once.
+template <class Recipe>
+class row_parallel_linear {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  struct options {
+    bool bias = false;
+    initial_values initial = initial_values::normal(0.02);
+    bool transposed_in_files = false;
+    bool communicates = true;  ///< false: whoever uses the layer sums y, and gives it dy of all places
+  };
+
+  /// `inputs` as builder::row_part makes them.
+  ///   throws  config_error when ranks divide layers and the inputs are whole
+  row_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
+      : communicates_(o.communicates),
+        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
+    require<config_error>(!build.share().divides() || inputs.whole != 0, "row_parallel_linear: ranks must divide the inputs of '", parts.front().name,
+                          "' (builder::row_part); all of them were given");
+  }
+
+  [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
+  [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
+
+  /// x [n, this rank's inputs] read, y [n or this rank's places, out] written or added to
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
+               ops::result how = ops::result::replaces) const {
+    const auto scope = p.scope();
+    const bool first = p.parallel.tensor().rank() == 0;
+    const auto bias = first ? p.vector(local_.bias_) : p.vector(parameter{});
+    if (!communicates_) return local_.multiply(p, x, y, how, bias);
+    if (p.divides_between_layers) {
+      const auto part = p.temporary(x.shape(0), y.shape(1));
+      local_.multiply(p, x, part, ops::result::replaces, bias);
+      return p.sum_to_own_places(part, y, how);
+    }
+    // of a sum over ranks, what was there before must be counted once
+    local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
+    p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+  }
+
+  /// dx [n, this rank's inputs] written or added to; gradients of what is trained added to
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
+                matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
+    const auto scope = p.scope();
+    local_.backward(p, x, communicates_ ? p.all_places(dy) : dy, dx, how);
+  }
+
+ private:
+  bool communicates_;
+  linear<Recipe> local_;
+};
+
+}  // namespace xtrain

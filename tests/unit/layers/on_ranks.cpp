@@ -1,0 +1,146 @@
+// Layers on ranks that divide layers, against themselves on one device.
+#include <doctest/doctest.h>
+
+#include <xtrain/adapt/lora.hpp>
+#include <xtrain/layers/feed_forward.hpp>
+#include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/norm.hpp>
+#include <xtrain/layers/parallel_linear.hpp>
+#include <xtrain/testing/check_on_ranks.hpp>
+
+using namespace xtrain;
+using testing::check_on_ranks;
+using testing::gradient_check;
+using testing::gradient_recipe;
+using testing::gradient_report;
+using testing::recipe_of;
+
+namespace {
+
+void require_good(const gradient_report& report) {
+  CHECK(report.checked > 0);
+  CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
+}
+
+struct lora_gradient_recipe : gradient_recipe {
+  using adapter = lora;
+};
+
+const gradient_check square{.b = 2, .t = 6, .inputs = 8, .outputs = 8};
+
+/// A column parallel and a row parallel layer, one behind the other, as a user writes them.
+template <class Recipe>
+class two_layers {
+ public:
+  two_layers(builder<Recipe>& build, std::size_t width, std::size_t inner)
+      : inner_(build.share().of(inner, "channels").count), up_(build, {build.column_part("up", inner)}, width, {.bias = true}),
+        down_(build, {{"down", width}}, build.row_part(inner), {.bias = true}) {}
+
+  template <class X, class Y>
+  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
+    const auto u = p.keep(p.places_in_layer(x.shape(0)), inner_);
+    up_.forward(p, x, u);
+    down_.forward(p, u, y, how);
+  }
+  template <class X, class DY, class DX>
+  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
+    const auto scope = p.scope();
+    const std::size_t n = p.places_in_layer(x.shape(0));
+    const auto u = p.pop(n, inner_), du = p.temporary(n, inner_);
+    down_.backward(p, u, dy, du);
+    up_.backward(p, x, du, dx, how);
+  }
+
+ private:
+  std::size_t inner_;
+  column_parallel_linear<Recipe> up_;
+  row_parallel_linear<Recipe> down_;
+};
+
+/// The product of two thin matrices, each of them whole on every rank.
+template <class Recipe>
+class thin {
+ public:
+  thin(builder<Recipe>& build, std::size_t width, std::size_t rank)
+      : rank_(rank), down_(build, {{"down", rank}}, width, {}), up_(build, {{"up", width}}, rank, {.bias = true}) {}
+
+  template <class X, class Y>
+  void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
+    const auto t = p.keep(x.shape(0), rank_);
+    down_.forward(p, x, t);
+    up_.forward(p, t, y, how);
+  }
+  template <class X, class DY, class DX>
+  void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
+    const auto scope = p.scope();
+    const auto t = p.pop(x.shape(0), rank_), dt = p.temporary(x.shape(0), rank_);
+    up_.backward(p, t, dy, dt);
+    down_.backward(p, x, dt, dx, how);
+  }
+
+ private:
+  std::size_t rank_;
+  linear<Recipe> down_, up_;
+};
+
+template <class Strategy>
+void check_all(std::size_t ranks) {
+  CAPTURE(Strategy::name);
+  CAPTURE(ranks);
+  const auto norm_forward = [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); };
+  const auto norm_backward = [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); };
+  require_good(check_on_ranks<Strategy>(
+      square, ranks, [](auto& build) { return layer_norm<recipe_of<decltype(build)>>(build, "norm", 8, 1e-5); }, norm_forward, norm_backward));
+  require_good(check_on_ranks<Strategy>(square, ranks, [](auto& build) { return thin<recipe_of<decltype(build)>>(build, 8, 3); }));
+  require_good(check_on_ranks<Strategy>(square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }));
+  require_good(check_on_ranks<Strategy>(square, ranks, [](auto& build) {
+    return feed_forward<recipe_of<decltype(build)>, swiglu_activation>(
+        build, {.width = 8, .inner = 12, .bias = true, .up_names = {"gate", "up"}, .down_name = "down"});
+  }));
+  // adapters, on layers that ranks divide and on one that every rank has
+  const lora_config adapter{.rank = 2, .alpha = 3.0, .targets = {"up", "down"}};
+  require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
+      square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }, adapter));
+  require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
+      square, ranks, [](auto& build) { return thin<recipe_of<decltype(build)>>(build, 8, 3); }, adapter));
+}
+
+}  // namespace
+
+TEST_CASE("layers that ranks divide, and layers that every rank has, make on two and four ranks what they make on one") {
+  check_all<tensor_parallel>(2);
+  check_all<sequence_parallel>(2);
+  check_all<tensor_parallel>(4);
+  check_all<sequence_parallel>(4);
+}
+
+TEST_CASE("a layer that sums what is not divided is found") {
+  // a replicated layer whose dx is summed over ranks as if it were divided
+  const auto report = check_on_ranks<tensor_parallel>(
+      square, 2, [](auto& build) { return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); },
+      [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
+      [](const auto& layer, auto& p, auto x, auto dy, auto dx) {
+        layer.backward(p, x, dy, dx);
+        p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+      });
+  CHECK(report.problem.starts_with("dx[0] is "));
+  // a layer said to have all positions on every rank, given this rank's positions only
+  const auto wrong = check_on_ranks<sequence_parallel>(square, 2, [](auto& build) {
+    return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {.bias = true, .where = stands::in_layer});
+  });
+  CHECK_MESSAGE(wrong.problem.find("differs from rank to rank") != std::string::npos, wrong.problem);
+}
+
+TEST_CASE("a layer that ranks divide is given its part, and one that they do not is given the whole") {
+  const auto refused = [](const auto& make, const char* why, const gradient_check& what = square) {
+    CHECK_THROWS_WITH_AS((void)check_on_ranks<tensor_parallel>(what, 2, make), doctest::Contains(why), config_error);
+  };
+  refused([](auto& build) { return column_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); }, "must divide the outputs of 'one'");
+  refused([](auto& build) { return row_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); }, "must divide the inputs of 'one'");
+  refused([](auto& build) { return linear<recipe_of<decltype(build)>>(build, {build.column_part("one", 8)}, 8, {}); },
+          "linear: 'one' must be whole on every rank");
+  refused([](auto& build) { return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, build.row_part(8), {}); },
+          "linear: 'one' must be whole on every rank");
+  refused([](auto& build) { return linear<recipe_of<decltype(build)>>(build, {build.column_part("one", 9)}, 8, {}); },
+          "9 outputs are not divisible by 2", {.b = 2, .t = 6, .inputs = 8, .outputs = 9});
+}
