@@ -155,6 +155,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/mixtral.hpp
     xtrain/models/model_options.hpp
     xtrain/models/named_parameter.hpp
+    xtrain/models/padding_index.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/require_rows.hpp
     xtrain/models/qwen2.hpp

@@ -41,7 +41,7 @@ class baichuan(file_model):
 
     def hidden(self, inputs):
         eps = self.settings.rms_norm_eps
-        x = self["model.embed_tokens.weight"][inputs]
+        x = F.embedding(inputs, self["model.embed_tokens.weight"], padding_idx=self.settings.pad_token_id)
         for i in range(self.settings.num_hidden_layers):
             at = f"model.layers.{i}."
             x = x + self.attend(rms_norm(x, self[at + "input_layernorm.weight"], eps), at + "self_attn.")

@@ -56,8 +56,7 @@ def make_aquila():
     """LLaMA under another name, so LLaMA's class computes it."""
     config = dict(LLAMA_KEYS, vocab_size=53, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
                   max_position_embeddings=40, rms_norm_eps=1e-6)
-    # a pad_token_id would keep that token's embedding from learning
-    arguments = {key: value for key, value in config.items() if key not in ("torch_dtype", "pad_token_id")}
+    arguments = {key: value for key, value in config.items() if key != "torch_dtype"}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(attn_implementation="eager", **arguments))
     fixture.make("aquila", model, 20, config=dict(config, architectures=["AquilaForCausalLM"], model_type="aquila",
                                                   **automatic("aquila", "Aquila")))

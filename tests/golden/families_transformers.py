@@ -35,7 +35,7 @@ def make_read_back(name, model_class, config, seed, **more):
 def make_gpt2_and_llama():
     fixture.make("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=61, n_positions=37, n_embd=24, n_layer=2, n_head=3, n_inner=40, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
-        bos_token_id=1, eos_token_id=2)), 1)
+        bos_token_id=1, eos_token_id=2, pad_token_id=2)), 1)
     fixture.make("llama_grouped_untied", transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=67, max_position_embeddings=40, hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)), 2)
@@ -50,14 +50,14 @@ def make_mistral():
     make_read_back("mistral", transformers.MistralForCausalLM, dict(
         LLAMA_KEYS, architectures=["MistralForCausalLM"], model_type="mistral", vocab_size=59, hidden_size=32, intermediate_size=36,
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=40, rms_norm_eps=1e-5,
-        rope_theta=1e4, sliding_window=5, tie_word_embeddings=False), 6)
+        rope_theta=1e4, sliding_window=5, tie_word_embeddings=False, pad_token_id=2), 6)
 
 
 def make_qwen2():
     make_read_back("qwen2", transformers.Qwen2ForCausalLM, dict(
         LLAMA_KEYS, architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=61, hidden_size=24, intermediate_size=40,
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=40, max_window_layers=2,
-        rms_norm_eps=1e-6, rope_theta=1e6, sliding_window=40, use_sliding_window=False, tie_word_embeddings=True), 7)
+        rms_norm_eps=1e-6, rope_theta=1e6, sliding_window=40, use_sliding_window=False, tie_word_embeddings=True, pad_token_id=2), 7)
 
 
 def make_scaled_llamas():
@@ -72,7 +72,7 @@ def make_scaled_llamas():
     fixture.make("llama_linear_scaled", eager(transformers.LlamaForCausalLM, transformers.LlamaConfig(
         vocab_size=53, max_position_embeddings=80, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=3,
         num_key_value_heads=3, rms_norm_eps=1e-6, tie_word_embeddings=False, attention_bias=True, mlp_bias=True,
-        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e4), bos_token_id=1, eos_token_id=2)), 9)
+        rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=1e4), bos_token_id=1, eos_token_id=2, pad_token_id=-1)), 9)
 
 
 def make_bloom():
@@ -125,7 +125,7 @@ def padded_rows(classes):
         length[(0,) * length.dim()] = t  # and one is full
         mask = (places < length).long()
         second = (places >= fixture.tokens(rng, (*shape[:-1], 1), t) + 1).long() * mask
-        inputs = (fixture.tokens(rng, shape, vocabulary - 1) + 1) * mask  # 0 is padding
+        inputs = fixture.tokens(rng, shape, vocabulary) * mask  # 0 is padding, and now and then a token that is seen
         targets = fixture.with_gaps(rng, fixture.tokens(rng, shape, vocabulary)).masked_fill(mask == 0, -100)
         return dict(inputs=inputs, targets=targets, token_types=second, mask=mask, labels=fixture.tokens(rng, shape[:-1], classes))
     return draw

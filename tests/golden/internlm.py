@@ -5,6 +5,7 @@ whose rows lie by groups: for each key/value head its queries, then its key, the
 """
 
 import torch
+import torch.nn.functional as F
 
 from formulas import attention, causal_bias, file_model, rms_norm, rotary_of_halves, swiglu
 
@@ -36,7 +37,7 @@ class internlm(file_model):
 
     def hidden(self, inputs):
         eps = self.settings.rms_norm_eps
-        x = self["model.embed_tokens.weight"][inputs]
+        x = F.embedding(inputs, self["model.embed_tokens.weight"], padding_idx=self.settings.pad_token_id)
         for i in range(self.settings.num_hidden_layers):
             at = f"model.layers.{i}."
             x = x + self.attend(rms_norm(x, self[at + "input_layernorm.weight"], eps), at + "self_attn.")
@@ -72,7 +73,7 @@ class internlm2(file_model):
 
     def forward(self, inputs):
         eps = self.settings.rms_norm_eps
-        x = self["model.tok_embeddings.weight"][inputs]
+        x = F.embedding(inputs, self["model.tok_embeddings.weight"], padding_idx=self.settings.pad_token_id)
         for i in range(self.settings.num_hidden_layers):
             at = f"model.layers.{i}."
             x = x + self.attend(rms_norm(x, self[at + "attention_norm.weight"], eps), at + "attention.")

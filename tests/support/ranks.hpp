@@ -43,7 +43,8 @@ struct recomputing_recipe : recipe<Parallel> {
           .context = 24,
           .tied_head = tied,
           .attention_dropout = 0.1,
-          .residual_dropout = 0.2};
+          .residual_dropout = 0.2,
+          .padding = 31};
 }
 
 [[maybe_unused]] dataset sentences() {

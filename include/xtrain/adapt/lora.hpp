@@ -259,9 +259,9 @@ struct lora {
       ops::linear(p, looked_up(p, index_n), p.matrix(b_), {}, y, ops::result::is_added, scale_);
     }
 
-    /// gradients of A and B added to
+    /// gradients of A and B added to; of A, not for the index `padding`
     template <class Pass, class Indices, class DY>
-    void backward(Pass& p, const Indices& index_n, const DY& dy) const {
+    void backward(Pass& p, const Indices& index_n, const DY& dy, token padding = -1) const {
       if (!a_.exists()) return;
       const auto scope = p.scope();
       // forward: y += scale · t · Bᵀ
@@ -269,7 +269,7 @@ struct lora {
       if (const auto db = p.matrix_gradient(b_); db.exists()) ops::linear_backward_weight(p, dy, t, db, scale_);
       ops::linear_backward_input(p, dy, p.matrix(b_), t, ops::result::replaces, scale_);  // dt takes the place of t
       // forward: t = rows of A
-      if (const auto da = p.matrix_gradient(a_); da.exists()) ops::embedding_backward(p, index_n, t, da);
+      if (const auto da = p.matrix_gradient(a_); da.exists()) ops::embedding_backward(p, index_n, t, da, 0, padding);
     }
 
    private:

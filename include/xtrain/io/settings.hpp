@@ -79,6 +79,15 @@ class json_settings {
     }
     return all;
   }
+  /// A token, negative ones too; `otherwise` when missing, none when it is null.
+  [[nodiscard]] std::optional<token> token_or(std::optional<token> otherwise, const char* key) const {
+    const json* value = find({key});
+    if (value == nullptr) return object_.contains(key) ? std::nullopt : otherwise;
+    using limits = std::numeric_limits<token>;
+    require<config_error>(value->is_number_integer() && value->get<std::int64_t>() >= limits::min() && value->get<std::int64_t>() <= limits::max(),
+                          who_, ": '", key, "' must be a token; given ", value->dump());
+    return value->get<token>();
+  }
   /// A list of strings; none when missing.
   [[nodiscard]] std::vector<std::string> texts(names keys) const {
     const json* value = find(keys);
@@ -100,6 +109,16 @@ class json_settings {
     object_[key] = value;
   }
   void set_null(const char* key) { object_[key] = nullptr; }
+  /// null where there is none, so that nobody takes a default for it
+  void set_token(const char* key, std::optional<token> value) {
+    if (value) object_[key] = *value;
+    else set_null(key);
+  }
+  void set_tokens(const char* key, const std::vector<token>& all) {
+    if (all.empty()) set_null(key);
+    else if (all.size() == 1) object_[key] = all.front();
+    else object_[key] = all;
+  }
   void erase(names keys) {
     for (const char* key : keys) object_.erase(key);
   }

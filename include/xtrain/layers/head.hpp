@@ -30,7 +30,7 @@ struct table_adapter {
     template <class Pass, class Indices, class Y>
     void forward(Pass&, const Indices&, const Y&) const {}
     template <class Pass, class Indices, class DY>
-    void backward(Pass&, const Indices&, const DY&) const {}
+    void backward(Pass&, const Indices&, const DY&, token = -1) const {}
   };
 };
 template <class Recipe>
@@ -55,11 +55,12 @@ class token_embedding {
     double dropout = 0.0;
     std::uint32_t site = 0;
     initial_values initial{};
+    token padding = -1;  ///< torch.nn.Embedding's padding_idx: its row begins as zeros and gets no gradient from here; negative: none
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
-      : dropout_(o.dropout), site_(o.site), share_(build.share()), first_(share_.up_to(o.vocabulary).begin),
-        tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, o.initial)) {
+      : dropout_(o.dropout), site_(o.site), padding_(o.padding), share_(build.share()), first_(share_.up_to(o.vocabulary).begin),
+        tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, initial_of(o))) {
     token_adapter_.declare(build, o.name, o.vocabulary, o.width);
     if (o.position_name.empty()) return;
     positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
@@ -82,9 +83,9 @@ class token_embedding {
     if (drops(p)) p.dropout(dy, dropout_, site_, dy);
     if (const auto d = p.matrix_gradient(tokens_); d.exists()) {
       const auto scope = p.scope();
-      ops::embedding_backward(p, p.batch.tokens_n, p.all_places(dy), d, first_);
+      ops::embedding_backward(p, p.batch.tokens_n, p.all_places(dy), d, first_, padding_);
     }
-    token_adapter_.backward(p, p.batch.tokens_n, dy);
+    token_adapter_.backward(p, p.batch.tokens_n, dy, padding_);
     if (!positions_.exists()) return;
     if (const auto d = p.matrix_gradient(positions_); d.exists()) ops::embedding_backward(p, own_positions(p), dy, d);
     position_adapter_.backward(p, p.batch.positions_n, dy);
@@ -94,6 +95,11 @@ class token_embedding {
   [[nodiscard]] parameter table() const { return tokens_; }
 
  private:
+  [[nodiscard]] static initial_values initial_of(const options& o) {
+    if (o.padding < 0) return o.initial;
+    const auto row = static_cast<std::size_t>(o.padding);
+    return o.initial.with_zeros(row * o.width, (row + 1) * o.width);
+  }
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
   [[nodiscard]] static vector_view<const token, memory> own_positions(const pass<Recipe>& p) {
     return p.batch.positions_n.rows(p.first_between_layers(), p.places_between_layers());
@@ -114,6 +120,7 @@ class token_embedding {
 
   double dropout_;
   std::uint32_t site_;
+  token padding_;
   layer_share share_;
   std::size_t first_;  // token that this rank's part of the table begins with
   parameter tokens_;

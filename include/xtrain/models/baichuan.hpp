@@ -28,6 +28,7 @@ struct baichuan_family : llama_family {
   template <class Settings>
   static decoder_config read(const Settings& s) {
     decoder_config c = llama_family::read(s);
+    c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.linear_biases = !s.has({"max_position_embeddings"});
     if (c.linear_biases) c.context = s.size_or(4096, {"model_max_length"});
     constexpr std::size_t vocabulary_of_2 = 125696;

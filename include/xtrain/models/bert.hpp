@@ -145,7 +145,6 @@ struct bert_family {
     require<config_error>(!s.flag_or(false, {"is_decoder"}) && !s.flag_or(false, {"add_cross_attention"}), s.who(),
                           ": must describe an encoder; is_decoder or add_cross_attention is true");
     const double dropout = s.number_or(0.1, {"hidden_dropout_prob"});
-    const auto padding = s.tokens({"pad_token_id"});
     return {.vocabulary = s.size({"vocab_size"}),
             .width = s.size({"hidden_size"}),
             .layers = s.size({"num_hidden_layers"}),
@@ -159,7 +158,7 @@ struct bert_family {
             .residual_dropout = dropout,
             .label_dropout = s.number_or(dropout, {"classifier_dropout"}),
             .initial_deviation = s.number_or(0.02, {"initializer_range"}),
-            .padding = padding.empty() ? 0 : padding.front()};
+            .padding = s.token_or(0, "pad_token_id")};
   }
   template <class Settings>
   static void write(const encoder_config& c, Settings& s) {
@@ -177,7 +176,7 @@ struct bert_family {
     s.set("classifier_dropout", c.label_dropout);
     s.set("initializer_range", c.initial_deviation);
     s.set("tie_word_embeddings", c.tied_head);
-    s.set("pad_token_id", c.padding);
+    s.set_token("pad_token_id", c.padding);
   }
   /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." before every name.
   static std::vector<std::string> other_names(const std::string& parameter) {

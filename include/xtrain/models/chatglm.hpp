@@ -15,6 +15,7 @@ struct chatglm_family : llama_family {
   static constexpr const char* name = "chatglm";
   static constexpr const char* model_type = "chatglm";
   static constexpr const char* architecture = "ChatGLMModel";
+  static constexpr bool has_padding_index = false;
 
   static void complete(decoder_config& c) {
     llama_family::complete(c);
@@ -66,7 +67,8 @@ struct chatglm_family : llama_family {
             .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
             .attention_dropout = s.number_or(0.0, {"attention_dropout"}),
             .residual_dropout = s.number_or(0.0, {"hidden_dropout"}),
-            .eos = eos};
+            .eos = eos,
+            .padding = s.token_or({}, "pad_token_id")};
   }
   template <class Settings>
   static void write(const decoder_config& c, Settings& s) {
@@ -91,7 +93,8 @@ struct chatglm_family : llama_family {
     s.set("attention_dropout", c.attention_dropout);
     s.set("hidden_dropout", c.residual_dropout);
     s.set("tie_word_embeddings", c.tied_head);
-    if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
+    s.set_tokens("eos_token_id", c.eos);
+    s.set_token("pad_token_id", c.padding);
   }
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
     return tensor.ends_with("rotary_pos_emb.inv_freq") || (c.tied_head && tensor == "transformer.output_layer.weight");

@@ -161,7 +161,8 @@ struct chatglm1_family : decoder_family {
             .bos = one({"bos_token_id"}),
             .gap = one({"gmask_token_id"}),
             .word_gap = one({"mask_token_id"}),
-            .eos = s.tokens({"eos_token_id"})};
+            .eos = s.tokens({"eos_token_id"}),
+            .padding = s.token_or({}, "pad_token_id")};
   }
   template <class Settings>
   static void write(const decoder_config& c, Settings& s) {
@@ -177,7 +178,8 @@ struct chatglm1_family : decoder_family {
     if (c.bos >= 0) s.set("bos_token_id", c.bos);
     if (c.gap >= 0) s.set("gmask_token_id", c.gap);
     if (c.word_gap >= 0) s.set("mask_token_id", c.word_gap);
-    if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
+    s.set_tokens("eos_token_id", c.eos);
+    s.set_token("pad_token_id", c.padding);
   }
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
     return tensor.ends_with(".rotary_emb.inv_freq") || decoder_family::may_be_ignored(tensor, c);

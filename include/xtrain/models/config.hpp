@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -46,6 +47,8 @@ struct decoder_config {
   token bos = -1;                   ///< begin of text; negative: none
   token gap = -1, word_gap = -1;    ///< what a generated text, or word, stands in for, where a family has a context; negative: none
   std::vector<token> eos = {};      ///< any of these ends a text
+  std::optional<token> padding = {};  ///< pad_token_id; negative counts from the vocabulary's end. Where transformers' model gives it to torch.nn.Embedding
+                                      ///< as padding_idx (Family::has_padding_index), its row begins as zeros and no input trains it
 
   friend bool operator==(const decoder_config&, const decoder_config&) = default;
 };

@@ -26,6 +26,7 @@
 #include <xtrain/models/file_order.hpp>
 #include <xtrain/models/model_options.hpp>
 #include <xtrain/models/named_parameter.hpp>
+#include <xtrain/models/padding_index.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -52,6 +53,7 @@ struct decoder_names {
 struct decoder_family {
   static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
   static constexpr bool embedding_norm = false;       ///< embeddings are normalised before the first block
+  static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
 
   static void complete(decoder_config&) {}
   /// What a place sees besides itself.
@@ -521,7 +523,8 @@ class decoder {
             .positions = c.context,
             .dropout = c.embedding_dropout,
             .site = 0,
-            .initial = initial_values::normal(c.initial_deviation)};
+            .initial = initial_values::normal(c.initial_deviation),
+            .padding = Family::has_padding_index ? padding_index(c.padding, c.vocabulary, Family::name) : -1};
   }
   std::vector<block_type> make_blocks(const decoder_names& names) {
     std::vector<block_type> blocks;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/model_options.hpp>
 #include <xtrain/models/named_parameter.hpp>
+#include <xtrain/models/padding_index.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
@@ -42,7 +44,7 @@ struct encoder_config {
   double residual_dropout = 0.0;  ///< and of embeddings
   double label_dropout = 0.0;     ///< of what labels are predicted from
   double initial_deviation = 0.02;
-  token padding = 0;
+  std::optional<token> padding = 0;  ///< pad_token_id: its embedding begins as zeros and no input trains it; negative counts from the vocabulary's end
 
   friend bool operator==(const encoder_config&, const encoder_config&) = default;
 };
@@ -386,7 +388,8 @@ class encoder {
             .name = Family::names().embedding,
             .position_name = Family::names().positions,
             .positions = c.context,
-            .initial = initial_values::normal(c.initial_deviation)};
+            .initial = initial_values::normal(c.initial_deviation),
+            .padding = padding_index(c.padding, c.vocabulary, Family::name)};
   }
   std::vector<encoder_block<Recipe>> make_blocks() {
     std::vector<encoder_block<Recipe>> blocks;

@@ -70,7 +70,8 @@ struct gpt2_family : decoder_family {
             .residual_dropout = s.number_or(0.1, {"resid_pdrop"}),
             .initial_deviation = s.number_or(0.02, {"initializer_range"}),
             .bos = bos.empty() ? -1 : bos.front(),
-            .eos = s.tokens({"eos_token_id"})};
+            .eos = s.tokens({"eos_token_id"}),
+            .padding = s.token_or({}, "pad_token_id")};
   }
   template <class Settings>
   static void write(const decoder_config& c, Settings& s) {
@@ -89,7 +90,8 @@ struct gpt2_family : decoder_family {
     s.set("initializer_range", c.initial_deviation);
     s.set("tie_word_embeddings", c.tied_head);
     if (c.bos >= 0) s.set("bos_token_id", c.bos);
-    if (!c.eos.empty()) s.set("eos_token_id", c.eos.front());
+    s.set_tokens("eos_token_id", c.eos);
+    s.set_token("pad_token_id", c.padding);
   }
   /// The first release's files have no "transformer." before every name.
   static std::vector<std::string> other_names(const std::string& parameter) {

@@ -18,6 +18,7 @@ struct internlm_family : llama_family {
   template <class Settings>
   static decoder_config read(const Settings& s) {
     decoder_config c = llama_family::read(s);
+    c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
     return c;
   }
@@ -61,6 +62,7 @@ struct internlm2_family : llama_family {
   template <class Settings>
   static decoder_config read(const Settings& s) {
     decoder_config c = llama_family::read(s);
+    c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
     return c;
   }

@@ -14,6 +14,7 @@ namespace xtrain {
 struct llama_family : decoder_family {
   static constexpr const char* name = "llama";
   static constexpr const char* architecture = "LlamaForCausalLM";
+  static constexpr bool has_padding_index = true;
 
   template <class Recipe>
   using norm = rms_norm<Recipe>;
@@ -69,7 +70,8 @@ struct llama_family : decoder_family {
             .attention_dropout = attention_dropout,
             .initial_deviation = s.number_or(0.02, {"initializer_range"}),
             .bos = bos.empty() ? -1 : bos.front(),
-            .eos = s.tokens({"eos_token_id"})};
+            .eos = s.tokens({"eos_token_id"}),
+            .padding = s.token_or({}, "pad_token_id")};
   }
   /// "dynamic" changes nothing within the context that the model was trained on, and rows are never longer.
   template <class Settings>
@@ -121,8 +123,8 @@ struct llama_family : decoder_family {
     s.set("initializer_range", c.initial_deviation);
     s.set("tie_word_embeddings", c.tied_head);
     if (c.bos >= 0) s.set("bos_token_id", c.bos);
-    if (c.eos.size() == 1) s.set("eos_token_id", c.eos.front());
-    else if (!c.eos.empty()) s.set("eos_token_id", c.eos);
+    s.set_tokens("eos_token_id", c.eos);
+    s.set_token("pad_token_id", c.padding);
   }
   /// Early files hold the rotary frequencies.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {

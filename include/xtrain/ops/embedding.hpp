@@ -25,14 +25,14 @@ void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matri
                                                            .y_nc = y_nc.span()});
 }
 
-/// dtable row index[i] − first += dy row i
+/// dtable row index[i] − first += dy row i, but for index[i] == padding, as torch.nn.Embedding's padding_idx; negative: none
 template <class Device, class Y, class G>
 void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n, matrix<Y, Device> dy_nc, matrix<G, Device> dtable_vc,
-                        std::size_t first = 0) {
+                        std::size_t first = 0, token padding = -1) {
   const std::size_t n = index_n.shape(0), v = dtable_vc.shape(0), c = dtable_vc.shape(1);
   require_shape("embedding_backward: dy_nc", dy_nc.shape(), {n, c});
   launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{
-                 .n = n, .v = v, .c = c, .first = static_cast<token>(first), .index_n = index_n.span(), .dy_nc = dy_nc.span(), .dtable_vc = dtable_vc.span()});
+                 .n = n, .v = v, .c = c, .first = static_cast<token>(first), .padding = padding, .index_n = index_n.span(), .dy_nc = dy_nc.span(), .dtable_vc = dtable_vc.span()});
 }
 
 /// Which way the rotary embedding turns: the backward turns back.

@@ -20,10 +20,15 @@ struct initial_values {
   enum class kind : std::uint8_t { constant, normal, uniform };
   kind distribution = kind::constant;
   double value = 0;  // the constant, the standard deviation around zero, or the largest magnitude
+  std::size_t zeros_begin = 0, zeros_end = 0;  // elements that are zero whatever the others are
 
-  [[nodiscard]] static constexpr initial_values constant(double value) { return {kind::constant, value}; }
-  [[nodiscard]] static constexpr initial_values normal(double deviation) { return {kind::normal, deviation}; }
-  [[nodiscard]] static constexpr initial_values uniform(double largest) { return {kind::uniform, largest}; }
+  [[nodiscard]] static constexpr initial_values constant(double value) { return {.distribution = kind::constant, .value = value}; }
+  [[nodiscard]] static constexpr initial_values normal(double deviation) { return {.distribution = kind::normal, .value = deviation}; }
+  [[nodiscard]] static constexpr initial_values uniform(double largest) { return {.distribution = kind::uniform, .value = largest}; }
+  /// The same, but for elements begin … end − 1, which are zero.
+  [[nodiscard]] constexpr initial_values with_zeros(std::size_t begin, std::size_t end) const {
+    return {.distribution = distribution, .value = value, .zeros_begin = begin, .zeros_end = end};
+  }
 
   /// Elements 4·quad … 4·quad + 3, a function of the site.
   [[nodiscard]] std::array<double, 4> quad(const random_site& site, std::uint64_t index) const {
@@ -43,7 +48,8 @@ struct initial_values {
   void draw(const random_site& site, std::size_t first, std::span<T> to) const {
     for (std::size_t i = first; i < first + to.size();) {
       const auto values = quad(site, i / 4);
-      for (std::size_t j = i % 4; j < 4 && i < first + to.size(); ++j, ++i) to[i - first] = static_cast<T>(values[j]);
+      for (std::size_t j = i % 4; j < 4 && i < first + to.size(); ++j, ++i)
+        to[i - first] = static_cast<T>(i >= zeros_begin && i < zeros_end ? 0.0 : values[j]);
     }
   }
 };

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include <xtrain/io.hpp>
+#include <xtrain/models/bert.hpp>
+#include <xtrain/models/families.hpp>
 #include <xtrain/testing/isolated.hpp>
 #include "golden.hpp"
 #include "scratch.hpp"
@@ -67,6 +69,46 @@ TEST_CASE("a folder that is loaded and saved holds identical bytes in every tens
                b = again.parameters().value(*again.parameters().find(entry.spec.name)).host();
     CHECK(std::equal(a.begin(), a.end(), b.begin()));
   }
+}
+
+TEST_CASE("a saved folder keeps the padding token, and says that there is none rather than nothing") {
+  const auto kept = [](const char* name, auto family) {
+    using chosen = decltype(family);
+    const json before = read_config(golden::folder(name)).object();
+    json_settings after;
+    chosen::write(read_sizes<chosen>(golden::folder(name)), after);
+    CAPTURE(name);
+    for (const char* key : {"pad_token_id", "eos_token_id"}) CHECK(after.object().at(key) == (before.contains(key) ? before.at(key) : json()));
+  };
+  kept("llama_linear_scaled", llama_family{});   // -1
+  kept("llama_grouped_untied", llama_family{});  // null
+  kept("llama_tied", llama_family{});            // two end-of-text tokens
+  kept("mistral", mistral_family{});
+  kept("bloom", bloom_family{});
+  kept("gpt2", gpt2_family{});
+  kept("internlm", internlm_family{});
+  kept("chatglm2", chatglm_family{});
+  kept("chatglm1", chatglm1_family{});
+
+  const auto padding = [](const char* fields) {
+    return llama_family::read(json_settings(parse_json(concat(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4)",
+                                                              fields, "}"), "config"), "config")).padding;
+  };
+  CHECK(padding("") == std::nullopt);
+  CHECK(padding(R"(, "pad_token_id": null)") == std::nullopt);
+  CHECK(padding(R"(, "pad_token_id": -1)") == -1);
+  CHECK(padding(R"(, "pad_token_id": 3)") == 3);
+  for (const char* wrong : {R"(, "pad_token_id": "3")", R"(, "pad_token_id": [3])", R"(, "pad_token_id": 3.5)", R"(, "pad_token_id": 99999999999)"})
+    CHECK_THROWS_WITH_AS((void)padding(wrong), doctest::Contains("config: 'pad_token_id' must be a token; given "), config_error);
+  // families whose published configuration class has 0 where config.json says nothing, and BERT
+  const json_settings none(parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})", "none"), "none");
+  CHECK(aquila_family::read(none).padding == 0);
+  CHECK(internlm_family::read(none).padding == 0);
+  CHECK(internlm2_family::read(none).padding == 0);
+  CHECK(baichuan_family::read(none).padding == 0);
+  CHECK(bert_family::read(none).padding == 0);
+  CHECK(mistral_family::read(none).padding == std::nullopt);
+  CHECK(qwen2_family::read(none).padding == std::nullopt);
 }
 
 TEST_CASE("weights are converted to the recipe's precision, rounded to nearest") {

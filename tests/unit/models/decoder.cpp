@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -232,6 +233,52 @@ TEST_CASE("initial values are drawn as the papers say") {
   llama<oracle_recipe<recompute_none>> l({.vocabulary = 300, .width = 64, .layers = 2, .heads = 2, .context = 50});
   CHECK(l.sizes().feed_forward == 192);
   CHECK(deviation(l, "model.layers.1.self_attn.o_proj.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
+}
+
+TEST_CASE("the padding token's embedding begins as zeros and no input trains it, where transformers' model has a padding_idx") {
+  const auto row = [](const auto& view, std::size_t i) {
+    const auto all = view.span().host();
+    return std::vector<double>(all.begin() + static_cast<std::ptrdiff_t>(12 * i), all.begin() + static_cast<std::ptrdiff_t>(12 * (i + 1)));
+  };
+  const std::vector<double> zeros(12, 0.0);
+  decoder_config untied = small_sizes(1);
+  untied.tied_head = false;
+  // tokens of rows(): 3, 8, 13, 18, 4, ...; a negative one counts from the end
+  for (const auto& [padding, index] : {std::pair<std::optional<token>, std::size_t>{8, 8}, {-1, 18}, {-19, 0}, {18, 18}}) {
+    untied.padding = padding;
+    bench<llama<oracle_recipe<recompute_none>>> b(untied);
+    const auto embedding = b.model.parameters().find("model.embed_tokens.weight");
+    CHECK(row(b.model.parameter<2>("model.embed_tokens.weight"), index) == zeros);
+    CHECK(row(b.model.parameter<2>("model.embed_tokens.weight"), 3) != zeros);
+    CHECK(row(b.model.parameter<2>("lm_head.weight"), index) != zeros);
+    (void)b.run(true);
+    const matrix_view<const double, host_memory> gradient(b.model.parameters().gradient(*embedding), {19, 12});
+    CHECK(row(gradient, index) == zeros);
+    CHECK(row(gradient, 3) != zeros);
+    CHECK(row(gradient, 13) != zeros);
+  }
+  untied.padding = {};
+  bench<llama<oracle_recipe<recompute_none>>> none(untied);
+  (void)none.run(true);
+  const matrix_view<const double, host_memory> trained(none.model.parameters().gradient(*none.model.parameters().find("model.embed_tokens.weight")), {19, 12});
+  CHECK(row(trained, 8) != zeros);
+  // the head that is tied to it trains it
+  decoder_config tied = small_sizes(1);
+  tied.padding = 8;
+  bench<llama<oracle_recipe<recompute_none>>> b(tied);
+  (void)b.run(true);
+  const matrix_view<const double, host_memory> of_head(b.model.parameters().gradient(*b.model.parameters().find("model.embed_tokens.weight")), {19, 12});
+  CHECK(row(of_head, 8) != zeros);
+  // GPT-2's embedding has no padding_idx
+  decoder_config without = small_sizes(2);
+  without.padding = 8;
+  CHECK(row(gpt2<oracle_recipe<recompute_none>>(without).parameter<2>("transformer.wte.weight"), 8) != zeros);
+
+  for (const token outside : {19, -20}) {
+    untied.padding = outside;
+    CHECK_THROWS_WITH_AS(llama<oracle_recipe<recompute_none>>{untied}, doctest::Contains("llama: padding (pad_token_id) must be in the vocabulary of 19; given "),
+                         config_error);
+  }
 }
 
 TEST_CASE("sizes that contradict themselves are refused with the numbers") {

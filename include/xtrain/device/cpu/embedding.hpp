@@ -55,7 +55,7 @@ void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<hos
     for (std::size_t i = 0; i < k.n; ++i) {
       const token index = k.index_n.raw()[i] - k.first;
       if (i + table_rows_ahead < k.n) prefetch_row<G>(k.dtable_vc.raw(), k.index_n.raw()[i + table_rows_ahead] - k.first, k.v, k.c, begin, end);
-      if (!in_table(index, k.v)) continue;
+      if (k.index_n.raw()[i] == k.padding || !in_table(index, k.v)) continue;
       const T* dy = k.dy_nc.raw() + i * k.c;
       G* row = k.dtable_vc.raw() + static_cast<std::size_t>(index) * k.c;
       simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {

@@ -32,7 +32,7 @@ struct embedding {
 };
 
 /// dtable row index[i] − first += dy row i, rows taken in the order of i whatever the number of threads.
-///   index_n, dy_nc   read; rows whose index is outside [first, first + v) are left out
+///   index_n, dy_nc   read; rows whose index is outside [first, first + v), or is `padding`, are left out
 ///   dtable_vc        updated   added to, row by row in G
 template <class Memory, class T, class G = T>
 struct embedding_backward {
@@ -42,13 +42,14 @@ struct embedding_backward {
 
   std::size_t n = 0, v = 0, c = 0;
   token first = 0;
+  token padding = -1;
   read<token, Memory> index_n{};
   read<T, Memory> dy_nc{};
   updated<G, Memory> dtable_vc{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.c, s.first, s.index_n, s.dy_nc, s.dtable_vc);
+    return f(s.n, s.v, s.c, s.first, s.padding, s.index_n, s.dy_nc, s.dtable_vc);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };

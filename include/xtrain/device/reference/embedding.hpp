@@ -30,7 +30,7 @@ void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory,
   using acc = accumulate_t<T>;
   for (std::size_t i = 0; i < k.n; ++i) {
     const token row = k.index_n.data()[i] - k.first;
-    if (!detail::inside(row, k.v)) continue;
+    if (k.index_n.data()[i] == k.padding || !detail::inside(row, k.v)) continue;
     for (std::size_t j = 0; j < k.c; ++j) {
       G& dtable = k.dtable_vc.data()[static_cast<std::size_t>(row) * k.c + j];
       dtable = static_cast<G>(static_cast<acc>(dtable) + static_cast<acc>(k.dy_nc.data()[i * k.c + j]));

@@ -22,7 +22,7 @@ void check_embeddings(Suite& suite) {
       suite.template check_kernel<T>(kernel, 1.0, 1.0);
     }
     case_memory mem;
-    kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c, .first = n == 7 ? 2 : 0};
+    kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c, .first = n == 7 ? 2 : 0, .padding = n == 7 ? 3 : -1};
     kernel.index_n = mem.tokens(n, v);
     kernel.dy_nc = mem.numbers<T>(n * c);
     kernel.dtable_vc = mem.numbers<T>(v * c);
