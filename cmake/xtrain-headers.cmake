@@ -28,7 +28,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/random.hpp
-    xtrain/core/replace_folder.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
@@ -258,6 +257,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/progress_bar.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
+    xtrain/train/replace_folder.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/trainer.hpp
     xtrain/xtrain.hpp

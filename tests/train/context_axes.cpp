@@ -64,7 +64,8 @@ TEST_CASE("what cannot be shared is refused with the numbers") {
       llama<recipe<context_parallel>> made(shape, {}, {.parallel = ranks});
       trainer trainer(made, run{.steps = 1, .batch = 2, .context = context});
       host_batch rows{.b = 2, .t = 21};
-      for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(42, 1);
+      for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(42, 1);
+      rows.starts.assign(42, 0);
       rows.target_count = rows.token_count = 42;
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     };
@@ -90,7 +91,8 @@ TEST_CASE("memory and messages of a step") {
   shape.kv_heads = 2;
   const run settings{.steps = 1, .batch = 2, .context = 24};
   host_batch rows{.b = 2, .t = 24};
-  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
+  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
+  rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
   const llama<recipe<single>> whole(shape);
   const rehearsal alone = trainer<llama<recipe<single>>>::rehearse(shape, {}, settings, whole.on().properties());

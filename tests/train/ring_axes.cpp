@@ -92,7 +92,8 @@ TEST_CASE("memory and messages of a step, and what was planned of them") {
   shape.feed_forward = 128;
   const run settings{.steps = 1, .batch = 2, .context = 24};
   host_batch rows{.b = 2, .t = 24};
-  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 1);
+  for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
+  rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
   const auto step = [&]<class Recipe>(const llama<Recipe>*, std::size_t number) {
     const rehearsal alone = trainer<llama<bf16_recipe<single>>>::rehearse(shape, {}, settings, cpu::context().properties());
@@ -121,7 +122,8 @@ TEST_CASE("what cannot be shared is refused with the numbers; logits are of whol
         llama<recipe<ring>> model(two_heads(), {}, {.parallel = {.ranks = wires, .context = 2}});
         trainer trainer(model, run{.steps = 1, .batch = 2, .context = context});
         host_batch rows{.b = 2, .t = t};
-        for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(2 * t, 1);
+        for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(2 * t, 1);
+        rows.starts.assign(2 * t, 0);
         rows.target_count = rows.token_count = 2 * t;
         (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
       });

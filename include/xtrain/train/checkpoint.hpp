@@ -23,12 +23,12 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
-#include <xtrain/core/replace_folder.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/optimizer_file.hpp>
+#include <xtrain/train/replace_folder.hpp>
 #include <xtrain/train/trainer.hpp>
 
 namespace xtrain {

@@ -81,9 +81,9 @@ TEST_CASE("rows that the model cannot read are refused with the numbers") {
                        shape_error);
   array<token, 2> wrong = rows(2, 5);
   wrong(1, 3) = 29;
-  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; token 29 occurs", data_error);
+  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given 29 at place 8", data_error);
   wrong(1, 3) = -1;
-  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; token -1 occurs", data_error);
+  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given -1 at place 8", data_error);
   CHECK(logits(model, rows(0, 5)).size() == 0);  // no rows, no logits
   CHECK_NOTHROW((void)logits(model, rows(1, 12)));
 }

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include <xtrain/core/replace_folder.hpp>
+#include <xtrain/train/replace_folder.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;
