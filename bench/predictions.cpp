@@ -23,7 +23,6 @@ struct recomputes : keeps {
   using recompute = recompute_full;
 };
 using in_turn = strategies<pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>>;
-using in_chunks = strategies<pipeline<interleaved, parallel<data_parallel, tensor_parallel>>>;
 using with_sequence = strategies<pipeline<one_forward_one_backward, parallel<data_parallel, sequence_parallel>>>;
 using with_sequence_in_chunks = strategies<pipeline<interleaved, parallel<data_parallel, sequence_parallel>>>;
 using copies = strategies<undivided<parallel<zero<1>, tensor_parallel>>>;
@@ -77,12 +76,7 @@ void megatron() {
 }
 
 void torchtitan() {
-  const decoder_config b405 = untied_llama({.vocabulary = 128'256, .width = 16'384, .layers = 126, .heads = 128, .kv_heads = 8, .feed_forward = 53'248, .context = 8192});
   const decoder_config b8 = untied_llama({.vocabulary = 128'256, .width = 4096, .layers = 32, .heads = 32, .kv_heads = 8, .feed_forward = 14'336, .context = 8192});
-  search_settings on_512{.devices = 512, .rows = 256, .batches = {1}, .tensors = {8}, .pipelines = {8}};
-  row("torchtitan 405B, 512 H100: data 8, tensor 8, 8 stages, 32 x 1", "100 (fp8)", predicted<llama<recomputes>, in_turn>(b405, on_512, h100()));
-  on_512.chunks = {4};
-  row("the same, interleaved x 4", "128 (fp8)", predicted<llama<recomputes>, in_chunks>(b405, on_512, h100()));
   row("torchtitan 8B, 8 H100 at 500 W: FSDP, 1 row", "6667",
       predicted<llama<keeps>, weights_divided>(b8, {.devices = 8, .rows = 8, .batches = {1}, .tensors = {1}}, h100()));
 }

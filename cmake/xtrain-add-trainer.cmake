@@ -5,7 +5,7 @@
 #   NAME       of the target and the executable
 #   SOURCE     a source file of yours, or the name of an example: pretrain.cpp, finetune.cpp, generate.cpp, train_encoder.cpp, plan.cpp
 #   DEVICE     cpu (default), or a type of yours
-#   PRECISION  fp32 (default), bf16_mixed, bf16_pure, fp16_mixed, or a type of yours
+#   PRECISION  fp32 (default), bf16_mixed, bf16_gradients, bf16_pure, fp16_mixed, or a type of yours
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
 #   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'

@@ -20,7 +20,10 @@ TEST_CASE("baichuan with rotary positions and with linear biases is as published
   check_all<baichuan>("baichuan_rotary");
   check_all<baichuan>("baichuan_alibi");
 }
-TEST_CASE("baichuan2, whose head is normalised, is as published") { check_all<baichuan>("baichuan2"); }
+TEST_CASE("baichuan2, whose head is normalised, is as published") {
+  check_all<baichuan>("baichuan2");
+  check_fifty_steps_in_bf16<baichuan>("baichuan2");
+}
 TEST_CASE("chatglm2 and chatglm3 are as published") {
   check_all<chatglm>("chatglm2");
   check_all<chatglm>("chatglm3");

@@ -254,14 +254,30 @@ class language_head {
   }
   void forward_normalized(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx,
                           matrix_view<gradient_type, memory> dweight, sums loss_n) const {
+    const unit_rows rows = normalize(p);
+    const std::size_t v = dweight.shape(0), c = dweight.shape(1);
+    const auto numbers = [&](std::size_t n) { return matrix_view<gradient_type, memory>{p.workspace.template take<gradient_type>(n * c), {n, c}}; };
+    const auto drows = numbers(v);
+    fill_zero(p.stream, drows.span());
+    ops::linear_cross_entropy_with_gradient(p, x, matrix_view<const compute, memory>(rows.weight), p.batch.targets_n, p.gradient_scale,
+                                            loss_n, dx, drows, z_loss_);
+    const matrix_view<const compute, memory> weight = p.matrix(weight_);
+    const vector_view<const accumulate_t<compute>, memory> rstd = rows.rstd_v;
+    const matrix_view<const gradient_type, memory> dy = drows;
     if constexpr (std::is_same_v<gradient_type, compute>) {
-      const unit_rows rows = normalize(p);
-      const auto drows = p.temporary(dweight.shape(0), dweight.shape(1));
-      fill_zero(p.stream, drows.span());
-      ops::linear_cross_entropy_with_gradient(p, x, matrix_view<const compute, memory>(rows.weight), p.batch.targets_n, p.gradient_scale,
-                                              loss_n, dx, drows, z_loss_);
-      ops::rms_norm_backward(p, p.matrix(weight_), scale(), vector_view<const accumulate_t<compute>, memory>(rows.rstd_v),
-                             matrix_view<const compute, memory>(drows), dweight, vector_view<compute, memory>{});
+      ops::rms_norm_backward(p, weight, scale(), rstd, dy, dweight, vector_view<gradient_type, memory>{});
+    } else {  // some rows of the weight at a time in the gradient's type
+      const vector_view<gradient_type, memory> wide_scale{p.workspace.template take<gradient_type>(c), {c}};
+      ops::cast(p, scale().span(), wide_scale.span());
+      const std::size_t at_once = std::min(v, std::max<std::size_t>(16, (std::size_t{1} << 20) / c));
+      for (std::size_t begin = 0; begin < v; begin += at_once) {
+        const auto scope = p.scope();
+        const std::size_t n = std::min(at_once, v - begin);
+        const auto wide = numbers(n);
+        ops::cast(p, weight.rows(begin, n).span(), wide.span());
+        ops::rms_norm_backward(p, matrix_view<const gradient_type, memory>(wide), vector_view<const gradient_type, memory>(wide_scale), rstd.rows(begin, n),
+                               dy.rows(begin, n), dweight.rows(begin, n), vector_view<gradient_type, memory>{});
+      }
     }
   }
 

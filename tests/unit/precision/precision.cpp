@@ -6,7 +6,7 @@
 using namespace xtrain;
 
 // every policy that ships, and the least one
-static_assert(precision<fp32> && precision<bf16_mixed> && precision<bf16_pure> && precision<fp16_mixed> && precision<fp64> &&
+static_assert(precision<fp32> && precision<bf16_mixed> && precision<bf16_gradients> && precision<bf16_pure> && precision<fp16_mixed> && precision<fp64> &&
               precision<testing::bare_precision>);
 static_assert(has_master_copy<bf16_mixed> && has_master_copy<fp16_mixed> && !has_master_copy<fp32> && !has_master_copy<bf16_pure>);
 
@@ -57,7 +57,8 @@ TEST_CASE("bytes per weight with two optimizer states are what the policies prom
            2 * sizeof(typename P::state);
   };
   CHECK(bytes(fp32{}) == 16);
-  CHECK(bytes(bf16_mixed{}) == 16);
+  CHECK(bytes(bf16_mixed{}) == 18);
+  CHECK(bytes(bf16_gradients{}) == 16);
   CHECK(bytes(fp16_mixed{}) == 16);
   CHECK(bytes(bf16_pure{}) == 8);
 }

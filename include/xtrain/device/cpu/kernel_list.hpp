@@ -62,12 +62,22 @@ inline constexpr bool listed = false;
   X(kernel::cast<host_memory, float, T>) \
   X(kernel::adamw<host_memory, T, T, float, float>) \
   X(kernel::sgd<host_memory, T, T, float, float>)
+// 16-bit T, gradients of weights in fp32
+#define XTRAIN_CPU_KERNEL_LIST_OF_WIDE_GRADIENTS(X, T) \
+  X(kernel::column_sum<host_memory, T, float>) \
+  X(kernel::rms_norm_backward<host_memory, T, float>) \
+  X(kernel::layer_norm_backward<host_memory, T, float>) \
+  X(kernel::embedding_backward<host_memory, T, float>) \
+  X(kernel::linear_cross_entropy<host_memory, T, float>) \
+  X(kernel::adamw<host_memory, T, float, float, float>) \
+  X(kernel::sgd<host_memory, T, float, float, float>)
 #define XTRAIN_CPU_KERNEL_LIST(X) \
   XTRAIN_CPU_KERNEL_LIST_OF(X, float) \
   X(kernel::softmax_part<host_memory, float>) \
   X(kernel::adamw<host_memory, float, float, float, float>) \
   X(kernel::sgd<host_memory, float, float, float, float>) \
   XTRAIN_CPU_KERNEL_LIST_OF_16_BITS(X, bf16) \
+  XTRAIN_CPU_KERNEL_LIST_OF_WIDE_GRADIENTS(X, bf16) \
   X(kernel::adamw<host_memory, bf16, bf16, bf16, bf16>) \
   X(kernel::sgd<host_memory, bf16, bf16, bf16, bf16>) \
   XTRAIN_CPU_KERNEL_LIST_OF_16_BITS(X, fp16)

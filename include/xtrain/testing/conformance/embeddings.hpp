@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
@@ -11,7 +12,8 @@ namespace xtrain::testing::detail {
 
 template <class T, class Suite>
 void check_embeddings(Suite& suite) {
-  for (const auto& [n, c] : sizes_of({{1, 1}, {9, 37}, {40, 131}})) {
+  for (const auto& size : sizes_of({{1, 1}, {9, 37}, {40, 131}})) {
+    const std::size_t n = size.rows, c = size.columns;
     constexpr std::size_t v = 11;  // fewer rows than tokens: rows are hit more than once
     for (const bool accumulate : {false, true}) {
       case_memory mem;
@@ -21,12 +23,16 @@ void check_embeddings(Suite& suite) {
       kernel.y_nc = mem.numbers<T>(n * c);
       suite.template check_kernel<T>(kernel, 1.0, 1.0);
     }
-    case_memory mem;
-    kernel::embedding_backward<host_memory, T> kernel{.n = n, .v = v, .c = c, .first = n == 7 ? 2 : 0, .padding = n == 7 ? 3 : -1};
-    kernel.index_n = mem.tokens(n, v);
-    kernel.dy_nc = mem.numbers<T>(n * c);
-    kernel.dtable_vc = mem.numbers<T>(v * c);
-    suite.template check_kernel<T>(kernel, 8.0, 4.0);
+    const auto backward = [&]<class G>() {
+      case_memory mem;
+      kernel::embedding_backward<host_memory, T, G> kernel{.n = n, .v = v, .c = c, .first = n == 7 ? 2 : 0, .padding = n == 7 ? 3 : -1};
+      kernel.index_n = mem.tokens(n, v);
+      kernel.dy_nc = mem.numbers<T>(n * c);
+      kernel.dtable_vc = mem.numbers<G>(v * c);
+      suite.template check_kernel<T>(kernel, 8.0, 4.0);
+    };
+    backward.template operator()<T>();
+    if constexpr (!std::is_same_v<T, accumulate_t<T>>) backward.template operator()<accumulate_t<T>>();
   }
   for (const std::size_t d : {std::size_t{2}, std::size_t{6}, std::size_t{34}}) {
     for (const bool inverse : {false, true}) {

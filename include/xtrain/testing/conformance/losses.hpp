@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include <xtrain/core/number.hpp>
@@ -45,23 +46,27 @@ void check_losses(Suite& suite) {
     std::size_t n, c, v;
   };
   const std::array<size, 5> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {360, 16, 67}, {9, 40, 130}, {5, 3, 9000}}};
-  for (const auto [n, c, v] : loss_sizes) {
-    for (int mode = 0; mode < 6; ++mode) {  // loss alone, with a frozen weight, with everything; the same with a bias
+  for (const size& s : loss_sizes) {
+    const std::size_t n = s.n, c = s.c, v = s.v;
+    const auto check = [&]<class G>(int mode) {  // loss alone, with a frozen weight, with everything; the same with a bias
       case_memory mem;
-      kernel::linear_cross_entropy<host_memory, T> kernel{
+      kernel::linear_cross_entropy<host_memory, T, G> kernel{
           .n = n, .c = c, .v = v, .with_gradient = mode % 3 > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};
       kernel.x_nc = mem.numbers<T>(n * c);
       kernel.weight_vc = mem.numbers<T>(v * c);
       kernel.target_n = mem.tokens(n, v);
       kernel.loss_n = mem.numbers<acc>(n);
       if (kernel.with_gradient) kernel.dx_nc = mem.numbers<T>(n * c);
-      if (mode % 3 == 2) kernel.dweight_vc = mem.numbers<T>(v * c);
+      if (mode % 3 == 2) kernel.dweight_vc = mem.numbers<G>(v * c);
       if (mode >= 3) kernel.bias_v = mem.numbers<T>(v);
-      if (mode == 5) kernel.dbias_v = mem.numbers<T>(v);
+      if (mode == 5) kernel.dbias_v = mem.numbers<G>(v);
       // a logit that is off by one rounding may round its gradient to a neighbour in T
       const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
       suite.template check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
-    }
+    };
+    for (int mode = 0; mode < 6; ++mode) check.template operator()<T>(mode);
+    if constexpr (!std::is_same_v<T, acc>)
+      for (const int mode : {2, 5}) check.template operator()<acc>(mode);
   }
   check_divided_losses<T>(suite);
 }

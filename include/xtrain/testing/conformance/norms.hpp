@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
+#include <type_traits>
 
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/kernel/norm.hpp>
@@ -12,7 +14,8 @@ namespace xtrain::testing::detail {
 template <class T, class Suite>
 void check_norms(Suite& suite) {
   using acc = accumulate_t<T>;
-  for (const auto& [n, c] : sizes_of({{1, 1}, {3, 37}, {33, 130}, {5, 64}})) {
+  for (const auto& size : sizes_of({{1, 1}, {3, 37}, {33, 130}, {5, 64}})) {
+    const std::size_t n = size.rows, c = size.columns;
     const auto terms = static_cast<double>(c);
     {
       case_memory mem;
@@ -35,21 +38,21 @@ void check_norms(Suite& suite) {
       // one channel has no variance: rstd is 1/sqrt(epsilon), and so is what rounding is multiplied with
       suite.template check_kernel<T>(kernel, terms, c == 1 ? 400.0 : 8.0);
     }
-    for (const bool frozen : {false, true}) {
+    const auto backward = [&]<class G>(bool frozen) {
       {
         case_memory mem;
-        kernel::rms_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+        kernel::rms_norm_backward<host_memory, T, G> kernel{.n = n, .c = c};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_c = mem.numbers<T>(c);
         kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
         kernel.dy_nc = mem.numbers<T>(n * c);
         kernel.dx_nc = mem.numbers<T>(n * c);
-        if (!frozen) kernel.dweight_c = mem.numbers<T>(c);
+        if (!frozen) kernel.dweight_c = mem.numbers<G>(c);
         suite.template check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
       }
       {
         case_memory mem;
-        kernel::layer_norm_backward<host_memory, T> kernel{.n = n, .c = c};
+        kernel::layer_norm_backward<host_memory, T, G> kernel{.n = n, .c = c};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_c = mem.numbers<T>(c);
         kernel.mean_n = mem.numbers<acc>(n, -0.1, 0.1);
@@ -57,12 +60,15 @@ void check_norms(Suite& suite) {
         kernel.dy_nc = mem.numbers<T>(n * c);
         kernel.dx_nc = mem.numbers<T>(n * c);
         if (!frozen) {
-          kernel.dweight_c = mem.numbers<T>(c);
-          kernel.dbias_c = mem.numbers<T>(c);
+          kernel.dweight_c = mem.numbers<G>(c);
+          kernel.dbias_c = mem.numbers<G>(c);
         }
         suite.template check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
       }
-    }
+    };
+    backward.template operator()<T>(false);
+    backward.template operator()<T>(true);
+    if constexpr (!std::is_same_v<T, acc>) backward.template operator()<acc>(false);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <xtrain/core/number.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
@@ -15,9 +16,9 @@ void check_optimizers(Suite& suite) {
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
     for (const bool stochastic : {false, true}) {
       const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
-      const auto adamw = [&]<class M, class S>(bool master) {
+      const auto adamw = [&]<class G, class M, class S>(bool master) {
         case_memory mem;
-        kernel::adamw<host_memory, T, T, M, S> kernel{.n = n,
+        kernel::adamw<host_memory, T, G, M, S> kernel{.n = n,
                                                       .learning_rate = 0.01,
                                                       .beta1 = 0.9,
                                                       .beta2 = 0.99,
@@ -28,32 +29,36 @@ void check_optimizers(Suite& suite) {
                                                       .gradient_scale = 0.5,
                                                       .stochastic = stochastic,
                                                       .random = random};
-        kernel.gradient_n = mem.numbers<T>(n);
+        kernel.gradient_n = mem.numbers<G>(n);
         if (master) kernel.master_n = mem.numbers<M>(n);
         kernel.parameter_n = mem.numbers<T>(n);
         kernel.m_n = mem.numbers<S>(n);
         kernel.v_n = mem.numbers<S>(n, 0.1, 1.0);
         suite.template check_kernel<T>(kernel, 8.0, 2.0);
       };
-      const auto sgd = [&]<class M, class S>(bool master, bool velocity) {
+      const auto sgd = [&]<class G, class M, class S>(bool master, bool velocity) {
         case_memory mem;
-        kernel::sgd<host_memory, T, T, M, S> kernel{.n = n,
+        kernel::sgd<host_memory, T, G, M, S> kernel{.n = n,
                                                     .learning_rate = 0.01,
                                                     .momentum = 0.9,
                                                     .weight_decay = 0.1,
                                                     .gradient_scale = 0.5,
                                                     .stochastic = stochastic,
                                                     .random = random};
-        kernel.gradient_n = mem.numbers<T>(n);
+        kernel.gradient_n = mem.numbers<G>(n);
         if (master) kernel.master_n = mem.numbers<M>(n);
         kernel.parameter_n = mem.numbers<T>(n);
         if (velocity) kernel.velocity_n = mem.numbers<S>(n);
         suite.template check_kernel<T>(kernel, 8.0, 2.0);
       };
-      adamw.template operator()<acc, acc>(true);
-      sgd.template operator()<acc, acc>(true, true);
-      adamw.template operator()<T, T>(false);
-      sgd.template operator()<T, T>(false, false);
+      adamw.template operator()<T, acc, acc>(true);
+      sgd.template operator()<T, acc, acc>(true, true);
+      adamw.template operator()<T, T, T>(false);
+      sgd.template operator()<T, T, T>(false, false);
+      if constexpr (!std::is_same_v<T, acc>) {
+        adamw.template operator()<acc, acc, acc>(true);
+        sgd.template operator()<acc, acc, acc>(true, true);
+      }
     }
   }
 }
