@@ -2,9 +2,12 @@
 // and with bf16_gradients (rounded after every micro-batch), each with 16 sequences at once and in 16 micro-batches of one.
 //
 //   accumulation TEXT [STEPS] [WIDTH]        300 steps, width 128; the loss is on the last tenth of the text, which is not trained on
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <xtrain/core/file.hpp>
 #include <xtrain/xtrain.hpp>
@@ -20,20 +23,36 @@ struct settings {
   std::size_t steps = 300, width = 128;
 };
 
+struct outcome {
+  double held_out = 0;
+  std::vector<double> losses{};  // of every step
+};
+
 template <class Precision>
-double held_out_loss(const xtrain::dataset& text, const xtrain::dataset& held_out, const settings& chosen, std::size_t micro_batches) {
+outcome train(const xtrain::dataset& text, const xtrain::dataset& held_out, const settings& chosen, std::size_t micro_batches) {
   xtrain::llama<recipe<Precision>> model({.vocabulary = 257, .width = chosen.width, .layers = 4, .heads = 4, .context = 128});
   xtrain::trainer trainer(model, {.steps = chosen.steps, .batch = 16 / micro_batches, .accumulate = micro_batches, .learning_rate = 1e-3});
+  xtrain::history seen;
+  trainer.attach(seen);
   trainer.fit(text);
-  return trainer.evaluate(held_out).loss;
+  const auto& losses = seen.losses();
+  return {trainer.evaluate(held_out).loss, std::vector<double>(losses.begin(), losses.end())};
+}
+
+/// Of the losses of all steps, the root of the mean square.
+double difference(const outcome& a, const outcome& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.losses.size(); ++i) squares += (a.losses[i] - b.losses[i]) * (a.losses[i] - b.losses[i]);
+  return std::sqrt(squares / static_cast<double>(a.losses.size()));
 }
 
 template <class Precision>
-void show(const xtrain::dataset& text, const xtrain::dataset& held_out, const settings& chosen) {
-  const double at_once = held_out_loss<Precision>(text, held_out, chosen, 1);
-  std::printf("%-15s %.4f", std::string(Precision::name).c_str(), at_once);
+outcome show(const xtrain::dataset& text, const xtrain::dataset& held_out, const settings& chosen, const outcome* exact) {
+  const outcome at_once = train<Precision>(text, held_out, chosen, 1), in_16 = train<Precision>(text, held_out, chosen, 16);
+  std::printf("| `%s` | %.4f | %.4f | %.1e | %.1e |\n", std::string(Precision::name).c_str(), at_once.held_out, in_16.held_out, difference(at_once, in_16),
+              difference(in_16, exact == nullptr ? in_16 : *exact));
   std::fflush(stdout);
-  std::printf("  %.4f\n", held_out_loss<Precision>(text, held_out, chosen, 16));
+  return in_16;
 }
 
 }  // namespace
@@ -54,10 +73,10 @@ int main(int argc, char** argv) try {
   };
   const std::size_t cut = all.size() / 10 * 9;
   const xtrain::dataset text = part(all.substr(0, cut), "text"), held_out = part(all.substr(cut, 100000), "held out");
-  std::printf("held-out loss   at once, in 16 micro-batches\n");
-  show<xtrain::fp32>(text, held_out, chosen);
-  show<xtrain::bf16_mixed>(text, held_out, chosen);
-  show<xtrain::bf16_gradients>(text, held_out, chosen);
+  std::printf("| precision | held-out loss, 16 at once | 16 micro-batches | steps' losses, one from the other | 16 micro-batches, from fp32 |\n|---|---|---|---|---|\n");
+  const outcome exact = show<xtrain::fp32>(text, held_out, chosen, nullptr);
+  (void)show<xtrain::bf16_mixed>(text, held_out, chosen, &exact);
+  (void)show<xtrain::bf16_gradients>(text, held_out, chosen, &exact);
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "accumulation: %s\n", problem.what());
   return 1;

@@ -22,6 +22,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/threads.hpp
     xtrain/comm/transport.hpp
     xtrain/comm/waiting.hpp
+    xtrain/core/checksum.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/file_ranges.hpp
@@ -297,6 +298,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/file_tensor.hpp
     xtrain/io/file_writers.hpp
     xtrain/io/folder.hpp
+    xtrain/io/folder_lock.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/meta_llama.hpp

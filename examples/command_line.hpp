@@ -8,9 +8,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <xtrain/text.hpp>
@@ -75,13 +75,15 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
-/// Runs `program`, and turns whatever goes wrong into one line and an exit status: 1, or 2 for a wrong command line.
-inline int run(CLI::App& app, int argc, char** argv, const std::function<void()>& program) {
+/// Runs `program`, and turns whatever goes wrong into one line and an exit status: 1, or 2 for a wrong command line. A program that is
+/// stopped says with which status it ends.
+template <class Program>
+int run(CLI::App& app, int argc, char** argv, const Program& program) {
   const std::string name = app.get_name();
   try {
     app.parse(argc, argv);
-    program();
-    return 0;
+    if constexpr (std::is_void_v<std::invoke_result_t<const Program&>>) return program(), 0;
+    else return program();
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ExtrasError&) {

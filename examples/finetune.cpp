@@ -75,8 +75,9 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
   });
 }
 
+/// returns whether the run ended; false: it was stopped
 template <class Model>
-void finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
               bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
@@ -99,8 +100,9 @@ void finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return;
-  flags.check_output();
+  if (flags.plan) return true;
+  flags.check_output(flags.model);
+  const auto lock = flags.lock_output(first_rank);
 
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
@@ -109,7 +111,7 @@ void finetune(finetune_flags flags, const xtrain::json_settings& settings, const
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
-  command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+  return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,
                        .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
@@ -129,14 +131,18 @@ int main(int argc, char** argv) {
     flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
     if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
-      flags.check_output();
+      flags.check_output(flags.model);
       flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer.empty() ? flags.model : flags.tokenizer, flags.output);
     }
     const xtrain::stop_on_interrupt interrupt;
+    std::atomic<bool> ended = true;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const auto go = [&](auto tag) { finetune<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };
+      const auto go = [&](auto tag) {
+        if (!finetune<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token())) ended = false;
+      };
       if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
       else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
     });
+    return ended ? 0 : 128 + interrupt.signal();
   });
 }

@@ -97,8 +97,9 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::json_settin
   return sizes;
 }
 
+/// returns whether the run ended; false: it was stopped
 template <class Model>
-void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
+bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
               const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
@@ -106,10 +107,11 @@ void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return;
+  if (flags.plan) return true;
 
   xtrain::require<xtrain::config_error>(!flags.data.empty(), "--data: must be given: text to learn from");
   flags.check_output();
+  const auto lock = flags.lock_output(first_rank);  // what is written before there are checkpoints is another run's as well
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
@@ -127,7 +129,7 @@ void pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
     }
     tokenizer_files = flags.output;
   }
-  command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+  return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files, .asynchronous = flags.save_asynchronously},
                       first_rank, stop);
 }
@@ -150,10 +152,12 @@ int main(int argc, char** argv) {
                                       [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
     xtrain::require<xtrain::config_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
                                           "--override-config: replaces settings of a --config; none is given");
+    std::atomic<bool> ended = true;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      command_line::with_family<recipe, families>(
-          config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config,
-          [&](auto tag) { pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token()); });
+      command_line::with_family<recipe, families>(config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
+        if (!pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token())) ended = false;
+      });
     });
+    return ended ? 0 : 128 + interrupt.signal();
   });
 }

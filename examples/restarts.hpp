@@ -92,7 +92,8 @@ inline int run_with_restarts(const std::string& name, int argc, char** argv, std
   for (std::size_t attempt = 0;; ++attempt) {
     const std::size_t before = restarts::last_step(output);
     const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
-    if (end.status == 0 || end.asked || (!end.killed && end.status == 2)) return end.status;
+    const bool was_stopped = !end.killed && (end.status == 128 + SIGINT || end.status == 128 + SIGTERM);  // somebody asked the child alone
+    if (end.status == 0 || end.asked || was_stopped || (!end.killed && end.status == 2)) return end.status;
     const std::string how = end.killed ? xtrain::concat("was killed by signal ", end.status - 128, " (", ::strsignal(end.status - 128), ")")
                                        : xtrain::concat("failed with status ", end.status);
     const std::size_t step = restarts::last_step(output);

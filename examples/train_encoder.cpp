@@ -77,8 +77,9 @@ xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::stri
   });
 }
 
+/// returns whether the run ended; false: it was stopped
 template <class Model>
-void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
                    bool first_rank, const std::stop_token& stop) {
   using family = typename Model::family;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
@@ -102,8 +103,9 @@ void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
   const auto on = flags.device.open<typename Model::device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return;
-  flags.check_output();
+  if (flags.plan) return true;
+  flags.check_output(flags.model);
+  const auto lock = flags.lock_output(first_rank);
   auto model = flags.model.empty() ? Model(sizes, on, options) : command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
@@ -114,10 +116,11 @@ void train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
       command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                           {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer}, first_rank, stop);
   if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
-    if (!done || !held_out) return;
+    if (!done || !held_out) return done;
     const auto found = xtrain::accuracy(model, *held_out, {.batch = flags.batch});
     if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
   }
+  return done;
 }
 
 }  // namespace
@@ -135,15 +138,19 @@ int main(int argc, char** argv) {
       return flags.model.empty() ? xtrain::json_settings(xtrain::read_json(flags.config), flags.config) : xtrain::read_config(flags.model);
     });
     if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
-      flags.check_output();
+      flags.check_output(flags.model);
       flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer, flags.output);
     }
     const xtrain::stop_on_interrupt interrupt;
+    std::atomic<bool> ended = true;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const auto go = [&](auto tag) { train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token()); };
+      const auto go = [&](auto tag) {
+        if (!train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token())) ended = false;
+      };
       if (flags.task == "words") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
       else if (flags.task == "labels") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
       else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});
     });
+    return ended ? 0 : 128 + interrupt.signal();
   });
 }

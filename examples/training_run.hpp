@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -17,6 +19,9 @@
 #include "restarts.hpp"
 
 namespace command_line {
+
+/// Weights that one step makes larger than this are of no use, though they are finite.
+inline constexpr double most_learning_rate = 1000.0;
 
 /// Flags of a training run: all trainers have them.
 struct training_flags {
@@ -38,7 +43,7 @@ struct training_flags {
         ->type_name("N")
         ->capture_default_str();
     app.add_option("--learning-rate", learning_rate, "the highest learning rate")
-        ->check(not_negative())
+        ->check(number_from<double>(0.0, most_learning_rate, "a number from 0 to 1000"))
         ->type_name("X")
         ->capture_default_str();
     app.add_option("--warmup-ratio", warmup_ratio, "share of the steps in which the rate rises")->check(share())->type_name("X");
@@ -93,13 +98,25 @@ struct training_flags {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_every, output));
   }
 
-  /// The folder must be named, and must not hold an earlier run unless that is to go on.
-  void check_output() const {
+  /// The folder must be named, be another than the one that is read (`model`), and must not hold an earlier run unless that is to go on.
+  void check_output(const std::string& model = {}) const {
     xtrain::require<xtrain::config_error>(!output.empty(), "--output: must be given: where the model is to be saved");
+    std::error_code ignored;
+    xtrain::require<xtrain::config_error>(model.empty() || !std::filesystem::equivalent(output, model, ignored), "--output ", output,
+                                          ": must not be the folder of --model, which would be overwritten");
     const auto earlier = xtrain::checkpoints_in(output);
     xtrain::require<xtrain::config_error>(earlier.empty() || resume, "--output ", output,
                                           ": holds checkpoints of an earlier run, the newest of step ",
                                           earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
+  }
+  /// While it lives, no other run writes there.
+  ///   throws  file_error when one does
+  [[nodiscard]] xtrain::folder_lock lock_output(bool first_rank) const {
+    if (!first_rank) return {};
+    return for_flag("--output", output, [&] {
+      xtrain::make_folder(output);
+      return xtrain::folder_lock(output, "another run writes there");
+    });
   }
 };
 
@@ -134,6 +151,8 @@ bool train(Model& model, const training_flags& flags, const Data& data, const Da
     const bool found = for_flag("--resume", "", [&] { return checkpoints.resume(); });
     if (first_rank)
       std::fprintf(stderr, found ? "going on after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
+    for (const std::string& change : checkpoints.changes())
+      if (first_rank) std::fprintf(stderr, "warning: the run goes on otherwise than it began: %s\n", change.c_str());
   }
   xtrain::progress_bar bar;
   log_lines lines;
@@ -160,7 +179,7 @@ bool train(Model& model, const training_flags& flags, const Data& data, const Da
     std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
-    if (first_rank) std::fprintf(stderr, "stopped after step %zu; go on with --resume\n", trainer.progress().step);
+    if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: go on with --resume\n", trainer.progress().step);
     return false;
   }
   if constexpr (recipe::adapter::freezes_weights)

@@ -219,7 +219,8 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   stopped.send(SIGINT);
   const auto first = stopped.wait();
   CAPTURE(first.err);
-  REQUIRE(first.status == 0);
+  REQUIRE(first.status == 128 + SIGINT);
+  REQUIRE(holds(first.err, "; no model is saved yet: go on with --resume\n"));
   REQUIRE(holds(first.err, "stopped after step "));  // or it was too fast to be stopped
   CHECK_FALSE(std::filesystem::exists(folder / "halves" + "/model.safetensors"));
 
@@ -231,6 +232,9 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   REQUIRE(rest.status == 0);
   CHECK(holds(rest.err, "going on after step "));
   CHECK(bytes_of_weights(folder / "halves") == bytes_of_weights(folder / "whole"));
+  const auto longer = run("pretrain", pretrain_flags(folder, "halves") + flags + words{"--learning-rate", "0.004", "--resume"});
+  CHECK(longer.status == 0);
+  CHECK(holds(longer.err, "warning: the run goes on otherwise than it began: learning_rate is 0.004, it was "));
   const auto other = run("pretrain", pretrain_flags(folder, "halves") + words{"--steps", "1600", "--seed", "4", "--resume"});
   CHECK(other.status == 1);
   CHECK(holds(other.err, "seed"));
@@ -287,9 +291,12 @@ TEST_CASE("what would fail again is not started again, and who asks a run to end
 
   running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "out") + flags);
   while (!watched.ended() && xtrain::checkpoints_in(folder / "out").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto beside = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "5", "--resume"});
+  CHECK(beside.status == 1);
+  CHECK(holds(beside.err, ": another run writes there; it must end first, or another folder be chosen\n"));
   watched.send(SIGTERM);
   const auto result = watched.wait();
-  CHECK(result.status == 0);
+  CHECK(result.status == 128 + SIGTERM);
   CHECK(holds(result.err, "stopped after step "));
   CHECK_FALSE(holds(result.err, "started again"));
 }

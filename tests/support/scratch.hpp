@@ -32,7 +32,8 @@ class scratch_folder {
   /// Names in the folder, sorted.
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());  // which is there while a run is
     std::sort(names.begin(), names.end());
     return names;
   }

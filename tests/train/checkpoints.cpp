@@ -1,8 +1,15 @@
 // Checkpoints that are damaged, of another run, or do not fit the disk.
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <string>
 #include <vector>
+
+#include <xtrain/core/random.hpp>
+#include <xtrain/io/folder_lock.hpp>
 
 #include "scratch.hpp"
 #include "small_run.hpp"
@@ -97,6 +104,91 @@ TEST_CASE("damage is named, and the other checkpoints stay") {
   damaged("trainer_state.json", "must be JSON; line", [](const std::string& path) { put_file(path, get_file(path).substr(0, 40)); });
   damaged("trainer_state.json", "'step' must be a whole number",
           [](const std::string& path) { put_file(path, R"({"batch": 2, "accumulate": 1, "context": 12})"); });
+}
+
+TEST_CASE("a bit that is flipped anywhere in a tensor file, or in the state of the run, is refused") {
+  const scratch_folder folder;
+  {
+    bench b;
+    checkpoint_folder files(b.trainer, folder.path());
+    b.trainer.attach(files);
+    b.trainer.fit(small_run::data());
+    files.save();
+  }
+  const std::string checkpoint = folder / "checkpoint-6";
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "trainer_state.json"}) {
+    const std::string path = checkpoint + "/" + name, whole = get_file(path);
+    for (std::uint32_t i = 0; i < 24; ++i) {
+      std::string damaged = whole;
+      const std::size_t bit = random_word({.seed = 5}, i) % (8 * whole.size());
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+      put_file(path, damaged);
+      bench b;
+      checkpoint_folder files(b.trainer, folder.path());
+      CAPTURE(name);
+      CAPTURE(bit);
+      CHECK_THROWS_AS(files.resume(), error);
+    }
+    put_file(path, whole);
+  }
+  // in the middle of the numbers there is nothing else that could notice
+  const std::string path = checkpoint + "/model.safetensors";
+  std::string damaged = get_file(path);
+  damaged[damaged.size() - 5] = static_cast<char>(damaged[damaged.size() - 5] ^ 1);
+  put_file(path, damaged);
+  refused(folder.path(), "model.safetensors: must be what was saved; its checksum is ");
+}
+
+TEST_CASE("what a run goes on with that is otherwise than before is said") {
+  const scratch_folder folder;
+  {
+    bench b;
+    checkpoint_folder(b.trainer, folder.path()).save();
+  }
+  const auto changes = [&](const training_config<adamw>& settings) {
+    bench b(settings);
+    checkpoint_folder files(b.trainer, folder.path());
+    files.resume();
+    return files.changes();
+  };
+  CHECK(changes(small_run::settings(6)).empty());
+  auto settings = small_run::settings(9);
+  settings.learning_rate = 0.25;
+  settings.shape = schedule::linear;
+  settings.optimizer.weight_decay = 0.125;
+  const auto found = changes(settings);
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].starts_with("learning_rate is 0.25, it was "));
+  CHECK(found[1] == "schedule is \"linear\", it was \"constant\"");
+  CHECK(found[2] == "steps is 9, it was 6");
+  CHECK(found[3].starts_with("weight_decay is 0.125, it was "));
+}
+
+TEST_CASE("a folder in which another process writes checkpoints is refused, until that ends") {
+  const scratch_folder folder;
+  int to_child[2], to_parent[2];
+  REQUIRE(::pipe(to_child) == 0);
+  REQUIRE(::pipe(to_parent) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char letter = 'x';
+    const folder_lock lock(folder.path(), "the child");
+    const bool told = ::write(to_parent[1], &letter, 1) == 1 && ::read(to_child[0], &letter, 1) == 1;
+    ::kill(::getpid(), told ? SIGKILL : SIGTERM);  // without a word, as runs end that are killed
+  }
+  char letter = 0;
+  REQUIRE(::read(to_parent[0], &letter, 1) == 1);
+  bench b;
+  CHECK_THROWS_WITH_AS((checkpoint_folder(b.trainer, folder.path())),
+                       concat(folder.path(), ": another run writes checkpoints there; it must end first, or another folder be chosen").c_str(), file_error);
+  REQUIRE(::write(to_child[1], &letter, 1) == 1);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  {
+    checkpoint_folder files(b.trainer, folder.path());
+    CHECK_NOTHROW(checkpoint_folder(b.trainer, folder.path()));  // one process may have several
+  }
+  CHECK_FALSE(file_exists(folder / ".lock"));  // nothing is left
+  for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(end);
 }
 
 TEST_CASE("a run goes on only with what it was begun with") {

@@ -58,14 +58,54 @@ template <class Family>
 
 }  // namespace detail
 
+namespace detail {
+
+/// One letter was changed, left out, added, or swapped with the next.
+[[nodiscard]] inline bool is_misspelt(std::string_view given, std::string_view meant) {
+  const auto same = std::mismatch(given.begin(), given.end(), meant.begin(), meant.end());
+  const std::string_view a(same.first, given.end()), b(same.second, meant.end());
+  if (a.empty() && b.empty()) return false;
+  const auto rest = [](std::string_view text, std::size_t skipped) { return text.substr(std::min(skipped, text.size())); };
+  if (a.size() == b.size())
+    return rest(a, 1) == rest(b, 1) || (a.size() > 1 && a[0] == b[1] && a[1] == b[0] && rest(a, 2) == rest(b, 2));
+  return a.size() + 1 == b.size() ? a == rest(b, 1) : a.size() == b.size() + 1 && rest(a, 1) == b;
+}
+
+/// A setting that nobody asks for is somebody else's, or one of `asked` with a slip of the pen, which would silently take its default.
+///   asked   every setting with all its names
+inline void require_no_misspelt(const json_settings& config, const std::vector<std::vector<std::string>>& asked) {
+  const auto is_there = [&](const std::string& name) { return config.object().contains(name); };
+  const auto is_asked = [&](const std::string& name) {
+    return std::any_of(asked.begin(), asked.end(), [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); });
+  };
+  for (const auto& member : config.object().items()) {
+    if (is_asked(member.key())) continue;
+    for (const auto& names : asked) {
+      if (std::any_of(names.begin(), names.end(), is_there)) continue;
+      for (const std::string& name : names)
+        require<config_error>(!is_misspelt(member.key(), name), config.who(), ": '", member.key(), "' is no setting; did you mean '", name, "'?");
+    }
+  }
+}
+
+}  // namespace detail
+
 /// The sizes that a model's settings give a family.
-///   throws  config_error when they describe another family or contradict themselves
+///   throws  config_error when they describe another family, contradict themselves, have a misspelt key, or say that weights are quantised
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == detail::model_type_of<Family>(), config.who(), ": must describe a '", detail::model_type_of<Family>(),
                         "' model; its model_type is '", type, "'");
-  return Family::read(config);
+  const auto quantised = config.object().find("quantization_config");
+  require<config_error>(quantised == config.object().end() || quantised->is_null(), config.who(),
+                        ": weights must not be quantised; a quantization_config is given");
+  const auto asked = std::make_shared<std::vector<std::vector<std::string>>>();
+  json_settings listened = config;
+  listened.remember_names(asked);
+  auto sizes = Family::read(listened);
+  detail::require_no_misspelt(config, *asked);
+  return sizes;
 }
 /// The same of a folder's config.json.
 template <class Family>

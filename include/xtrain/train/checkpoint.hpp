@@ -21,9 +21,11 @@
 
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/checksum.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/folder_lock.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/train/events.hpp>
@@ -69,11 +71,12 @@ class checkpoint_folder final : public observer {
  public:
   using model_type = typename Trainer::model_type;
 
-  /// throws file_error when the folder cannot be made
+  /// throws file_error when the folder cannot be made, or another process writes checkpoints there
   checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
       : trainer_(&trainer), folder_(std::move(folder)), options_(std::move(options)) {
     if (writes()) {
       make_folder(folder_);
+      lock_ = folder_lock(folder_, "another run writes checkpoints there");
       remove_unfinished();
     }
     everyone().barrier();
@@ -120,8 +123,9 @@ class checkpoint_folder final : public observer {
       write_model(part);
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
+      everyone().barrier();  // whose files are summed up have all been written
       on_all_ranks(whole, [&] {
-        if (writes()) write_file(part + "/trainer_state.json", progress_text());
+        if (writes()) write_file(part + "/trainer_state.json", progress_text(part));
       });
       publish(later.take(), part, whole);
       ranks.wait_for_all();
@@ -138,7 +142,8 @@ class checkpoint_folder final : public observer {
 
   /// Goes on from the newest checkpoint, if there is one. Call it before fit().
   ///   returns whether there was one
-  ///   throws  file_error, config_error when the checkpoint is damaged or is of another run; the others are left alone
+  ///   throws  file_error, config_error when the checkpoint is damaged (tensors that are not what was saved included) or is of another run; the
+  ///           others are left alone
   bool resume() {
     finish();
     const auto found = checkpoints_in(folder_);
@@ -149,14 +154,21 @@ class checkpoint_folder final : public observer {
   /// The same from a certain checkpoint.
   void resume_from(const std::string& checkpoint) {
     finish();
-    const training_progress progress = read_progress(checkpoint + "/trainer_state.json");
+    const json_settings state = read_state(checkpoint + "/trainer_state.json");
+    const training_progress progress = read_progress(state);
+    on_all_ranks(checkpoint, [&] {
+      if (writes()) require_undamaged(checkpoint, state);
+    });
     auto& model = trainer_->model();
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
     else load_weights(model, checkpoint);
     read_optimizer(*trainer_, checkpoint + "/optimizer.safetensors");
     trainer_->restore(progress);
     saved_ = progress.step;
+    changes_ = changed_settings(state);
   }
+  /// Which settings the run goes on with that are others than before, as sentences: "learning_rate is 0.01, it was 0.001".
+  [[nodiscard]] const std::vector<std::string>& changes() const { return changes_; }
 
  private:
   void write_model(const std::string& to) {
@@ -174,10 +186,71 @@ class checkpoint_folder final : public observer {
     std::filesystem::remove_all(path, ignored);
   }
 
-  [[nodiscard]] std::string progress_text() const {
+  /// What may change from one part of a run to the next.
+  [[nodiscard]] json settings_now() const {
+    const auto& c = trainer_->settings();
+    json all{{"steps", c.steps},
+             {"epochs", c.epochs},
+             {"learning_rate", c.learning_rate},
+             {"warmup_ratio", c.warmup_ratio},
+             {"warmup_steps", c.warmup_steps},
+             {"schedule", name_of(c.shape)},
+             {"floor", c.floor},
+             {"max_gradient_norm", c.max_gradient_norm}};
+    if constexpr (requires { c.optimizer.weight_decay; }) all["weight_decay"] = c.optimizer.weight_decay;
+    if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all["betas"] = {c.optimizer.beta1, c.optimizer.beta2};
+    if constexpr (requires { c.optimizer.momentum; }) all["momentum"] = c.optimizer.momentum;
+    return all;
+  }
+  [[nodiscard]] std::vector<std::string> changed_settings(const json_settings& state) const {
+    std::vector<std::string> all;
+    const json_settings then = state.inner({"settings"});
+    const json settings = settings_now();
+    for (const auto& [key, now] : settings.items())
+      if (const auto at = then.object().find(key); at != then.object().end() && *at != now) all.push_back(concat(key, " is ", now.dump(), ", it was ", at->dump()));
+    return all;
+  }
+
+  /// The bytes of every tensor file, by name. Their pages are still in memory.
+  [[nodiscard]] static json checksums(const std::string& folder) {
+    json all = json::object();
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".safetensors")
+        all[entry.path().filename().string()] = checksum_text(mapped_file(entry.path().string()).text());
+    return all;
+  }
+  /// Of a checkpoint from before there were checksums, nothing is known.
+  static void require_undamaged(const std::string& folder, const json_settings& state) {
+    const auto files = state.object().find("checksums");
+    if (files == state.object().end()) return;
+    require<config_error>(files->is_object(), state.who(), ": 'checksums' must be an object");
+    for (const auto& [name, expected] : files->items()) {
+      require<config_error>(expected.is_string() && name.find('/') == std::string::npos, state.who(), ": 'checksums' must name files of the folder, each with a text");
+      const std::string path = folder + "/" + name;
+      if (!file_exists(path)) continue;  // whoever reads the folder says what is missing
+      const std::string found = checksum_text(mapped_file(path).text());
+      if (found == expected.template get<std::string>()) continue;
+      (void)safetensors_file(path);  // which says more, where the file is not whole
+      fail<file_error>(path, ": must be what was saved; its checksum is ", found, ", trainer_state.json has ",
+                          expected.template get<std::string>());
+    }
+  }
+  /// The file's own checksum is that of everything else in it.
+  [[nodiscard]] static json_settings read_state(const std::string& path) {
+    json state = read_json(path);
+    if (state.is_object() && state.contains("checksum")) {
+      const json expected = state["checksum"];
+      state.erase("checksum");
+      const std::string found = checksum_text(state.dump());
+      require<file_error>(expected == found, path, ": must be what was saved; its checksum is ", found, ", it has ", expected.dump());
+    }
+    return {std::move(state), path};
+  }
+
+  [[nodiscard]] std::string progress_text(const std::string& folder) const {
     const training_progress& p = trainer_->progress();
     const auto& c = trainer_->settings();
-    return json{{"step", p.step},
+    json state{{"step", p.step},
                 {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
                 {"loss_scale",
                  {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
@@ -190,13 +263,15 @@ class checkpoint_folder final : public observer {
                 {"ranks", trainer_->model().parallel().data().size()},
                 {"context", c.context},
                 {"precision", model_type::precision::name},
-                {"optimizer", model_type::recipe::optimizer::name}}
-               .dump(2) +
-           "\n";
+                {"optimizer", model_type::recipe::optimizer::name},
+                {"settings", settings_now()},
+                {"checksums", checksums(folder)}};
+    state["checksum"] = checksum_text(state.dump());
+    return state.dump(2) + "\n";
   }
 
-  [[nodiscard]] training_progress read_progress(const std::string& path) const {
-    const json_settings s(read_json(path), path);
+  [[nodiscard]] training_progress read_progress(const json_settings& s) const {
+    const std::string& path = s.who();
     const auto& c = trainer_->settings();
     const auto same = [&](const char* key, std::size_t now) {
       const std::size_t then = s.size({key});
@@ -291,10 +366,12 @@ class checkpoint_folder final : public observer {
   }
 
   Trainer* trainer_;
+  folder_lock lock_;
   std::string folder_;
   checkpoint_options options_;
   std::optional<std::size_t> saved_;
   checkpoint_written written_{};
+  std::vector<std::string> changes_;
   std::future<void> behind_;  // a checkpoint on its way to the disk
 };
 

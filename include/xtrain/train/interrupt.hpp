@@ -13,13 +13,13 @@ namespace xtrain {
 class stop_on_interrupt {
  public:
   stop_on_interrupt() {
-    asked_.store(false);
+    asked_.store(0);
     previous_interrupt_ = std::signal(SIGINT, &handle);
     previous_terminate_ = std::signal(SIGTERM, &handle);
     // a handler may do almost nothing: a thread turns the flag into a stop request
     watcher_ = std::jthread([this](std::stop_token done) {
-      while (!done.stop_requested() && !asked_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      if (asked_.load()) source_.request_stop();
+      while (!done.stop_requested() && asked_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (asked_.load() != 0) source_.request_stop();
     });
   }
   ~stop_on_interrupt() {
@@ -30,17 +30,19 @@ class stop_on_interrupt {
   stop_on_interrupt& operator=(const stop_on_interrupt&) = delete;
 
   [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
-  [[nodiscard]] bool requested() const { return asked_.load(); }
+  [[nodiscard]] bool requested() const { return asked_.load() != 0; }
+  /// The signal that asked first; 0: none has. A program that ends for it returns 128 + signal, as shells and schedulers expect.
+  [[nodiscard]] int signal() const { return asked_.load(); }
 
  private:
   static void handle(int signal) {
-    if (asked_.exchange(true)) {
+    if (asked_.exchange(signal) != 0) {
       std::signal(signal, SIG_DFL);
       std::raise(signal);
     }
   }
 
-  inline static std::atomic<bool> asked_{false};
+  inline static std::atomic<int> asked_{0};
   std::stop_source source_;
   void (*previous_interrupt_)(int) = SIG_DFL;
   void (*previous_terminate_)(int) = SIG_DFL;

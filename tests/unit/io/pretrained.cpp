@@ -195,6 +195,25 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   }
 }
 
+TEST_CASE("a misspelt setting and quantised weights are refused; settings of others are not") {
+  const auto with = [](const std::string& fields) {
+    json config = read_config(golden::folder("llama_grouped_untied")).object();
+    const json changes = parse_json(fields, "fields");
+    for (const auto& [key, value] : changes.items()) {
+      if (value.is_null()) config.erase(key);
+      else config[key] = value;
+    }
+    return (void)sizes_of<llama_family>(json_settings(config, "config.json"));
+  };
+  CHECK_NOTHROW(with(R"({"use_cache": true, "pretraining_tp": 1, "my_own_setting": [1, 2], "vocab_sizes": 7})"));  // the right one is there as well
+  const auto refused = [&](const char* fields, const char* why) { CHECK_THROWS_WITH_AS(with(fields), why, config_error); };
+  refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is no setting; did you mean 'rope_parameters'?");
+  refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is no setting; did you mean 'rope_scaling'?");
+  refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})", "config.json: 'num_key_value_headss' is no setting; did you mean 'num_key_value_heads'?");
+  refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is no setting; did you mean 'rms_norm_eps'?");
+  refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantised; a quantization_config is given");
+}
+
 TEST_CASE("weights of another model are refused before any of them is read") {
   decoder_config sizes = read_sizes<llama_family>(golden::folder("llama_tied"));
   sizes.layers = 2;

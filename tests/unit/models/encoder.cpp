@@ -50,7 +50,8 @@ encoder_config sizes(double dropout = 0.0) {
           .attention_dropout = dropout,
           .residual_dropout = dropout,
           .label_dropout = dropout,
-          .initial_deviation = 0.3};
+          .initial_deviation = 0.3,
+          .padding = {}};  // every token is trained: gradients are compared with slopes
 }
 
 /// Two rows of 7 places, the second padded behind 5; some words are masked, and rows have labels.

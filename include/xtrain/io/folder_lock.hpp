@@ -1,0 +1,70 @@
+// A folder that one process writes.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+
+namespace xtrain {
+
+/// While it lives, no other process can have a lock of the same folder. Within a process there may be several. The lock is on the file
+/// ".lock" in the folder, and ends with the process, however that ends. Where the file system has no locks there is none.
+class folder_lock {
+ public:
+  folder_lock() = default;
+  /// `use` says in errors what the folder is used for: "another run writes checkpoints there".
+  ///   throws  file_error when another process has it, or the file cannot be made
+  folder_lock(const std::string& folder, const std::string& use) {
+    const std::string path = folder + "/.lock";
+    auto& here = locks();
+    const std::lock_guard hold(here.guard);
+    for (;;) {
+      detail::descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+      struct stat opened {}, named {};
+      require<file_error>(file.valid() && ::fstat(file.get(), &opened) == 0, path, ": must be opened; the system says: ", detail::reason(errno));
+      auto& known = here.held[{opened.st_dev, opened.st_ino}];
+      held_ = known.lock();
+      if (held_) return;
+      const bool is_locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+      require<file_error>(is_locked || errno != EWOULDBLOCK, folder, ": ", use, "; it must end first, or another folder be chosen");
+      // whoever had it before may have removed it in between: then the name is another file's
+      if (::stat(path.c_str(), &named) != 0 || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) continue;
+      held_ = std::make_shared<held_file>(std::move(file), path);
+      known = held_;
+      return;
+    }
+  }
+
+ private:
+  struct held_file {
+    detail::descriptor file;
+    std::string path;
+    held_file(detail::descriptor of, std::string name) : file(std::move(of)), path(std::move(name)) {}
+    held_file(const held_file&) = delete;
+    held_file& operator=(const held_file&) = delete;
+    ~held_file() { ::unlink(path.c_str()); }
+  };
+  struct all_locks {
+    std::mutex guard;
+    std::map<std::pair<dev_t, ino_t>, std::weak_ptr<held_file>> held;
+  };
+  static all_locks& locks() {
+    static all_locks all;
+    return all;
+  }
+
+  std::shared_ptr<held_file> held_{};
+};
+
+}  // namespace xtrain
