@@ -1,6 +1,6 @@
 // Training steps: tokens per second, and the memory that was planned beside the memory that the process took.
 //
-//   train_step fp32|bf16_mixed|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
+//   train_step fp32|bf16_mixed|bf16_gradients|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
 //   train_step llama_lora                          [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
 //   train_step small                               [ROWS] [CONTEXT] [STEPS]     GPT-2 of one million parameters, fp32
 #include <sys/resource.h>
@@ -18,6 +18,9 @@ namespace {
 struct fp32_run : xtrain::defaults {};
 struct bf16_run : xtrain::defaults {
   using precision = xtrain::bf16_mixed;
+};
+struct bf16_gradients_run : xtrain::defaults {
+  using precision = xtrain::bf16_gradients;
 };
 struct lora_run : bf16_run {
   using adapter = xtrain::lora;
@@ -92,11 +95,12 @@ int main(int argc, char** argv) try {
                     steps = std::max<std::size_t>(2, number(argc, argv, 4, large ? 4 : 7));
   if (which == "fp32") return run<xtrain::gpt2<fp32_run>>("fp32", gpt2_124m, rows, context, steps);
   if (which == "bf16_mixed") return run<xtrain::gpt2<bf16_run>>("bf16_mixed", gpt2_124m, rows, context, steps);
+  if (which == "bf16_gradients") return run<xtrain::gpt2<bf16_gradients_run>>("bf16_gradients", gpt2_124m, rows, context, steps);
   if (which == "lora") return run<xtrain::gpt2<lora_run>>("lora on bf16", gpt2_124m, rows, context, steps);
   if (which == "recompute_full") return run<xtrain::gpt2<recompute_run>>("recompute_full", gpt2_124m, rows, context, steps);
   if (which == "small") return run<xtrain::gpt2<fp32_run>>("small", gpt2_1m, rows, context, steps);
   if (large) return run<xtrain::llama<lora_run>>("llama_lora", llama_1100m, rows, context, steps);
-  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, lora, recompute_full, llama_lora or small; given '%s'\n", argv[1]);
+  std::fprintf(stderr, "train_step: must be fp32, bf16_mixed, bf16_gradients, lora, recompute_full, llama_lora or small; given '%s'\n", argv[1]);
   return 2;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "train_step: %s\n", problem.what());

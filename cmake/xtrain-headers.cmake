@@ -48,6 +48,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
+    xtrain/device/control_group.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
     xtrain/device/cpu/compiled_once.hpp

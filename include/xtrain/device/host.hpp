@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +19,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/device/control_group.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/rehearsal.hpp>
 
@@ -24,17 +27,20 @@ namespace xtrain {
 
 namespace detail {
 
-/// Bytes this process may use: the machine's memory, or its control group's limit where that is less.
+/// Bytes this process may use: the machine's memory, what its control groups allow, or what is left of `ulimit -v` and `ulimit -d`, whichever
+/// is least.
 [[nodiscard]] inline std::size_t host_memory_available() {
   const long pages = ::sysconf(_SC_PHYS_PAGES);
   const long page = ::sysconf(_SC_PAGE_SIZE);
   std::size_t available = pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : ~std::size_t{0};
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (std::FILE* file = std::fopen(path, "r")) {
-      unsigned long long limit = 0;
-      if (std::fscanf(file, "%llu", &limit) == 1 && limit < available) available = static_cast<std::size_t>(limit);
-      std::fclose(file);
-    }
+  available = std::min(available, control_group_memory());
+  unsigned long long addresses = 0, data = 0;  // that are taken already, in pages                        [proc(5), statm]
+  if (std::sscanf(read_system_file("/proc/self/statm").c_str(), "%llu %*u %*u %*u %*u %llu", &addresses, &data) != 2) return available;
+  for (const auto& [resource, taken] : {std::pair{RLIMIT_AS, addresses}, {RLIMIT_DATA, data}}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    const std::size_t used = static_cast<std::size_t>(taken) * static_cast<std::size_t>(page);
+    available = std::min(available, limit.rlim_cur > used ? static_cast<std::size_t>(limit.rlim_cur) - used : 0);
   }
   return available;
 }
@@ -64,7 +70,7 @@ namespace detail {
 /// An opened device whose memory is the host's. A handle: copies share the tally and the limit.
 class host_context {
  public:
-  /// `memory_limit` in bytes; 0 means what the machine or the control group allows.
+  /// `memory_limit` in bytes; 0 means what the machine, the control groups and ulimit allow.
   explicit host_context(std::size_t memory_limit) : shared_(std::make_shared<shared>()) {
     shared_->limit = memory_limit != 0 ? memory_limit : detail::host_memory_available();
   }

@@ -4,10 +4,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -17,6 +17,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <xtrain/device/control_group.hpp>
 
 namespace xtrain {
 
@@ -48,7 +50,7 @@ class executor {
 
 namespace detail {
 
-/// Processors this process may use: its affinity mask, or its control group's quota where that is less.
+/// Processors this process may use: its affinity mask, or its control groups' quotas where these are less.
 [[nodiscard]] inline std::size_t usable_processors() {
   if (const char* asked = std::getenv("XTRAIN_THREADS")) {
     const long threads = std::strtol(asked, nullptr, 10);
@@ -57,15 +59,7 @@ namespace detail {
   std::size_t processors = std::thread::hardware_concurrency();
   cpu_set_t mask;
   if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) processors = static_cast<std::size_t>(CPU_COUNT(&mask));
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
-    unsigned long quota = 0;
-    unsigned long period = 0;
-    if (std::fscanf(file, "%lu %lu", &quota, &period) == 2 && period != 0 && quota != 0) {
-      const std::size_t allowed = (quota + period - 1) / period;
-      if (allowed < processors) processors = allowed;
-    }
-    std::fclose(file);
-  }
+  processors = std::min(processors, control_group_processors());
   return processors == 0 ? 1 : processors;
 }
 
