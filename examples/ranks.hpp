@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -20,6 +22,7 @@ concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; }
 
 struct rank_flags {
   std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1, ranks_every = 0;
+  double timeout = 600.0;
 
   /// A trainer has the flags that its strategy knows.
   template <class Parallel>
@@ -29,6 +32,10 @@ struct rank_flags {
         app.add_option(flag, to, help)->check(positive_whole_number())->type_name("N")->capture_default_str();
       };
       count("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)");
+      app.add_option("--timeout", timeout, "seconds that a rank waits for another one; then the run ends, and says which is missing")
+          ->check(number_from<double>(0.1, 1e9, "a number of seconds from 0.1 to 1e9"))
+          ->type_name("SECONDS")
+          ->capture_default_str();
       ranks_every = 10;
       app.add_option("--ranks-every", ranks_every, "steps between what --metrics records of every rank; 0: never")
           ->check(whole_number())
@@ -45,6 +52,7 @@ struct rank_flags {
     }
   }
 
+  [[nodiscard]] std::chrono::milliseconds patience() const { return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000.0)); }
   template <class Config>
   [[nodiscard]] Config layout(const std::shared_ptr<xtrain::transport>& wires) const {
     Config c;
@@ -91,7 +99,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
     if constexpr (!std::is_void_v<Processes>) {
       if (!process.alone()) {
         xtrain::keep_to_own_processors(process);
-        Processes session;
+        Processes session({.patience = flags.patience()});
         // an MPI that does not know this launcher begins a run of its own in every process
         const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
         xtrain::require<xtrain::config_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
@@ -101,7 +109,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
         return;
       }
     }
-    xtrain::run_ranks(flags.ranks, one);
+    xtrain::run_ranks(flags.ranks, one, {.patience = flags.patience()});
   }
 }
 

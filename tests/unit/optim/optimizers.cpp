@@ -147,7 +147,7 @@ TEST_CASE("sgd without a master copy rounds stochastically, too") {
   bench<sgd, bf16_pure> b;
   sgd::state<cpu, bf16_pure> state({.momentum = 0.0}, b.where, b.store);
   for (std::size_t t = 1; t <= 400; ++t) {
-    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    for (float& g : b.store.gradients().host()) g = 1.0f;
     state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
   }
   double mean = 0;
@@ -160,7 +160,7 @@ TEST_CASE("a master copy keeps steps that bf16 would lose") {
   adamw::state<cpu, bf16_mixed> state({.weight_decay = 0.0}, b.where, b.store);
   const bf16 before = b.store.value(b.vector).host()[0];
   for (std::size_t t = 1; t <= 100; ++t) {
-    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    for (float& g : b.store.gradients().host()) g = 1.0f;
     state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t});  // each step is 1/40 of a bf16 unit at 1
   }
   CHECK(static_cast<float>(before) == 1.0f);
@@ -171,7 +171,7 @@ TEST_CASE("without a master copy stochastic rounding keeps them on average") {
   bench<adamw, bf16_pure> b;
   adamw::state<cpu, bf16_pure> state({.weight_decay = 0.0}, b.where, b.store);
   for (std::size_t t = 1; t <= 400; ++t) {
-    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
+    for (float& g : b.store.gradients().host()) g = 1.0f;
     state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
   }
   double mean = 0;

@@ -1,0 +1,52 @@
+// An example trainer whose strategy has ranks.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+program_result pretrain(const scratch_folder& folder, const std::string& output, std::vector<std::string> more) {
+  const std::string path = folder / "text.txt";
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "one two three four five\n";
+  put_file(path, text);
+  std::vector<std::string> flags{EXAMPLES "/pretrain_on_ranks", "--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16",
+                                 "--data", path, "--output", folder / output, "--learning-rate", "1e-2", "--steps", "20", "--metrics", folder / (output + ".jsonl")};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return run_program(std::move(flags));
+}
+double last_loss(const scratch_folder& folder, const std::string& output) {
+  const std::string record = get_file(folder / (output + ".jsonl")), before = "\"loss\":";
+  const std::size_t at = record.rfind(before);
+  REQUIRE(at != std::string::npos);
+  return std::strtod(record.c_str() + at + before.size(), nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("ranks that divide layers, rows and optimizer state train what one rank trains") {
+  const scratch_folder folder;
+  REQUIRE(pretrain(folder, "one", {"--batch", "4"}).status == 0);
+  const auto four = pretrain(folder, "four", {"--batch", "2", "--ranks", "4", "--tensor", "2", "--timeout", "120"});
+  CAPTURE(four.err);
+  REQUIRE(four.status == 0);
+  CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "four")) < 1e-4);
+}
+
+TEST_CASE("flags of ranks that cannot be are refused") {
+  const scratch_folder folder;
+  const auto refused = [&](const std::vector<std::string>& flags, int status, const std::string& why) {
+    const auto run = pretrain(folder, "out", flags);
+    CHECK(run.status == status);
+    CHECK_MESSAGE(run.err.find(why) != std::string::npos, run.err);
+  };
+  refused({"--timeout", "0"}, 2, "a number of seconds from 0.1 to 1e9; given '0'");
+  refused({"--timeout", "soon"}, 2, "a number of seconds from 0.1 to 1e9; given 'soon'");
+  refused({"--ranks", "3", "--tensor", "2"}, 1, "tensor");
+}
