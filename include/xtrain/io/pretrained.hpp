@@ -400,6 +400,26 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
     if (entry.path().extension() == ".tiktoken") copy(entry.path().string(), entry.path().filename().string());
 }
 
+namespace detail {
+
+/// The generation_config.json of a model: how its texts are sampled (do_sample, temperature, ...) as in the folder it comes from, if there is one,
+/// and its own special tokens.
+template <class Sizes>
+[[nodiscard]] std::string generation_text(const Sizes& sizes, const std::string& from) {
+  json_settings generation;
+  const std::string path = from + "/generation_config.json";
+  if (!from.empty() && is_directory(from) && file_exists(path)) {
+    json earlier = json::parse(mapped_file(path).text(), nullptr, false);  // of one that is no JSON nothing can be kept
+    if (earlier.is_object()) generation = json_settings(std::move(earlier), path);
+  }
+  if (sizes.bos >= 0) generation.set("bos_token_id", sizes.bos);
+  if (!sizes.eos.empty()) generation.set_tokens("eos_token_id", sizes.eos);
+  if (sizes.padding) generation.set_token("pad_token_id", sizes.padding);
+  return generation.object().dump(2) + "\n";
+}
+
+}  // namespace detail
+
 /// The config.json of a model.
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model) {
@@ -459,13 +479,8 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  if constexpr (requires { model.sizes().eos; }) {  // it generates
-    json_settings generation;
-    if (model.sizes().bos >= 0) generation.set("bos_token_id", model.sizes().bos);
-    if (model.sizes().eos.size() == 1) generation.set("eos_token_id", model.sizes().eos.front());
-    else if (!model.sizes().eos.empty()) generation.set("eos_token_id", model.sizes().eos);
-    write_file(folder + "/generation_config.json", generation.object().dump(2) + "\n");
-  }
+  if constexpr (requires { model.sizes().eos; })  // it generates
+    write_file(folder + "/generation_config.json", detail::generation_text(model.sizes(), options.tokenizer_from));
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());
   ranks.wait_for_all();

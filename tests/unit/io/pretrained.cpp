@@ -261,6 +261,25 @@ TEST_CASE("a save that fails leaves the folder as it was") {
   CHECK(out.files() == std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors"});
 }
 
+TEST_CASE("how texts are sampled stays as in the folder that a model comes from") {
+  const damaged from("llama_tied");
+  put_file(from / "generation_config.json", R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": 7, "bos_token_id": 1})");
+  const auto model = llama<plain>::from_pretrained(from.path());
+  const auto saved = [&](const std::string& tokenizer_from) {
+    const scratch_folder out;
+    save_pretrained(model, out.path(), {.tokenizer_from = tokenizer_from});
+    return parse_json(get_file(out / "generation_config.json"), "saved");
+  };
+  const json kept = saved(from.path());
+  CHECK(kept.at("do_sample") == true);
+  CHECK(kept.at("temperature") == 0.6);
+  CHECK(kept.at("top_p") == 0.9);
+  CHECK(kept.at("eos_token_id") == json(model.sizes().eos));  // the model's own
+  CHECK_FALSE(saved("").contains("do_sample"));
+  put_file(from / "generation_config.json", "{ no json");
+  CHECK(saved(from.path()).at("bos_token_id") == 1);
+}
+
 TEST_CASE("tokenizer files travel with the model") {
   const scratch_folder out, from;
   byte_tokenizer().save(from.path());
