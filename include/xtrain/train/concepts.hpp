@@ -30,6 +30,29 @@ struct rehearsal {
   [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
   [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
 
+  /// This, with `more` micro-batches. `without` is the same without its last one.
+  [[nodiscard]] rehearsal with_more_micro_batches(const rehearsal& without, std::size_t more) const {
+    rehearsal all = *this;
+    const auto times = static_cast<double>(more);
+    all.places += (places - without.places) * more;
+    for (kernel_count& kernel : all.record.kernels) {
+      kernel_count before{.name = kernel.name};
+      for (const kernel_count& one : without.record.kernels)
+        if (one.name == kernel.name) before = one;
+      kernel.runs += (kernel.runs - before.runs) * more;
+      kernel.operations += (kernel.operations - before.operations) * times;
+      kernel.bytes += (kernel.bytes - before.bytes) * times;
+    }
+    all.record.synchronisations += (record.synchronisations - without.record.synchronisations) * more;
+    all.record.bytes_from_host += (record.bytes_from_host - without.record.bytes_from_host) * times;
+    all.record.bytes_to_host += (record.bytes_to_host - without.record.bytes_to_host) * times;
+    for (std::size_t r = 0; r < traffic_roles; ++r) {
+      all.sent.sent[r].messages += (sent.sent[r].messages - without.sent.sent[r].messages) * more;
+      all.sent.sent[r].bytes += (sent.sent[r].bytes - without.sent.sent[r].bytes) * more;
+    }
+    return all;
+  }
+
  private:
   [[nodiscard]] std::size_t sum(bool files) const {
     std::size_t all = 0;

@@ -106,7 +106,21 @@ class trainer {
   [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options,
                                           const config& settings, const typename device::properties& properties) {
     auto model = rehearse_model<Model>(sizes, options, properties);
-    return trainer<rehearsed<Model>>(model, settings).rehearse_step();
+    using rehearsing = trainer<rehearsed<Model>>;
+    if constexpr (!strategy_runs) {
+      // every micro-batch is like the one before: of many, the last of a few stands for the rest
+      constexpr std::size_t few = 8;
+      const config all = rehearsing::complete(model, settings);
+      if (all.accumulate > few) {
+        config fewer = all;
+        fewer.accumulate = few - 1;
+        const rehearsal without = rehearsing(model, fewer).rehearse_step();
+        auto again = rehearse_model<Model>(sizes, options, properties);
+        fewer.accumulate = few;
+        return rehearsing(again, fewer).rehearse_step().with_more_micro_batches(without, all.accumulate - few);
+      }
+    }
+    return rehearsing(model, settings).rehearse_step();
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
@@ -363,7 +377,18 @@ class trainer {
     require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0,
                           "learning_rate: must be a number that is not negative; given ", c.learning_rate);
     require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
+    require_host_room(c);
     return c;
+  }
+  /// Rows of a step lie in the host's memory, those of the next step beside them, which are read meanwhile.
+  static void require_host_room(const config& c) {
+    const double micro_batches = static_cast<double>(c.accumulate), places = static_cast<double>(c.batch) * static_cast<double>(c.context);
+    const double bytes = 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * places + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
+    constexpr double never_much = 1 << 26;
+    if (bytes < never_much) return;
+    const std::size_t available = detail::host_memory_available();
+    require<memory_error>(bytes <= static_cast<double>(available), "memory: the rows of a step must fit the host's ", bytes_text(available), "; batch ", c.batch,
+                          " x accumulate ", c.accumulate, " rows of ", c.context, " tokens need ", count_text(bytes), "B");
   }
 
   /// Ranks that have other places of the same rows, in layers or between them.

@@ -101,3 +101,33 @@ TEST_CASE("settings that contradict the sizes are refused by the plan as by the 
   CHECK_THROWS_WITH_AS((void)plan<trainer_type>(wrong, {}, planned_run::settings(), cpu::properties{1}),
                        "llama: heads (4) must be divisible by kv_heads (3)", config_error);
 }
+
+TEST_CASE("planning many micro-batches takes no longer than a few, and comes to the same as one after the other") {
+  const auto planned = [](std::size_t accumulate) { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(accumulate), cpu::properties{1}); };
+  const rehearsal eight = planned(8), nine = planned(9), many = planned(1000000);
+  CHECK(nine.bytes == eight.bytes);
+  CHECK(many.bytes == eight.bytes);
+  CHECK(many.places == 1000000 * (nine.places - eight.places));
+  REQUIRE(many.record.kernels.size() == eight.record.kernels.size());
+  for (std::size_t i = 0; i < many.record.kernels.size(); ++i) {
+    const kernel_count &a = eight.record.kernels[i], &b = nine.record.kernels[i], &c = many.record.kernels[i];
+    CAPTURE(a.name);
+    CHECK(c.runs == a.runs + (1000000 - 8) * (b.runs - a.runs));
+    CHECK(c.operations == doctest::Approx(a.operations + (1e6 - 8) * (b.operations - a.operations)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("rows that the host cannot hold are refused before anything is made") {
+  training_config<adamw> how = planned_run::settings();
+  const auto refused = [&](std::size_t batch, std::size_t accumulate) {
+    how.batch = batch;
+    how.accumulate = accumulate;
+    CHECK_THROWS_WITH_AS((void)plan<trainer_type>(planned_run::sizes(), {}, how, cpu::properties{1}), doctest::Contains("memory: the rows of a step must fit the host's "),
+                         memory_error);
+    model_type model(planned_run::sizes());
+    CHECK_THROWS_AS(trainer_type(model, how), memory_error);
+  };
+  refused(1000000000000, 1);
+  refused(1, 1000000000000);
+  refused(~std::size_t{0}, ~std::size_t{0});
+}

@@ -87,6 +87,11 @@ TEST_CASE("ranks that see other rows: gradients once, and what ZeRO adds") {
   CHECK(plan_text(rows[0]).find(concat("    gradients                         ", rows[0].sent.of(traffic_role::gradients).messages, " x")) !=
         std::string::npos);
   check_traffic<zero<3>>(4, {.shards = 2});
+  for (const std::size_t many : {9U, 11U}) {  // the plan runs a few of them
+    check_traffic<data_parallel>(4, {}, many);
+    check_traffic<zero<2>>(4, {}, many);
+    check_traffic<zero<3>>(4, {}, many);
+  }
 }
 
 TEST_CASE("ranks that divide layers send sums of outputs in every micro-batch") {
@@ -95,6 +100,7 @@ TEST_CASE("ranks that divide layers send sums of outputs in every micro-batch") 
   CHECK(once[0].sent.of(traffic_role::gradients).bytes == 0);
   CHECK(twice[0].sent.of(traffic_role::layers).bytes > once[0].sent.of(traffic_role::layers).bytes);
   check_traffic<parallel<zero<2>, tensor_parallel>>(4, {.tensor = 2});
+  check_traffic<tensor_parallel>(2, {.tensor = 2}, 10);
 }
 
 TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
