@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <xtrain/comm/launch.hpp>
 #include <xtrain/parallel.hpp>
@@ -23,6 +24,7 @@ concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; }
 struct rank_flags {
   std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1, ranks_every = 0;
   double timeout = 600.0;
+  std::vector<std::size_t> stage_layers{}, micro_batch_rows{};
 
   /// A trainer has the flags that its strategy knows.
   template <class Parallel>
@@ -47,6 +49,12 @@ struct rank_flags {
       if constexpr (requires(config c) { c.expert; }) count("--expert", expert, "ranks that spread experts");
       if constexpr (requires(config c) { c.data; }) count("--data-ranks", data, "pipelines beside one another");
       if constexpr (requires(config c) { c.chunks; }) count("--chunks", chunks, "stages of a pipeline on each rank");
+      const auto list = [&](const char* flag, std::vector<std::size_t>& to, const char* help) {
+        app.add_option(flag, to, help)->delimiter(',')->check(whole_number())->type_name("N,N,...");
+      };
+      if constexpr (requires(config c) { c.layers; }) list("--stage-layers", stage_layers, "layers of each stage, from the first to the last; default: as equal as can be");
+      if constexpr (requires(config c) { c.rows; })
+        list("--micro-batch-rows", micro_batch_rows, "rows of each of --accumulate micro-batches, --batch on average; default: all alike");
       if constexpr (requires(config c) { c.shards; })
         app.add_option("--shards", shards, "ranks that divide one copy of what they keep; 0: all that have the same weights")->check(whole_number())->type_name("N");
     }
@@ -63,6 +71,8 @@ struct rank_flags {
     if constexpr (requires { c.data; }) c.data = data;
     if constexpr (requires { c.chunks; }) c.chunks = chunks;
     if constexpr (requires { c.shards; }) c.shards = shards;
+    if constexpr (requires { c.layers; }) c.layers = stage_layers;
+    if constexpr (requires { c.rows; }) c.rows = micro_batch_rows;
     return c;
   }
 };

@@ -16,7 +16,7 @@ program_result pretrain(const scratch_folder& folder, const std::string& output,
   std::string text;
   for (int i = 0; i < 60; ++i) text += "one two three four five\n";
   put_file(path, text);
-  std::vector<std::string> flags{EXAMPLES "/pretrain_on_ranks", "--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16",
+  std::vector<std::string> flags{EXAMPLES "/pretrain_on_ranks", "--tokenizer", "byte", "--layers", "3", "--width", "16", "--heads", "2", "--context", "16",
                                  "--data", path, "--output", folder / output, "--learning-rate", "1e-2", "--steps", "20", "--metrics", folder / (output + ".jsonl")};
   flags.insert(flags.end(), more.begin(), more.end());
   return run_program(std::move(flags));
@@ -30,13 +30,21 @@ double last_loss(const scratch_folder& folder, const std::string& output) {
 
 }  // namespace
 
-TEST_CASE("ranks that divide layers, rows and optimizer state train what one rank trains") {
+TEST_CASE("stages, ranks that divide layers and ranks that see other rows train what one rank trains") {
   const scratch_folder folder;
-  REQUIRE(pretrain(folder, "one", {"--batch", "4"}).status == 0);
-  const auto four = pretrain(folder, "four", {"--batch", "2", "--ranks", "4", "--tensor", "2", "--timeout", "120"});
+  REQUIRE(pretrain(folder, "one", {"--batch", "2", "--accumulate", "2"}).status == 0);
+  const auto four = pretrain(folder, "four", {"--batch", "2", "--accumulate", "2", "--ranks", "4", "--tensor", "2", "--timeout", "120"});
   CAPTURE(four.err);
   REQUIRE(four.status == 0);
   CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "four")) < 1e-4);
+  const auto uneven = pretrain(folder, "uneven", {"--batch", "2", "--accumulate", "2", "--ranks", "2", "--stage-layers", "1,2", "--micro-batch-rows", "1,3"});
+  CAPTURE(uneven.err);
+  REQUIRE(uneven.status == 0);
+  CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "uneven")) < 1e-4);
+  const auto beside = pretrain(folder, "beside", {"--batch", "1", "--accumulate", "2", "--ranks", "4", "--data-ranks", "2"});
+  CAPTURE(beside.err);
+  REQUIRE(beside.status == 0);
+  CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "beside")) < 1e-4);
 }
 
 TEST_CASE("flags of ranks that cannot be are refused") {
@@ -49,4 +57,7 @@ TEST_CASE("flags of ranks that cannot be are refused") {
   refused({"--timeout", "0"}, 2, "a number of seconds from 0.1 to 1e9; given '0'");
   refused({"--timeout", "soon"}, 2, "a number of seconds from 0.1 to 1e9; given 'soon'");
   refused({"--ranks", "3", "--tensor", "2"}, 1, "tensor");
+  refused({"--ranks", "2", "--stage-layers", "1,1"}, 1, "layers of all stages must be the model's 3");
+  refused({"--ranks", "2", "--stage-layers", "1,two"}, 2, "whole number");
+  refused({"--ranks", "2", "--batch", "2", "--accumulate", "2", "--micro-batch-rows", "1,4"}, 1, "rows");
 }
