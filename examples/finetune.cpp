@@ -102,7 +102,6 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return true;
   flags.check_output(flags.model);
-  const auto lock = flags.lock_output(first_rank);
 
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
@@ -111,6 +110,7 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
+  const auto lock = flags.lock_output(first_rank);
   return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,

@@ -111,7 +111,6 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
 
   xtrain::require<xtrain::config_error>(!flags.data.empty(), "--data: must be given: text to learn from");
   flags.check_output();
-  const auto lock = flags.lock_output(first_rank);  // what is written before there are checkpoints is another run's as well
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
@@ -121,6 +120,7 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(data.tokens())).c_str());
+  const auto lock = flags.lock_output(first_rank);  // what is written before there are checkpoints is another run's as well
   std::string tokenizer_files = flags.tokenizer;
   if (tokenizer_files == "byte") {  // it has no files of its own: they are written
     if (first_rank) {

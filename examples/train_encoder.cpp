@@ -105,13 +105,13 @@ bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return true;
   flags.check_output(flags.model);
-  const auto lock = flags.lock_output(first_rank);
   auto model = flags.model.empty() ? Model(sizes, on, options) : command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters; %zu rows\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(), data.size());
+  const auto lock = flags.lock_output(first_rank);
   const bool done =
       command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                           {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer}, first_rank, stop);

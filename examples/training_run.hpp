@@ -43,7 +43,7 @@ struct training_flags {
         ->type_name("N")
         ->capture_default_str();
     app.add_option("--learning-rate", learning_rate, "the highest learning rate")
-        ->check(number_from<double>(0.0, most_learning_rate, "a number from 0 to 1000"))
+        ->check(number_from<double>(0.0, most_learning_rate, "a number that is not negative, at most 1000"))
         ->type_name("X")
         ->capture_default_str();
     app.add_option("--warmup-ratio", warmup_ratio, "share of the steps in which the rate rises")->check(share())->type_name("X");
