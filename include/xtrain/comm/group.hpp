@@ -58,6 +58,9 @@ struct sum_number<fp16> {
 /// A communicator. One thread at a time may use a group; two groups of the same ranks, on different channels, do not meet.
 class group {
  public:
+  /// Ranks of which each sends every other its part of a reduction. More of them pass sums on from rank to rank instead.
+  static constexpr std::size_t most_direct = 64;
+
   /// `members`: ranks of the transport, in the order in which they are ranks of the group. All of them make the group with
   /// the same members and channel.
   ///   throws  config_error when this rank is not among them, or one is twice
@@ -346,6 +349,7 @@ class group {
  private:
   static constexpr std::size_t small = 4096;           // bytes; below, one hop costs less than sending half as much in two
   static constexpr std::size_t on_the_way = 1U << 20;  // elements, of all ranks: bounds scratch memory
+  static constexpr std::size_t piece_bytes = 1U << 20;  // of what many ranks pass on
 
   /// The host can follow the pointers, or nobody ever will.
   template <class Memory>
@@ -451,6 +455,7 @@ class group {
   }
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+    if (size() > most_direct) return reduce_scatter_in_chain(whole, mine, part, how);
     const std::size_t piece = std::max<std::size_t>(on_the_way / size(), 1024);
     if (!carries()) return count_pieces(whole, part, piece);
     for (std::size_t begin = 0; begin < part; begin += piece) {
@@ -472,6 +477,87 @@ class group {
       if (!own.empty()) reduce_parts(std::span<const T>(all.data(), all.size()), own, mine.subspan(begin, own.size()), how);
       wait_all(sends);
     }
+  }
+  /// The same among many ranks, where a message to each of them with its part of a piece would be a small one: pieces of the whole go from rank
+  /// to rank, each adds what it has, and the last one sends the result to the ranks whose part it is. Every rank sends as many bytes as when
+  /// all send to all, in messages of piece_bytes, and sums are made in the same order.
+  template <class T>
+  void reduce_scatter_in_chain(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+    using sum = typename sum_number<T>::type;
+    constexpr std::size_t piece = piece_bytes / sizeof(sum), slots = 4;
+    const std::size_t n = whole.size(), last = size() - 1;
+    // visit(owner, first, count) for all ranks' parts of a piece
+    const auto for_each_owner = [&](std::size_t begin, std::size_t end, auto&& visit) {
+      for (std::size_t at = begin; at < end;) {
+        const std::size_t owner = at / part, stop = std::min(end, (owner + 1) * part);
+        visit(owner, at, stop - at);
+        at = stop;
+      }
+    };
+    if (!carries()) {
+      if (rank_ != last) {
+        sent_ += {(n + piece - 1) / piece, n * sizeof(sum)};
+        return;
+      }
+      for (std::size_t owner = 0; owner < last && owner * part < n; ++owner) {
+        const std::size_t begin = owner * part, end = std::min(n, begin + part);
+        sent_ += {(end - 1) / piece - begin / piece + 1, (end - begin) * sizeof(T)};
+      }
+      return;
+    }
+    std::vector<pending_message> results;  // of this rank's part, piece by piece; they come when what it has is in the sum
+    if (rank_ != last && !mine.empty()) {
+      const std::size_t begin = rank_ * part, end = begin + mine.size();
+      for (std::size_t at = begin; at < end;) {
+        const std::size_t stop = std::min(end, (at / piece + 1) * piece);
+        results.push_back(begin_receive(last, mine.subspan(at - begin, stop - at)));
+        at = stop;
+      }
+    }
+    const std::size_t pieces = (n + piece - 1) / piece, room = std::min(n, piece);
+    std::vector<sum>& sums = scratch<sum>(slots * room);
+    std::array<pending_message, slots> received{};
+    std::array<std::vector<pending_message>, slots> sent{};
+    const auto range_of = [&](std::size_t k) { return whole.subspan(k * piece, std::min(piece, n - k * piece)); };
+    const auto sum_of = [&](std::size_t k) { return std::span<sum>(sums).subspan(k % slots * room, range_of(k).size()); };
+    const auto prepare = [&](std::size_t k) {  // the slot is free, and what comes for it may come
+      if (k >= pieces) return;
+      wait_all(sent[k % slots]);
+      sent[k % slots].clear();
+      if (rank_ > 0) received[k % slots] = begin_receive(rank_ - 1, sum_of(k));
+    };
+    prepare(0);
+    for (std::size_t k = 0; k < pieces; ++k) {
+      prepare(k + 1);
+      const std::span<const T> own = range_of(k);
+      const std::span<sum> acc = sum_of(k);
+      if (rank_ > 0) wait(received[k % slots]);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        const auto value = static_cast<sum>(own[i]);
+        if (rank_ == 0) acc[i] = value;
+        else if (how == reduction::sum) acc[i] = static_cast<sum>(acc[i] + value);
+        else acc[i] = std::max(acc[i], value);
+      }
+      if (rank_ != last) {
+        sent[k % slots].push_back(begin_send(rank_ + 1, std::span<const sum>(acc)));
+        continue;
+      }
+      std::span<const T> result;
+      if constexpr (std::is_same_v<sum, T>) {
+        result = acc;
+      } else {
+        const std::span<T> to = std::span<T>(scratch<T>(slots * room)).subspan(k % slots * room, acc.size());
+        std::transform(acc.begin(), acc.end(), to.begin(), [](sum value) { return static_cast<T>(value); });
+        result = to;
+      }
+      for_each_owner(k * piece, k * piece + acc.size(), [&](std::size_t owner, std::size_t first, std::size_t count) {
+        const auto theirs = result.subspan(first - k * piece, count);
+        if (owner == rank_) std::copy(theirs.begin(), theirs.end(), mine.begin() + static_cast<std::ptrdiff_t>(first - owner * part));
+        else sent[k % slots].push_back(begin_send(owner, theirs));
+      });
+    }
+    for (const auto& all : sent) wait_all(all);
+    wait_all(results);
   }
   /// Part r of `values` is rank r's: everybody sends it to everybody, but not to `except`, who has it.
   template <class T>

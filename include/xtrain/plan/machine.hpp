@@ -33,6 +33,7 @@ struct machine {
   double bandwidth_share = 0.8;  ///< of the memory's bandwidth
   double link_share = 0.8;       ///< of a link's bandwidth
   double launch = 0;             ///< seconds of every kernel in which nothing is computed
+  double message = 7e-6;         ///< processor seconds of every message that is sent; measured between processes and threads of one host
 
   /// Operations per second of products in a number type, by the type's name.
   ///   throws  config_error when the machine has none
@@ -62,6 +63,7 @@ inline void require_machine(const machine& m) {
   check(m.inside.bandwidth, "bandwidth inside", m.devices_per_node > 1);
   check(m.between.bandwidth, "bandwidth between", false);
   check(m.launch, "launch", false);
+  check(m.message, "message", false);
   const auto check_share = [&](double value, std::string_view what) {
     require<config_error>(value > 0 && value <= 1, "machine ", m.name, ": ", what, " must be above 0 and at most 1; given ", value);
   };

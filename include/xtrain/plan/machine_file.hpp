@@ -36,7 +36,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
 [[nodiscard]] inline machine parse_machine(std::string_view text, const std::string& who) {
   const json_settings all(parse_json(text, who), who);
   detail::require_known(all, {"name", "fp64", "fp32", "bf16", "fp16", "memory_bandwidth", "memory", "devices_per_node", "inside", "between",
-                              "matmul_share", "bandwidth_share", "link_share", "launch"});
+                              "matmul_share", "bandwidth_share", "link_share", "launch", "message"});
   machine m;
   m.name = all.text_or(who, {"name"});
   m.fp64 = all.number_or(0, {"fp64"});
@@ -52,6 +52,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
   m.bandwidth_share = all.number_or(m.bandwidth_share, {"bandwidth_share"});
   m.link_share = all.number_or(m.link_share, {"link_share"});
   m.launch = all.number_or(m.launch, {"launch"});
+  m.message = all.number_or(m.message, {"message"});
   require_machine(m);
   return m;
 }
@@ -77,7 +78,8 @@ inline void require_known(const json_settings& object, std::initializer_list<std
                  {"matmul_share", m.matmul_share},
                  {"bandwidth_share", m.bandwidth_share},
                  {"link_share", m.link_share},
-                 {"launch", m.launch}};
+                 {"launch", m.launch},
+                 {"message", m.message}};
   return all.dump(2) + "\n";
 }
 

@@ -69,22 +69,24 @@ struct rank_line {
   return bytes / (link.bandwidth * on.link_share);
 }
 
-/// Everybody sends to everybody else at once, near and far at the same time; what must follow one another waits for one latency each.
+/// Everybody sends to everybody else at once, near and far at the same time; what must follow one another waits for one latency each, where
+/// sums go from rank to rank for one more of every rank. The processor posts one message after the other.
 [[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
   const auto others = static_cast<double>(ranks.count - 1);
   const std::size_t together = ranks.on_a_node(on);
   const double near = static_cast<double>(together - 1) / others, bytes = static_cast<double>(sent.bytes);
   const double latency = together == ranks.count ? on.inside.latency : on.between.latency;
-  return std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) +
-         static_cast<double>(sent.messages) / others * latency;
+  const auto messages = static_cast<double>(sent.messages);
+  const double in_turn = messages / others + (ranks.count > group::most_direct ? others : 0.0);
+  return std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) + in_turn * latency + messages * on.message;
 }
 
 /// Everybody sends to the next; all are as fast as the slowest link among them.
 [[nodiscard]] inline double seconds_round(const traffic& sent, const rank_line& ranks, const machine& on) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
   const link_speed& link = ranks.on_a_node(on) == ranks.count ? on.inside : on.between;
-  return seconds_of(static_cast<double>(sent.bytes), link, on) + static_cast<double>(sent.messages) * link.latency;
+  return seconds_of(static_cast<double>(sent.bytes), link, on) + static_cast<double>(sent.messages) * (link.latency + on.message);
 }
 
 /// What one rank does in a step.
@@ -121,7 +123,7 @@ struct rank_seconds {
     if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {
       // what goes together is as long as all of it, and its latencies overlap
       message = seconds_of(static_cast<double>(stages.bytes) / (static_cast<double>(stages.messages) / static_cast<double>(layout.stage_messages)), link, on);
-      message_latency = link.latency;
+      message_latency = link.latency + on.message;
     }
   }
 };

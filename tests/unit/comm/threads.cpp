@@ -78,6 +78,60 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
   CHECK(results[0] == results[2]);
 }
 
+namespace {
+
+/// Every rank's numbers, and their sum in the order of ranks, made in Sum and rounded once.
+template <class T, class Sum>
+void check_many_ranks(std::size_t ranks, std::size_t n) {
+  CAPTURE(ranks);
+  CAPTURE(n);
+  const auto number = [](std::size_t rank, std::size_t i) { return static_cast<T>(1.0F / static_cast<float>(1 + (i * 7 + rank * 13) % 1009)); };
+  std::vector<T> expected(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    Sum sum = static_cast<Sum>(number(0, i));
+    for (std::size_t r = 1; r < ranks; ++r) sum = static_cast<Sum>(sum + static_cast<Sum>(number(r, i)));
+    expected[i] = static_cast<T>(sum);
+  }
+  std::atomic<std::size_t> wrong = 0;
+  std::mutex guard;
+  run_ranks(ranks, [&](const wires& w) {
+    group all(w), parts(w, 1), dry(std::make_shared<dry_transport>(w->rank(), ranks)), dry_parts(std::make_shared<dry_transport>(w->rank(), ranks));
+    std::vector<T> values(n);
+    for (std::size_t i = 0; i < n; ++i) values[i] = number(w->rank(), i);
+    const std::size_t part = n / ranks;
+    std::vector<T> mine(part);
+    parts.reduce_scatter(std::span<const T>(values).first(part * ranks), std::span<T>(mine), reduction::sum);
+    all.all_reduce(std::span<T>(values), reduction::sum);
+    bool right = values == expected;
+    for (std::size_t i = 0; i < part; ++i) right = right && mine[i] == expected[w->rank() * part + i];
+    std::vector<T> unreal(n), unreal_part(part);
+    dry.all_reduce(std::span<T>(unreal), reduction::sum);
+    dry_parts.reduce_scatter(std::span<const T>(unreal).first(part * ranks), std::span<T>(unreal_part), reduction::sum);
+    right = right && dry.sent().messages == all.sent().messages && dry.sent().bytes == all.sent().bytes;
+    right = right && dry_parts.sent().messages == parts.sent().messages && dry_parts.sent().bytes == parts.sent().bytes;
+    // few messages: pieces of 1 MiB, and one to or from the last rank; what is gathered afterwards is a message to each
+    const std::size_t pieces = (n * sizeof(Sum) + (1U << 20) - 1) >> 20;
+    if (ranks > 64) right = right && parts.sent().messages <= pieces + (w->rank() + 1 == ranks ? ranks : 0);
+    std::vector<T> largest(3);
+    for (std::size_t i = 0; i < 3; ++i) largest[i] = static_cast<T>(static_cast<float>(w->rank() * (i + 1)));
+    largest.resize(3 * 2000, largest[0]);
+    all.all_reduce(std::span<T>(largest), reduction::largest);
+    right = right && largest[2] == static_cast<T>(static_cast<float>((ranks - 1) * 3)) && largest[5999] == static_cast<T>(static_cast<float>(ranks - 1));
+    if (!right) ++wrong;
+  });
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("many ranks pass sums on in pieces: the same bits as few that send all to all, in few messages") {
+  check_many_ranks<float, float>(66, 5000);
+  check_many_ranks<float, float>(65, 600001);  // three pieces, and parts that are no pieces
+  check_many_ranks<bf16, float>(65, 300007);
+  check_many_ranks<double, double>(70, 70 * 1200);
+  check_many_ranks<float, float>(64, 20011);  // just few enough
+}
+
 TEST_CASE("what is sent is what the formulas say") {
   constexpr std::size_t ranks = 4, n = 1 << 16;
   run_ranks(ranks, [&](const wires& w) {

@@ -21,6 +21,7 @@ namespace {
 machine round_numbers() {
   machine m{.name = "round", .fp32 = 1e6, .memory_bandwidth = 1e6, .memory = 1000, .devices_per_node = 4, .inside = {1e3, 0}, .between = {1e2, 0}};
   m.matmul_share = m.bandwidth_share = m.link_share = 1;
+  m.message = 0;
   return m;
 }
 /// A rank that computes for so many seconds.
@@ -111,6 +112,15 @@ TEST_CASE("messages take the link that joins their ranks") {
   machine slow = round_numbers();
   slow.between.latency = 2;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
+  slow.message = 0.25;  // each of seven keeps the processor
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 7.75);
+  machine wide = round_numbers();  // 128 ranks pass sums on: the last of them is reached after 127 latencies
+  wide.devices_per_node = 1;
+  wide.between.latency = 0.5;
+  r.sent.of(traffic_role::layers) = {127, 100};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 128}}, wide, "fp32").layers, 1.0 + 0.5 + 127 * 0.5);
+  r.sent.of(traffic_role::layers) = {63, 100};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 64}}, wide, "fp32").layers, 1.0 + 0.5);
   r.sent = {};
   r.sent.of(traffic_role::places) = {3, 1000};  // neighbours share rows; four ranks apart, they are on nodes of their own
   CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
