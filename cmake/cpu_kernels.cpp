@@ -1,6 +1,7 @@
 // The kernels of the cpu device, once. Compiled by xtrain_add_cpu_kernels.
 #undef XTRAIN_CPU_LEVELS
 #undef XTRAIN_CPU_KERNELS
+#define XTRAIN_KERNELS_APART
 #include <xtrain/device/cpu/compiled_once.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
 

@@ -3,6 +3,7 @@
 // so that no other part of the program ever runs these instructions.
 #undef XTRAIN_CPU_LEVELS
 #undef XTRAIN_CPU_KERNELS
+#define XTRAIN_KERNELS_APART
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/levels.hpp>
 #include <xtrain/device/cpu/peak.hpp>

@@ -57,6 +57,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/experts.hpp
     xtrain/device/cpu/few_rows.hpp
+    xtrain/device/cpu/instructions.hpp
     xtrain/device/cpu/kernel_list.hpp
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/adapt/lora.hpp>
 #include <xtrain/adapt/none.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/device/reference/reference.hpp>
@@ -24,6 +25,10 @@ namespace {
 template <class Recompute>
 struct oracle_recipe : testing::gradient_recipe {
   using recompute = Recompute;
+};
+
+struct adapted_oracle : testing::gradient_recipe {
+  using adapter = lora;
 };
 
 decoder_config small_sizes(std::size_t kv_heads) {
@@ -78,8 +83,8 @@ struct bench {
   batch_memory<reference> memory{model.on(), 14, sight_of(model)};
   std::vector<double> losses = std::vector<double>(14);
 
-  explicit bench(const decoder_config& sizes)
-      : model(sizes), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
+  explicit bench(const decoder_config& sizes, const typename Model::options& options = {})
+      : model(sizes, {}, options), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
     model.parameters().allocate_gradients();
     fill_zero(model.work(), model.parameters().gradients());
   }
@@ -273,6 +278,19 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
   decoder_config without = small_sizes(2);
   without.padding = 8;
   CHECK(row(gpt2<oracle_recipe<recompute_none>>(without).parameter<2>("transformer.wte.weight"), 8) != zeros);
+
+  // an adapter of the embedding does not learn it either, as peft's does not
+  decoder_config adapted = small_sizes(1);
+  adapted.tied_head = false;
+  adapted.padding = 8;
+  bench<llama<adapted_oracle>> lora_bench(adapted, {.adapter = {.rank = 2, .targets = {"embed_tokens"}}});
+  (void)lora_bench.run(true);
+  const auto* table = lora_bench.model.parameters().find(concat("model.embed_tokens", lora_names::table_a));
+  REQUIRE(table != nullptr);
+  const auto rows_of_a = lora_bench.model.parameters().gradient(*table).host();
+  CHECK(rows_of_a[2 * 8] == 0.0);
+  CHECK(rows_of_a[2 * 8 + 1] == 0.0);
+  CHECK(rows_of_a[2 * 3] != 0.0);
 
   for (const token outside : {19, -20}) {
     untied.padding = outside;

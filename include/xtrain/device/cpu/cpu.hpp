@@ -9,6 +9,7 @@
 #include <xtrain/device/cpu/elementwise.hpp>
 #include <xtrain/device/cpu/embedding.hpp>
 #include <xtrain/device/cpu/experts.hpp>
+#include <xtrain/device/cpu/instructions.hpp>
 #include <xtrain/device/cpu/loss.hpp>
 #include <xtrain/device/cpu/matmul.hpp>
 #include <xtrain/device/cpu/nf4.hpp>
@@ -44,8 +45,10 @@ struct cpu {
 
   class context : public host_context {
    public:
+    /// throws config_error when sources of the program are compiled for different instructions
     explicit context(const config& settings)
         : host_context(settings.memory_limit), executor_(settings.executor ? settings.executor : thread_pool::shared()) {
+      detail::require_same_instructions();
       threads_ = settings.threads == 0 ? executor_->threads() : std::min(settings.threads, executor_->threads());
     }
     context() : context(config{}) {}
