@@ -1,0 +1,63 @@
+#!/bin/bash
+# examples/slurm/train.sbatch, with stand-ins for srun and scontrol: it passes SIGTERM on, queues itself again, and goes on from the checkpoint.
+#
+#   slurm.sh TRAINER SCRIPT
+set -eu
+trainer=$1
+script=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+  echo "slurm: $1" >&2
+  cat "$work"/log* >&2
+  exit 1
+}
+mkdir "$work/bin"
+cat > "$work/bin/srun" << 'STAND_IN'
+#!/bin/bash
+while [[ ${1:-} == --* ]]; do echo "srun $1" >> "$STAND_INS"; shift; done
+exec "$@"
+STAND_IN
+cat > "$work/bin/scontrol" << 'STAND_IN'
+#!/bin/bash
+echo "scontrol $*" >> "$STAND_INS"
+STAND_IN
+chmod +x "$work/bin/srun" "$work/bin/scontrol"
+export PATH="$work/bin:$PATH" STAND_INS="$work/asked" SLURM_JOB_ID=77
+for i in $(seq 200); do echo "one two three four five $i"; done > "$work/text.txt"
+flags=(--data "$work/text.txt" --tokenizer byte --layers 1 --width 16 --heads 2 --context 16 --batch 2 --output "$work/run" --save-every 50)
+
+# its time is over
+"$script" "$trainer" "${flags[@]}" --steps 1000000 > "$work/log1" 2>&1 &
+job=$!
+for _ in $(seq 600); do
+  [ -d "$work/run/checkpoint-50" ] && break
+  kill -0 $job 2> /dev/null || fail "the run ended before its first checkpoint"
+  sleep 0.1
+done
+kill -TERM $job
+status=0
+wait $job || status=$?
+[ $status = 143 ] || fail "a run that is stopped must end with 143; it ended with $status"
+grep -q "scontrol requeue 77" "$work/asked" || fail "it must be queued again"
+grep -q "srun --mpi=pmix" "$work/asked" || fail "ranks must be connected by MPI"
+stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
+
+# Slurm starts it again
+"$script" "$trainer" "${flags[@]}" --steps $((stopped + 50)) > "$work/log2" 2>&1 || fail "the second part must end"
+grep -q "going on after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
+[ -f "$work/run/model.safetensors" ] || fail "the model must be saved"
+
+# what would fail again is not queued again
+: > "$work/asked"
+status=0
+"$script" "$trainer" --no-such-flag > "$work/log3" 2>&1 || status=$?
+[ $status = 2 ] || fail "a wrong command line must end with 2; it ended with $status"
+grep -q scontrol "$work/asked" && fail "a wrong command line must not be queued again"
+status=0
+SLURM_RESTART_COUNT=10 "$script" false > "$work/log4" 2>&1 || status=$?
+[ $status = 1 ] || fail "a failure must keep its status; it ended with $status"
+grep -q scontrol "$work/asked" && fail "what failed ten times must not be queued again"
+"$script" false > "$work/log5" 2>&1 || true
+grep -q "scontrol requeue 77" "$work/asked" || fail "what failed once must be queued again"
+echo "slurm: stopped after step $stopped, queued again, gone on and ended"
