@@ -348,8 +348,7 @@ class group {
 
  private:
   static constexpr std::size_t small = 4096;           // bytes; below, one hop costs less than sending half as much in two
-  static constexpr std::size_t on_the_way = 1U << 20;  // elements, of all ranks: bounds scratch memory
-  static constexpr std::size_t piece_bytes = 1U << 20;  // of what many ranks pass on
+  static constexpr std::size_t piece_bytes = 1U << 20;  // that are on their way at once: smaller messages cost time, larger ones scratch memory
 
   /// The host can follow the pointers, or nobody ever will.
   template <class Memory>
@@ -456,7 +455,7 @@ class group {
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     if (size() > most_direct) return reduce_scatter_in_chain(whole, mine, part, how);
-    const std::size_t piece = std::max<std::size_t>(on_the_way / size(), 1024);
+    const std::size_t piece = std::max(piece_bytes, 4 * piece_bytes / size()) / sizeof(T);
     if (!carries()) return count_pieces(whole, part, piece);
     for (std::size_t begin = 0; begin < part; begin += piece) {
       const auto piece_of = [&](std::size_t rank) {

@@ -147,7 +147,7 @@ TEST_CASE("sgd without a master copy rounds stochastically, too") {
   bench<sgd, bf16_pure> b;
   sgd::state<cpu, bf16_pure> state({.momentum = 0.0}, b.where, b.store);
   for (std::size_t t = 1; t <= 400; ++t) {
-    for (float& g : b.store.gradients().host()) g = 1.0f;
+    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
     state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
   }
   double mean = 0;
@@ -171,7 +171,7 @@ TEST_CASE("without a master copy stochastic rounding keeps them on average") {
   bench<adamw, bf16_pure> b;
   adamw::state<cpu, bf16_pure> state({.weight_decay = 0.0}, b.where, b.store);
   for (std::size_t t = 1; t <= 400; ++t) {
-    for (float& g : b.store.gradients().host()) g = 1.0f;
+    for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
     state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
   }
   double mean = 0;
