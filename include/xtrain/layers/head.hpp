@@ -194,7 +194,8 @@ class language_head {
   void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> own_x, sums loss_n) const {
     const matrix_view<const compute, memory> weight = p.matrix(weight_), x = p.all_places(own_x);
     const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
-    const std::size_t at_once = std::min(n, std::max<std::size_t>(16, (std::size_t{1} << 20) / v));
+    // every chunk reads and writes all of the weight's gradient: that takes long if it has few rows
+    const std::size_t at_once = std::min(n, std::max<std::size_t>(512, (std::size_t{1} << 20) / v));
     const auto own_dx = p.trains() ? p.keep(own_x.shape(0), c) : matrix_view<compute, memory>{};
     const auto dx = p.trains() && p.divides_between_layers ? p.temporary(n, c) : own_dx;
     const auto dweight = p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{};
