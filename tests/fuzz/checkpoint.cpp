@@ -22,6 +22,12 @@ struct run {
   xtrain::trainer<model_type> trainer{model, {.steps = 4, .batch = 1}};
   checkpoint_folder<xtrain::trainer<model_type>> files{trainer, folder.path()};
   std::string whole = files.save();
+  run() {  // files that are replaced are to be read, and not to be refused by their checksums
+    json state = parse_json(get_file(whole + "/trainer_state.json"), "state");
+    state.erase("checksums");
+    state.erase("checksum");
+    put_file(whole + "/trainer_state.json", state.dump());
+  }
 };
 
 /// Resumes with one file of the checkpoint replaced; the file is good again afterwards.

@@ -1,4 +1,4 @@
-// Compiled twice into one program: PART is 'plain' without optimisation, and 'optimised' for this very processor.
+// Compiled twice into one program: PART is 'plain' without optimisation, and 'optimised'.
 #include "part.hpp"
 
 #include <typeinfo>
