@@ -93,7 +93,6 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
     expected[i] = static_cast<T>(sum);
   }
   std::atomic<std::size_t> wrong = 0;
-  std::mutex guard;
   run_ranks(ranks, [&](const wires& w) {
     group all(w), parts(w, 1), dry(std::make_shared<dry_transport>(w->rank(), ranks)), dry_parts(std::make_shared<dry_transport>(w->rank(), ranks));
     std::vector<T> values(n);

@@ -13,11 +13,12 @@ TEST_CASE("checksums are those of the package xxhash, for every length of the la
       {0, "ef46db3751d8e999"},  {1, "1f25c8d0bc1f4bb6"},  {3, "31d2363f52e564c9"},  {4, "9bb64b7d66ee9fda"},  {7, "9a7b149959ce60d8"},
       {8, "dab99d95c6f90092"},  {31, "a2aa5f33cc4a6119"}, {32, "23c3c17ef790fd97"}, {33, "50a7cfc7ba588784"}, {63, "5e3e54b431c7493c"},
       {64, "0eb64b3ef6eeb01f"}, {100, "a61f8d4c170fe531"}, {1000, "5f235fa033f1a3fb"}};
-  for (const auto& [length, digits] : expected) {
+  for (const auto& one : expected) {
+    const std::size_t length = one.first;
     std::string bytes;
     for (std::size_t i = 0; i < length; ++i) bytes += static_cast<char>((i * 7 + 3) % 256);
     CAPTURE(length);
-    CHECK(checksum_text(bytes) == digits);
+    CHECK(checksum_text(bytes) == one.second);
   }
 }
 
