@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -27,6 +28,26 @@ namespace xtrain {
   }
   return missing;
 }
+
+namespace detail {
+
+/// Puts added tokens into a description's vocabulary where another library would give them other numbers: it counts on from the vocabulary's
+/// size for those that are not in it, whatever the file says.
+inline void keep_numbers(json& document) {
+  json& model = document["model"];
+  if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) return;
+  json& vocabulary = model["vocab"];
+  std::vector<std::pair<std::uint64_t, std::string>> beyond;
+  for (const json& one : document["added_tokens"])
+    if (!vocabulary.contains(token_text(one))) beyond.emplace_back(one["id"].get<std::uint64_t>(), token_text(one));
+  std::sort(beyond.begin(), beyond.end());
+  bool counts_on = true;
+  for (std::size_t i = 0; i < beyond.size(); ++i) counts_on = counts_on && beyond[i].first == vocabulary.size() + i;
+  if (counts_on) return;
+  for (const auto& [id, text] : beyond) vocabulary[text] = id;
+}
+
+}  // namespace detail
 
 /// Makes texts tokens of a folder's tokenizer: each is found as it is written, wherever it stands, and is ordinary text. Those that are
 /// tokens already stay as they are; the others get the numbers behind the vocabulary. Files change one by one; doing it again changes
@@ -52,7 +73,18 @@ inline std::size_t add_tokens(const std::string& folder, std::span<const std::st
     if (added.is_null()) added = json::array();
     require<config_error>(added.is_array(), whole, ": 'added_tokens' must be a list; it is ", added.type_name());
     for (const json& one : list) added.push_back(one);
+    detail::keep_numbers(document);
     write_file(whole, document.dump() + "\n");
+    const std::string settings_path = folder + "/tokenizer_config.json";  // where it lists tokens, it lists all of them
+    if (json settings = file_exists(settings_path) ? read_json(settings_path) : json::object();
+        settings.is_object() && settings.contains("added_tokens_decoder") && settings["added_tokens_decoder"].is_object()) {
+      for (const json& one : list) {
+        json described = one;
+        described.erase("id");
+        settings["added_tokens_decoder"][concat(one["id"].get<token>())] = described;
+      }
+      write_file(settings_path, settings.dump(2) + "\n");
+    }
   }
   if (file_exists(pieces) || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
     json document = file_exists(beside) ? read_json(beside) : json::object();

@@ -108,6 +108,12 @@ class added_tokens {
   }
   /// What a token is decoded from: its content, normalised if it is looked for in normalised text.
   [[nodiscard]] const std::string& decoded(const added_token& one) const { return decoded_[static_cast<std::size_t>(&one - all_.data())]; }
+  /// Whether a text is that of a special token, as decoding asks: a token that is looked for in normalised text is decoded from its normalised
+  /// content, and where that is another text, it is not left out.
+  [[nodiscard]] bool is_special_text(const std::string& text) const {
+    const added_token* one = find(find(text));
+    return one != nullptr && one->special;
+  }
   [[nodiscard]] token find(const std::string& content) const {
     const auto at = by_content_.find(content);
     return at == by_content_.end() ? -1 : at->second;

@@ -7,8 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +14,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
-#include <xtrain/data/byte_trie.hpp>
+#include <xtrain/data/merges.hpp>
 #include <xtrain/data/unicode.hpp>
 #include <xtrain/data/word_model.hpp>
 
@@ -38,86 +36,6 @@ struct bpe_options {
 };
 
 namespace detail {
-
-/// Pairs of tokens that are joined: how soon, and into what.
-class merge_table {
- public:
-  struct merge {
-    std::uint32_t rank = none;
-    token result = -1;
-  };
-  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-
-  explicit merge_table(std::size_t merges) {
-    std::size_t slots = 256;
-    while (slots < 2 * merges + 2) slots *= 2;
-    slots_.resize(slots);
-    shift_ = 64;
-    for (std::size_t s = slots; s > 1; s /= 2) --shift_;
-  }
-  /// A pair that comes again counts as it comes last.
-  void put(token left, token right, merge value) { slots_[place_of(key_of(left, right))] = {key_of(left, right), value}; }
-  [[nodiscard]] merge find(token left, token right) const { return slots_[place_of(key_of(left, right))].value; }
-
- private:
-  struct slot {
-    std::uint64_t key = empty;
-    merge value;
-  };
-  static constexpr std::uint64_t empty = std::numeric_limits<std::uint64_t>::max();  // no pair: tokens are not negative
-  [[nodiscard]] static std::uint64_t key_of(token left, token right) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-  }
-  [[nodiscard]] std::size_t place_of(std::uint64_t key) const {
-    std::size_t i = static_cast<std::size_t>(key * 0x9E3779B97F4A7C15U >> shift_);
-    while (slots_[i].key != key && slots_[i].key != empty) i = (i + 1) & (slots_.size() - 1);
-    return i;
-  }
-  std::vector<slot> slots_;
-  int shift_ = 0;
-};
-
-/// Pairs of neighbouring characters that some token has inside. Between others no merge can reach: a word may be cut there.
-class neighbour_table {
- public:
-  void add(std::string_view text) {
-    for (std::size_t at = 0; at < text.size();) {
-      const character left = character_at(text, at);
-      at += left.bytes;
-      if (at < text.size()) pairs_.push_back(key_of(left.code, character_at(text, at).code));
-    }
-  }
-  void finish() {
-    std::sort(pairs_.begin(), pairs_.end());
-    pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
-    std::size_t slots = 256;
-    while (slots < 4 * pairs_.size()) slots *= 2;
-    std::vector<std::uint64_t> table(slots, empty);
-    for (const std::uint64_t key : pairs_) {
-      std::size_t i = start_of(key, slots);
-      while (table[i] != empty) i = (i + 1) & (slots - 1);
-      table[i] = key;
-    }
-    pairs_.swap(table);
-  }
-  [[nodiscard]] bool together(std::int32_t left, std::int32_t right) const {
-    const std::uint64_t key = key_of(left, right);
-    for (std::size_t i = start_of(key, pairs_.size());; i = (i + 1) & (pairs_.size() - 1)) {
-      if (pairs_[i] == key) return true;
-      if (pairs_[i] == empty) return false;
-    }
-  }
-
- private:
-  static constexpr std::uint64_t empty = std::numeric_limits<std::uint64_t>::max() - 1;
-  [[nodiscard]] static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-  }
-  [[nodiscard]] static std::size_t start_of(std::uint64_t key, std::size_t slots) {
-    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15U) >> 32) & (slots - 1);
-  }
-  std::vector<std::uint64_t> pairs_;
-};
 
 /// "<0xNN>", as vocabularies with byte fallback write a byte.
 [[nodiscard]] inline std::string byte_token_text(unsigned byte) {
@@ -163,8 +81,7 @@ class bpe final : public detail::word_model {
     scratch.ends.clear();
     if (bytes_) begin_with_bytes(word, scratch);
     else begin_with_characters(word, scratch);
-    if (scratch.ids.size() <= few) join_few(scratch);
-    else join_many(scratch);
+    detail::join_symbols(merges_, scratch);
   }
   [[nodiscard]] const detail::vocabulary_table& vocabulary() const override { return vocabulary_; }
 
@@ -192,9 +109,7 @@ class bpe final : public detail::word_model {
   }
 
  private:
-  using merge = detail::merge_table::merge;
-  static constexpr std::uint32_t none = detail::merge_table::none;
-  static constexpr std::size_t few = 40;
+  static constexpr std::size_t few = detail::few_symbols;
 
   [[nodiscard]] static detail::merge_table joins_of(const bpe_options& o, const detail::vocabulary_table& vocabulary) {
     detail::merge_table table(o.merges.size());
@@ -212,32 +127,14 @@ class bpe final : public detail::word_model {
   /// Every two tokens that make a third are joined; what the third is says how soon.
   [[nodiscard]] static detail::merge_table joins_by_rank(const detail::vocabulary_table& vocabulary) {
     std::size_t count = 0;
-    for_each_split(vocabulary, [&](token, token, token) { ++count; });
+    detail::for_each_split(vocabulary, [&](token, token, token) { ++count; });
     detail::merge_table table(count);
-    for_each_split(vocabulary, [&](token left, token right, token both) {
+    detail::for_each_split(vocabulary, [&](token left, token right, token both) {
       table.put(left, right, {static_cast<std::uint32_t>(both), both});
     });
     return table;
   }
 
- public:
-  /// visit(left, right, both) for every way to make a token of two others, in the order of the tokens that are made.
-  template <class Visit>
-  static void for_each_split(const detail::vocabulary_table& vocabulary, Visit&& visit) {
-    for (token both = 0; static_cast<std::size_t>(both) < vocabulary.size(); ++both) {
-      const std::string_view text = vocabulary.text(both);
-      if (text.size() > detail::byte_trie::longest) continue;
-      for (std::size_t at = 0; at < text.size();) {
-        at += detail::character_at(text, at).bytes;
-        if (at >= text.size()) break;
-        const token left = vocabulary.find(text.substr(0, at));
-        if (left < 0) continue;
-        if (const token right = vocabulary.find(text.substr(at)); right >= 0) visit(left, right, both);
-      }
-    }
-  }
-
- private:
   /// The word as the vocabulary writes it.
   [[nodiscard]] static std::string_view printable(std::string_view word, std::string& text) {
     text.clear();
@@ -284,75 +181,6 @@ class bpe final : public detail::word_model {
     if (fuse_unknown_ && !scratch.ids.empty() && scratch.ids.back() == unknown_ && scratch.ends.back() == begin)
       scratch.ends.back() = static_cast<std::uint32_t>(end);
     else begin_symbol(scratch, unknown_, begin, end);
-  }
-
-  /// A word of few symbols is searched through for the best pair.
-  void join_few(detail::word_scratch& scratch) const {
-    token* ids = scratch.ids.data();
-    std::uint32_t *begins = scratch.begins.data(), *ends = scratch.ends.data();
-    std::size_t n = scratch.ids.size();
-    std::array<merge, few> pairs;  // of symbols i and i + 1
-    for (std::size_t i = 0; i + 1 < n; ++i) pairs[i] = merges_.find(ids[i], ids[i + 1]);
-    while (n > 1) {
-      std::size_t best = 0;
-      for (std::size_t i = 1; i + 1 < n; ++i)
-        if (pairs[i].rank < pairs[best].rank) best = i;
-      if (pairs[best].rank == none) break;
-      ids[best] = pairs[best].result;
-      ends[best] = ends[best + 1];
-      for (std::size_t i = best + 1; i + 1 < n; ++i) {
-        ids[i] = ids[i + 1];
-        begins[i] = begins[i + 1];
-        ends[i] = ends[i + 1];
-        pairs[i - 1] = pairs[i];
-      }
-      --n;
-      if (best > 0) pairs[best - 1] = merges_.find(ids[best - 1], ids[best]);
-      if (best + 1 < n) pairs[best] = merges_.find(ids[best], ids[best + 1]);
-    }
-    for (std::size_t i = 0; i < n; ++i) scratch.tokens.push_back({ids[i], begins[i], ends[i]});
-  }
-
-  /// In a long word candidates wait in a heap: n symbols cost n log n.
-  void join_many(detail::word_scratch& scratch) const {
-    constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
-    auto& ids = scratch.ids;
-    auto &next = scratch.next, &previous = scratch.previous;
-    auto& heap = scratch.heap;
-    const auto n = static_cast<std::uint32_t>(ids.size());
-    next.resize(n);
-    previous.resize(n);
-    heap.clear();
-    const auto consider = [&](std::uint32_t left) {
-      if (left == nowhere || next[left] == nowhere) return;
-      const merge found = merges_.find(ids[left], ids[next[left]]);
-      if (found.rank == none) return;
-      heap.push_back(static_cast<std::uint64_t>(found.rank) << 32 | left);  // of equal ranks the leftmost comes first
-      std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    };
-    for (std::uint32_t i = 0; i < n; ++i) {
-      previous[i] = i > 0 ? i - 1 : nowhere;
-      next[i] = i + 1 < n ? i + 1 : nowhere;
-    }
-    for (std::uint32_t i = 0; i + 1 < n; ++i) consider(i);
-    while (!heap.empty()) {
-      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-      const auto rank = static_cast<std::uint32_t>(heap.back() >> 32), left = static_cast<std::uint32_t>(heap.back());
-      heap.pop_back();
-      if (ids[left] < 0 || next[left] == nowhere) continue;  // joined meanwhile
-      const std::uint32_t right = next[left];
-      const merge found = merges_.find(ids[left], ids[right]);
-      if (found.rank != rank) continue;
-      ids[left] = found.result;
-      scratch.ends[left] = scratch.ends[right];
-      ids[right] = -1;
-      next[left] = next[right];
-      if (next[right] != nowhere) previous[next[right]] = left;
-      consider(previous[left]);
-      consider(left);
-    }
-    for (std::uint32_t i = n > 0 ? 0 : nowhere; i != nowhere; i = next[i])
-      scratch.tokens.push_back({ids[i], scratch.begins[i], scratch.ends[i]});
   }
 
   detail::vocabulary_table vocabulary_;

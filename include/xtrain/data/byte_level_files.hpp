@@ -221,6 +221,8 @@ namespace detail {
   if (added.empty())
     for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks))
       added.push_back(detail::json_of(one));
+  if (kind.nfc)  // the whole text is composed before anything is looked for in it
+    for (json& one : added) one["normalized"] = true;
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first)
       from.settings["post_processor"] = detail::begin_with(std::string(kind.first), one["id"].get<token>());

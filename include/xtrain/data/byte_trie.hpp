@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,6 +49,11 @@ class byte_trie {
         i = j;
       }
     }
+    for (node& n : nodes_) {
+      if (n.count <= few) continue;
+      n.label_set = static_cast<std::uint32_t>(sets_.size());
+      sets_.emplace_back(labels_.data() + n.children, n.count);
+    }
     for (std::size_t i = 0; i < nodes_[0].count; ++i)
       first_[labels_[nodes_[0].children + i]] = nodes_[0].children + static_cast<std::uint32_t>(i);
   }
@@ -69,19 +75,39 @@ class byte_trie {
   }
 
  private:
+  static constexpr std::uint32_t few = 6;  // labels that are looked through one by one
+
   struct node {
-    std::uint32_t children = 0, count = 0;
+    std::uint32_t children = 0, count = 0, label_set = 0;
     std::int32_t value = -1;
+  };
+  /// Which bytes a node's children have, and how many of them are smaller than a byte.
+  struct label_set {
+    std::array<std::uint64_t, 4> bits{};
+    std::array<std::uint16_t, 4> before{};
+
+    label_set(const unsigned char* labels, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) bits[labels[i] >> 6] |= std::uint64_t{1} << (labels[i] & 63U);
+      for (std::size_t i = 1; i < 4; ++i) before[i] = static_cast<std::uint16_t>(before[i - 1] + std::popcount(bits[i - 1]));
+    }
   };
 
   [[nodiscard]] std::uint32_t child(std::uint32_t of, unsigned char label) const {
-    const auto begin = labels_.begin() + nodes_[of].children, end = begin + nodes_[of].count;
-    const auto at = std::lower_bound(begin, end, label);
-    return at != end && *at == label ? static_cast<std::uint32_t>(at - labels_.begin()) : 0;
+    const node& n = nodes_[of];
+    if (n.count > few) {
+      const label_set& set = sets_[n.label_set];
+      const std::uint64_t bits = set.bits[label >> 6], bit = std::uint64_t{1} << (label & 63U);
+      if ((bits & bit) == 0) return 0;
+      return n.children + set.before[label >> 6] + static_cast<std::uint32_t>(std::popcount(bits & (bit - 1)));
+    }
+    for (std::uint32_t i = n.children; i < n.children + n.count; ++i)
+      if (labels_[i] == label) return i;
+    return 0;
   }
 
   std::vector<node> nodes_;
   std::vector<unsigned char> labels_;  // of the way to each node
+  std::vector<label_set> sets_;
   std::array<std::uint32_t, 256> first_{};
 };
 

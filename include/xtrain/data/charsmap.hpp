@@ -51,24 +51,44 @@ class charsmap {
   /// What stands for the shortest beginning of `part` that the table knows.
   ///   returns  whether it knows one
   [[nodiscard]] bool find(std::string_view part, std::string_view& replacement) const {
+    bool found = false;
+    for_each_prefix(part, [&](std::size_t, std::string_view with) {
+      replacement = with;
+      found = true;
+      return false;
+    });
+    return found;
+  }
+  /// What stands for the longest.
+  ///   returns  its bytes; 0 where it knows none
+  [[nodiscard]] std::size_t find_longest(std::string_view part, std::string_view& replacement) const {
+    std::size_t longest = 0;
+    for_each_prefix(part, [&](std::size_t bytes, std::string_view with) {
+      longest = bytes;
+      replacement = with;
+      return true;
+    });
+    return longest;
+  }
+
+ private:
+  /// visit(bytes, replacement) for every beginning that the table knows, the shortest first, while it returns true.
+  template <class Visit>
+  void for_each_prefix(std::string_view part, Visit&& visit) const {
     std::size_t at = offset_of(units_[0]);
-    for (const char c : part) {
-      const auto byte = static_cast<unsigned char>(c);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(part[i]);
       at ^= byte;
-      if (byte == 0 || at >= units_.size() || (units_[at] & 0x800000FFU) != byte) return false;
+      if (byte == 0 || at >= units_.size() || (units_[at] & 0x800000FFU) != byte) return;
       const bool ends = (units_[at] >> 8 & 1U) != 0;
       at ^= offset_of(units_[at]);
       if (!ends) continue;
       const std::size_t value = at < units_.size() ? units_[at] & 0x7FFFFFFFU : texts_.size();
-      if (value >= texts_.size()) return false;
-      replacement = std::string_view(texts_).substr(value);
-      replacement = replacement.substr(0, replacement.find('\0'));
-      return true;
+      if (value >= texts_.size()) return;
+      const std::string_view with = std::string_view(texts_).substr(value);
+      if (!visit(i + 1, with.substr(0, with.find('\0')))) return;
     }
-    return false;
   }
-
- private:
   [[nodiscard]] static std::uint32_t word_at(std::string_view bytes, std::size_t at) {
     std::uint32_t word = 0;
     for (std::size_t i = 0; i < 4; ++i) word |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << 8 * i;

@@ -51,11 +51,11 @@ class chat_encoder {
       sample.add(found->second, is_answer(chat, begin, end));
       at = end;
     }
-    const special_tokens& special = with_.special();
-    const bool has_bos = !sample.tokens.empty() && sample.tokens.front() == special.bos;
-    if (special.adds_bos && special.bos >= 0 && !has_bos) {
-      sample.tokens.insert(sample.tokens.begin(), special.bos);
-      sample.learned.insert(sample.learned.begin(), false);
+    const std::vector<token> beginning = with_.beginning();
+    const bool has_it = sample.tokens.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), sample.tokens.begin());
+    if (!has_it) {
+      sample.tokens.insert(sample.tokens.begin(), beginning.begin(), beginning.end());
+      sample.learned.insert(sample.learned.begin(), beginning.size(), false);
     }
   }
 

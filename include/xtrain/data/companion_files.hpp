@@ -40,6 +40,10 @@ class companion_files {
   [[nodiscard]] const std::string& tokenizer_class() const { return class_; }
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
+  [[nodiscard]] std::optional<bool> adds_eos() const { return adds_eos_; }
+  /// ChatGLM's: how far its numbers are shifted, and whether its conversations name roles (ChatGLM3).
+  [[nodiscard]] std::uint64_t image_tokens() const { return image_tokens_; }
+  [[nodiscard]] bool has_roles() const { return has_roles_; }
   /// Tokens with numbers of their own.
   [[nodiscard]] const std::vector<added_token>& added() const { return added_; }
   /// Texts that are named as special; their numbers are in the vocabulary.
@@ -63,7 +67,15 @@ class companion_files {
       if (document.contains(name) && document[name].is_boolean()) to = document[name].get<bool>();
     };
     flag("add_bos_token", adds_bos_);
+    flag("add_eos_token", adds_eos_);
     flag("do_lower_case", lowercase_);
+    if (document.contains("num_image_tokens") && document["num_image_tokens"].is_number_unsigned())
+      image_tokens_ = document["num_image_tokens"].get<std::uint64_t>();
+    for (const char* name : {"chat_template", "name_or_path"})
+      if (document.contains(name) && document[name].is_string()) {
+        const auto text = document[name].get<std::string>();
+        has_roles_ = has_roles_ || text.find("<|") != std::string::npos || text.find("chatglm3") != std::string::npos;
+      }
     if (document.contains("tokenizer_class") && document["tokenizer_class"].is_string())
       class_ = document["tokenizer_class"].get<std::string>();
     const auto named = [&](const char* name, std::string* to) {
@@ -101,7 +113,9 @@ class companion_files {
 
   named_files files_;
   std::string class_, bos_, eos_;
-  std::optional<bool> adds_bos_, lowercase_;
+  std::optional<bool> adds_bos_, adds_eos_, lowercase_;
+  std::uint64_t image_tokens_ = 0;
+  bool has_roles_ = false;
   std::vector<added_token> added_;
   std::vector<std::string> special_texts_;
 };

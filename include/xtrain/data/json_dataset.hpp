@@ -199,6 +199,7 @@ struct instruct_options {
   dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
   all.when_too_long = options.when_too_long;
   const special_tokens& special = with.special();
+  const std::vector<token> beginning = with.beginning(), ending = with.prompt_ending();
   detail::learned_text sample;
   detail::for_each_record(file, [&](const json& record, std::size_t line) {
     const std::string instruction = detail::text_field(record, "instruction", path, line);
@@ -209,8 +210,14 @@ struct instruct_options {
     const std::string text = prompt + answer;
     const text_span answered{prompt.size(), text.size()};
     sample.clear();
-    if (special.adds_bos && special.bos >= 0) sample.add(special.bos, false);
-    sample.add(text, 0, std::span(&answered, 1), with);
+    for (const token id : beginning) sample.add(id, false);
+    if (ending.empty()) {
+      sample.add(text, 0, std::span(&answered, 1), with);
+    } else {
+      sample.add(prompt, 0, std::span(&answered, 1), with);
+      for (const token id : ending) sample.add(id, false);
+      sample.add(answer, prompt.size(), std::span(&answered, 1), with);
+    }
     if (special.eos >= 0) sample.add(special.eos, true);
     sample.add_to(all, options.train_on_input);
   });

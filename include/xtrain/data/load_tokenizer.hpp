@@ -17,6 +17,7 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/data/byte_level_files.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
+#include <xtrain/data/chatglm_tokens.hpp>
 #include <xtrain/data/companion_files.hpp>
 #include <xtrain/data/sentencepiece_tokenizer.hpp>
 #include <xtrain/data/tokenizer.hpp>
@@ -34,13 +35,28 @@ namespace xtrain {
                                   beside);
 }
 
-/// A SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise.
+/// A SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise; ChatGLM's begin or end
+/// with what its published code puts there.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_sentencepiece(const std::string& path) {
   const detail::companion_files beside(detail::parent_of(path));
-  auto model = std::make_shared<sentencepiece_model>(path, beside.added(), beside.files());
+  auto model = std::make_shared<sentencepiece_model>(path, sentencepiece_options{.added = beside.added(), .beside = beside.files()});
   special_tokens special{.bos = model->bos(), .eos = model->eos(), .adds_bos = model->bos() >= 0};
   beside.read_special(special, [&](const std::string& text) { return model->find_token(text); });
+  const std::string& kind = beside.tokenizer_class();
+  if (kind == "ChatGLMTokenizer") {
+    detail::be_chatglm(*model, beside, special);
+    return {std::move(model), special};
+  }
+  text_surroundings around;
+  if (special.adds_bos) around.before = {special.bos};
+  if (special.eos >= 0 && beside.adds_eos().value_or(kind.starts_with("T5Tokenizer"))) around.after = {special.eos};
+  around.after_second = around.after;
+  if (!kind.starts_with("InternLM")) {  // whose two texts are one
+    around.after_first = around.after;
+    around.before_second = around.before;
+  }
+  model->surround(std::move(around));
   return {std::move(model), special};
 }
 

@@ -64,7 +64,7 @@ namespace detail {
 inline void add_document(dataset& to, const tokenizer& with, std::string_view text) {
   constexpr std::size_t piece = std::size_t{1} << 20;
   const special_tokens& special = with.special();
-  if (special.adds_bos && special.bos >= 0) to.extend(std::vector<token>{special.bos});
+  if (const std::vector<token> beginning = with.beginning(); !beginning.empty()) to.extend(beginning);
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = piece_end(text, begin, piece);
     to.extend(with.encode(text.substr(begin, end - begin)));

@@ -62,6 +62,9 @@ class tokenizer_model {
   virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
   /// Whether decoding may leave a token out, because it is not text.
   [[nodiscard]] virtual bool is_special(token) const { return false; }
+  /// What stands before a text that is to be continued, in place of a begin token, and behind it.
+  [[nodiscard]] virtual std::vector<token> prompt_beginning() const { return {}; }
+  [[nodiscard]] virtual std::vector<token> prompt_ending() const { return {}; }
   /// The token as the vocabulary writes it, and the token that it writes so: nothing and -1 where a model does not say.
   [[nodiscard]] virtual std::string token_text(token) const { return {}; }
   [[nodiscard]] virtual token find_token(const std::string&) const { return -1; }
@@ -101,12 +104,18 @@ class tokenizer {
     model_->encode(text, tokens);
     return tokens;
   }
-  /// The tokens a model expects before it continues the text: bos first, where texts begin with it. An empty text is bos
-  /// alone (or eos, for models that use that to begin).
+  /// What every text begins with: bos, where texts begin with it, or what the family has instead (ChatGLM2: [gMASK] sop).
+  [[nodiscard]] std::vector<token> beginning() const {
+    return special_.adds_bos && special_.bos >= 0 ? std::vector<token>{special_.bos} : model_->prompt_beginning();
+  }
+  /// What stands between a prompt and its continuation; nothing but for ChatGLM-6B: [gMASK] <sop>.
+  [[nodiscard]] std::vector<token> prompt_ending() const { return model_->prompt_ending(); }
+  /// The tokens a model expects before it continues the text, with what it begins and ends with. An empty text is bos alone (or eos, for
+  /// models that use that to begin).
   [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const {
-    std::vector<token> ids;
-    if (special_.adds_bos && special_.bos >= 0) ids.push_back(special_.bos);
+    std::vector<token> ids = beginning();
     for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
+    for (const token id : prompt_ending()) ids.push_back(id);
     if (ids.empty()) {
       const token first = special_.bos >= 0 ? special_.bos : special_.eos;
       require<data_error>(first >= 0, "tokenizer: an empty prompt needs a begin-of-text token; this vocabulary has none");

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -68,6 +71,30 @@ namespace detail {
   if (space == std::string::npos || space == 0 || space + 1 == text.size())
     fail<config_error>(who, ": merge ", index + 1, " must be two tokens; given ", value.dump());
   return {text.substr(0, space), text.substr(space + 1)};
+}
+
+/// A score as the tokenizers library reads it: its digits as a whole number, divided by a power of ten, where a number of more than 16 digits
+/// may be off by one in its last place. Such differences decide which of two equally good ways to cut a text is taken.
+[[nodiscard]] inline double score_as_written(double score) {
+  char text[40];
+  const char* const end = std::to_chars(text, text + sizeof text, score, std::chars_format::scientific).ptr;
+  const char* const mark = std::find(static_cast<const char*>(text), end, 'e');
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  std::from_chars(mark + (mark[1] == '+' ? 2 : 1), end, exponent);
+  bool behind_point = false;
+  for (const char* at = text; at != mark; ++at) {
+    if (*at >= '0' && *at <= '9') {
+      digits = 10 * digits + static_cast<std::uint64_t>(*at - '0');
+      if (behind_point) --exponent;
+    }
+    behind_point = behind_point || *at == '.';
+  }
+  if (exponent < -22 || exponent > 22) return score;  // further powers of ten are not exact
+  double power = 1.0;
+  for (int i = 0; i < std::abs(exponent); ++i) power *= 10.0;
+  const auto whole = static_cast<double>(digits);
+  return std::copysign(exponent < 0 ? whole / power : whole * power, score);
 }
 
 [[nodiscard]] inline std::vector<std::pair<std::string, double>> read_pieces(const json& list, const std::string& who) {
@@ -142,7 +169,9 @@ namespace detail {
     const std::uint64_t unknown = read.count("unk_id", from.pieces.size());
     require<config_error>(!read.has("unk_id") || unknown < from.pieces.size(), read.who(),
                           ": 'unk_id' must be a place in the vocabulary of ", from.pieces.size(), "; it is ", unknown);
-    return std::make_unique<unigram>(unigram_options{.pieces = from.pieces,
+    std::vector<std::pair<std::string, double>> pieces = from.pieces;
+    for (auto& piece : pieces) piece.second = score_as_written(piece.second);
+    return std::make_unique<unigram>(unigram_options{.pieces = std::move(pieces),
                                                      .unknown = read.has("unk_id") ? static_cast<token>(unknown) : -1,
                                                      .byte_fallback = read.flag("byte_fallback", false),
                                                      .who = from.who});
@@ -207,7 +236,7 @@ namespace detail {
       // a file of ranks may leave numbers out; only tokens of the vocabulary keep theirs wherever the document is read
       for (const json& one : document["added_tokens"]) vocabulary[detail::token_text(one)] = one["id"];
       const detail::vocabulary_table table(from.vocabulary, from.who);
-      bpe::for_each_split(table, [&](token left, token right, token) {
+      detail::for_each_split(table, [&](token left, token right, token) {
         merges.push_back(json::array({table.text(left), table.text(right)}));
       });
     } else {

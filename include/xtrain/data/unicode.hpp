@@ -9,6 +9,8 @@
 
 #include <utf8proc.h>
 
+#include <xtrain/data/unicode_versions.hpp>
+
 namespace xtrain::detail {
 
 /// A character and the bytes it takes. A byte that is not UTF-8 is a character of its own, with a negative code.
@@ -95,8 +97,29 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
 }
 
+/// The group of a category by its first letter.
+[[nodiscard]] inline category_group group_of_letter(char letter) {
+  switch (letter) {
+    case 'L':
+      return category_group::letter;
+    case 'M':
+      return category_group::mark;
+    case 'N':
+      return category_group::number;
+    case 'P':
+      return category_group::punctuation;
+    case 'S':
+      return category_group::symbol;
+    default:
+      return category_group::other;
+  }
+}
 [[nodiscard]] inline category_group group_of(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
+  if (c == UTF8PROC_CATEGORY_CN) {  // unless it came after the library's version
+    const late_characters* late = range_of(characters_since_unicode_15, code);
+    return late == nullptr ? category_group::other : group_of_letter(late->category[0]);
+  }
   if (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) return category_group::letter;
   if (c >= UTF8PROC_CATEGORY_MN && c <= UTF8PROC_CATEGORY_ME) return category_group::mark;
   if (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO) return category_group::number;
@@ -111,27 +134,44 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
   return code == 0x85 || group_of(code) == category_group::separator;
 }
-[[nodiscard]] inline bool is_number(std::int32_t code) { return group_of(code) == category_group::number; }
-[[nodiscard]] inline bool is_mark(std::int32_t code) { return group_of(code) == category_group::mark; }
-[[nodiscard]] inline bool is_nonspacing_mark(std::int32_t code) { return category_of(code) == UTF8PROC_CATEGORY_MN; }
+/// Numbers, and those of Unicode 17, as the Digits step knows them.
+[[nodiscard]] inline bool is_number(std::int32_t code) {
+  return group_of(code) == category_group::number || (code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6);
+}
+
+// What follows is Unicode as the tokenizers library's steps for BERT know it: an early version of it.
+[[nodiscard]] inline bool came_late(std::int32_t code) { return range_of(characters_since_unicode_9, code) != nullptr; }
+
+/// Marks, as StripAccents removes them.
+[[nodiscard]] inline bool is_mark(std::int32_t code) {
+  return (group_of(code) == category_group::mark && !came_late(code)) || code == 0x1CF2 || code == 0x1CF3;  // those were marks
+}
+/// Marks without a width, as BertNormalizer removes them.
+[[nodiscard]] inline bool is_nonspacing_mark(std::int32_t code) {
+  return (category_of(code) == UTF8PROC_CATEGORY_MN && !came_late(code) && range_of(marks_of_unicode_9, code) == nullptr) || code == 0x1734;
+}
 
 /// Control characters, formats and private use.
 [[nodiscard]] inline bool is_control(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
-  return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO;
+  return (c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO) && !came_late(code);
 }
 
-/// Punctuation as BERT has it: Unicode's, and every sign of ASCII.
+/// Punctuation: Unicode's, and every sign of ASCII.
 [[nodiscard]] inline bool is_punctuation(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
-  return group_of(code) == category_group::punctuation;
+  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // those were
 }
 
 /// Part of a word, \w: letters, marks, digits, numbers that are letters, connectors, joiners.
 [[nodiscard]] inline bool is_word(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || code == '_' || (code >= 'a' && code <= 'z');
+  if (const late_characters* late = range_of(characters_since_unicode_15, code); late != nullptr) {
+    const std::string_view category = late->category;
+    return category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
+  }
   switch (category_of(code)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -162,6 +202,7 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
 /// The small letter of a character, as UTF-8.
 inline void append_lowercase(std::string& to, std::int32_t code) {
   if (code == 0x130) to += "i\xCC\x87";  // the one letter whose small form is two characters
+  else if (const late_capitals* late = range_of(capitals_since_unicode_15, code); late != nullptr) append_character(to, code + late->offset);
   else append_character(to, utf8proc_tolower(code));
 }
 
@@ -177,6 +218,10 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
 ///   parts    written: at most 32 of them (no character has more than 18)
 ///   returns  how many
 [[nodiscard]] inline std::size_t decompose(std::int32_t code, bool compatibility, std::int32_t (&parts)[32]) {
+  if (range_of(decompositions_since_unicode_10, code) != nullptr) {
+    parts[0] = code;
+    return 1;
+  }
   int last_class = 0;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0));
   const auto count = utf8proc_decompose_char(code, parts, 32, options, &last_class);
@@ -189,7 +234,8 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
 [[nodiscard]] inline std::int32_t compose(std::int32_t first, std::int32_t second) {
   std::int32_t both[3] = {first, second, 0};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-  return utf8proc_normalize_utf32(both, 2, options) == 1 ? both[0] : -1;
+  const bool is_one = utf8proc_normalize_utf32(both, 2, options) == 1 && range_of(decompositions_since_unicode_10, both[0]) == nullptr;
+  return is_one ? both[0] : -1;
 }
 
 }  // namespace xtrain::detail

@@ -51,21 +51,14 @@ class unigram final : public detail::word_model {
   ///   throws  data_error when a character is no piece and the model has no unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     constexpr std::uint32_t unreached = std::numeric_limits<std::uint32_t>::max();
-    auto& scores = scratch.scores;
-    auto& ids = scratch.ids;
-    auto& from = scratch.begins;
-    scores.assign(word.size() + 1, 0.0);
-    ids.assign(word.size() + 1, -1);
-    from.assign(word.size() + 1, unreached);
+    auto& path = scratch.path;
+    path.assign(word.size() + 1, {0.0, -1, unreached});
     for (std::size_t at = 0, length = 0; at < word.size(); at += length) {
       length = detail::character_at(word, at).bytes;
-      const double here = scores[at];
+      const double here = path[at].score;
       bool has_character = false;
       const auto reach = [&](std::size_t end, token id, double score) {
-        if (from[end] != unreached && score <= scores[end]) return;
-        scores[end] = score;
-        from[end] = static_cast<std::uint32_t>(at);
-        ids[end] = id;
+        if (path[end].begin == unreached || score > path[end].score) path[end] = {score, id, static_cast<std::uint32_t>(at)};
       };
       trie_.for_each_prefix(word, at, [&](std::size_t bytes, token id) {
         reach(at + bytes, id, scores_[static_cast<std::size_t>(id)] + here);
@@ -93,14 +86,14 @@ class unigram final : public detail::word_model {
     const std::size_t first = scratch.tokens.size();
     const auto add = [&](token id, std::uint32_t begin, std::uint32_t end) { scratch.tokens.push_back({id, begin, end}); };
     for (auto end = static_cast<std::uint32_t>(word.size()); end > 0;) {
-      std::uint32_t begin = scratch.begins[end];
-      const token id = scratch.ids[end];
+      std::uint32_t begin = scratch.path[end].begin;
+      const token id = scratch.path[end].id;
       if (id != unknown_) {
         add(vocabulary_.find(vocabulary_.text(id)), begin, end);
         end = begin;
         continue;
       }
-      while (begin > 0 && scratch.ids[begin] == unknown_) begin = scratch.begins[begin];
+      while (begin > 0 && scratch.path[begin].id == unknown_) begin = scratch.path[begin].begin;
       const std::string_view text = word.substr(begin, end - begin);
       if (const token whole = vocabulary_.find(text); whole >= 0) add(whole, begin, end);
       else if (std::all_of(text.begin(), text.end(), [&](char c) { return fallback_[static_cast<unsigned char>(c)] >= 0; }))

@@ -23,14 +23,23 @@ struct word_token {
   std::uint32_t begin = 0, end = 0;
 };
 
+/// The best way to cut a text up to a byte of it: its last piece.
+struct path_step {
+  double score = 0.0;
+  token id = -1;
+  std::uint32_t begin = 0;
+};
+
 /// Memory that a model works in, kept from word to word.
 struct word_scratch {
   std::vector<word_token> tokens;
   std::vector<token> ids;
   std::vector<std::uint32_t> begins, ends, next, previous;
   std::vector<std::uint64_t> heap;
-  std::vector<double> scores;
+  std::vector<path_step> path;
   std::string text;
+  std::vector<std::uint32_t> origins;  // of the bytes of `text`
+  std::vector<word_token> pieces;      // of `text`
 };
 
 /// Encodes words: pieces of text that tokens never reach across.
@@ -77,6 +86,8 @@ class word_memory {
       begin = s.ends[i];
     }
   }
+  /// Memory for what is not remembered.
+  [[nodiscard]] word_scratch& scratch() { return scratch_; }
 
  private:
   static constexpr std::size_t count_bits = 15, count = std::size_t{1} << count_bits;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/part_visitor.hpp>
@@ -17,13 +18,37 @@
 
 namespace xtrain::detail {
 
+/// The property in braces that `pattern` has at `at` (behind the p), which is moved behind it: its name, and whether it is negated (\p{^N}).
+///   returns  an empty name for what is no property
+[[nodiscard]] inline std::pair<std::string_view, bool> property_at(std::string_view pattern, std::size_t& at) {
+  if (at >= pattern.size()) return {};
+  if (pattern[at] != '{') return {pattern.substr(at++, 1), false};
+  const std::size_t end = pattern.find('}', at);
+  if (end == std::string_view::npos) return {};
+  std::string_view name = pattern.substr(at + 1, end - at - 1);
+  at = end + 1;
+  const bool negated = name.starts_with('^');
+  if (negated) name.remove_prefix(1);
+  return {name, negated};
+}
+
+/// Whether a property is the name of a script, as PCRE2 has it.
+[[nodiscard]] inline bool is_script(std::string_view name) {
+  for (const std::string_view one : {"Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati",
+                                     "Gurmukhi", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam",
+                                     "Mongolian", "Myanmar", "Oriya", "Sinhala", "Syriac", "Tamil", "Telugu", "Thaana", "Thai", "Tibetan"})
+    if (name == one) return true;
+  return false;
+}
+
 /// Tokenizer files are written for Oniguruma. Where PCRE2 means something else by the same words, they are replaced.
 ///   throws  config_error for what PCRE2 cannot say: sets inside sets, intersections of sets
 [[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
   constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
-  constexpr std::string_view word =
+  static const std::string word = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
       R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
   constexpr std::string_view hexadecimal = "0-9a-fA-F";
+  static const std::string digit = "\\p{Nd}" + late_members("Nd");
   std::string result;
   bool in_set = false;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -31,8 +56,23 @@ namespace xtrain::detail {
     if (c == '\\' && i + 1 < pattern.size()) {
       const char name = pattern[++i];
       const char small = static_cast<char>(name | 0x20);
-      const std::string_view members = small == 's' ? space : small == 'w' ? word : small == 'h' ? hexadecimal : std::string_view{};
-      const bool negated = name != small;
+      bool negated = name != small;
+      std::string property;
+      if (small == 'p') {
+        std::size_t behind = i + 1;
+        const auto [called, other_way] = property_at(pattern, behind);
+        // a category with what came late; a script is what a character belongs to, not all that it is used in
+        if (called.size() == 1 || called.size() == 2) property = concat("\\p{", called, "}") + late_members(called);
+        else if (called == "Han") property = R"(\p{sc:Han}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
+        else if (is_script(called)) property = concat("\\p{sc:", called, "}");
+        negated = negated != other_way;
+        if (!property.empty() && !(in_set && negated)) i = behind - 1;
+      }
+      const std::string_view members = small == 's'   ? space
+                                       : small == 'w' ? std::string_view(word)
+                                       : small == 'd' ? std::string_view(digit)
+                                       : small == 'h' ? hexadecimal
+                                                      : std::string_view(property);
       if (members.empty() || (in_set && negated)) result += {c, name};
       else if (in_set) result += members;
       else result += concat(negated ? "[^" : "[", members, "]");

@@ -1,0 +1,61 @@
+// What ChatGLM's tokenizers have beside their SentencePiece model: tokens with numbers behind its pieces, pieces that stand for spaces, and
+// what stands around a text. The model files do not say it; the tokenizers' published code does. Component 'text'.
+//                       [Du et al. 2022, "GLM"; Zeng et al. 2024, "ChatGLM: A family of large language models"]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/data/added_tokens.hpp>
+#include <xtrain/data/companion_files.hpp>
+#include <xtrain/data/sentencepiece_tokenizer.hpp>
+
+namespace xtrain::detail {
+
+/// The tokens of ChatGLM2 and 3 behind their pieces. 'sop' and 'eop' are words like others, so that they are tokens only where no word goes on
+/// beside them, and sop behind [gMASK] and [sMASK].
+///   roles  whether ChatGLM3's are among them
+[[nodiscard]] inline std::vector<added_token> chatglm_tokens(token pieces, bool roles) {
+  std::vector<added_token> all;
+  for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
+    if (!roles && all.size() == 5) break;
+    all.push_back({.content = name, .id = pieces++, .single_word = name[0] != '[' && name[0] != '<', .special = true});
+  }
+  return all;
+}
+
+/// Makes a model ChatGLM's, and says how texts begin and end. ChatGLM-6B (pieces for line breaks): the text, [gMASK] <sop>. ChatGLM2 and 3:
+/// [gMASK] sop, the text.
+///   throws  config_error for numbers that are shifted (num_image_tokens, of the first files that were published)
+inline void be_chatglm(sentencepiece_model& model, const companion_files& beside, special_tokens& special) {
+  special.adds_bos = false;
+  if (model.find_token("<n>") >= 0) {
+    require<config_error>(beside.image_tokens() == 0, model.path(), ": num_image_tokens must be 0, as in the current files of ChatGLM-6B; it is ",
+                          beside.image_tokens());
+    const token mask = model.find_token("[gMASK]"), sop = model.find_token("<sop>"), eop = model.find_token("<eop>");
+    require<config_error>(mask >= 0 && sop >= 0 && eop >= 0, model.path(), ": ChatGLM-6B's pieces must have [gMASK], <sop> and <eop>");
+    std::vector<added_token> written;  // pieces that the model never finds in text
+    for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<pad>"})
+      if (const token id = model.find_token(name); id >= 0) written.push_back({.content = name, .id = id, .special = true});
+    model.add(std::move(written));
+    model.write_spaces_as_pieces();
+    model.surround({.after = {mask, sop}, .after_first = {mask, sop}, .after_second = {eop}, .prompt_ending = {mask, sop}});
+    special.bos = sop;
+    special.eos = eop;
+    return;
+  }
+  if (model.find_token("sop") < 0 && model.find_token("[gMASK]") < 0)
+    model.add(chatglm_tokens(static_cast<token>(model.vocabulary()), beside.has_roles()));
+  const token mask = model.find_token("[gMASK]"), sop = model.find_token("sop");
+  require<config_error>(mask >= 0 && sop >= 0, model.path(), ": ChatGLM's tokens must have [gMASK] and sop; added_tokens name others");
+  model.add(following_token{.behind = {mask, model.find_token("[sMASK]")}, .content = "sop", .id = sop});
+  std::vector<token> after_second;
+  if (special.eos >= 0) after_second.push_back(special.eos);
+  model.surround({.before = {mask, sop}, .after_second = after_second, .prompt_beginning = {mask, sop}});
+}
+
+}  // namespace xtrain::detail
