@@ -13,8 +13,8 @@
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), offload_to_file<memory_role::optimizer> (or other roles), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours
-#   FAMILIES   gpt2 llama (default), all, or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1; each
-#              is compiled, so a program lists those it needs
+#   FAMILIES   all (default), or families by name: gpt2 llama mistral mixtral qwen2 bloom baichuan internlm internlm2 aquila chatglm chatglm1. Several
+#              families are one model type whose layers are chosen at run time; a program of one family has that family's layers only, and compiles faster
 #   HEADERS    headers that declare types of yours; names with :: are taken as they are, others are xtrain's
 #
 # The source includes "recipe.hpp", which this function writes: struct recipe, with the policies chosen.
@@ -95,10 +95,11 @@ function(xtrain_add_trainer)
     string(APPEND includes "#include \"${header}\"\n")
   endforeach()
   if(NOT T_FAMILIES)
-    set(T_FAMILIES gpt2 llama)
+    set(T_FAMILIES all)
   endif()
   if(T_FAMILIES STREQUAL "all")
     set(families "xtrain::all_families")
+    set(model "xtrain::any_decoder_of<Recipe, families>")
     string(APPEND includes "#include <xtrain/models/families.hpp>\n")
   else()
     foreach(family ${T_FAMILIES})
@@ -121,6 +122,13 @@ function(xtrain_add_trainer)
     list(TRANSFORM T_FAMILIES APPEND "_family")
     list(JOIN T_FAMILIES ", " families)
     set(families "xtrain::family_list<${families}>")
+    list(LENGTH T_FAMILIES count)
+    if(count EQUAL 1)
+      set(model "xtrain::decoder<Recipe, ${T_FAMILIES}>")
+    else()
+      string(APPEND includes "#include <xtrain/models/any_decoder.hpp>\n")
+      set(model "xtrain::any_decoder_of<Recipe, families>")
+    endif()
   endif()
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/xtrain-recipes/${T_NAME}")
   file(GENERATE OUTPUT "${folder}/recipe.hpp" CONTENT "// The policies of the trainer '${T_NAME}', as xtrain_add_trainer was told.
@@ -132,6 +140,8 @@ ${lines}};
 
 /// The families that it can load.
 using families = ${families};
+template <class Recipe>
+using model_of = ${model};
 
 /// What makes processes that a launcher has started ranks of one run; void: nothing does.
 using processes = ${processes};

@@ -29,6 +29,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/random.hpp
+    xtrain/core/named_settings.hpp
+    xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
     xtrain/data/dataset.hpp
@@ -123,6 +125,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/head_exchange.hpp
+    xtrain/layers/kinds.hpp
     xtrain/layers/linear.hpp
     xtrain/layers/masked_word_head.hpp
     xtrain/layers/norm.hpp
@@ -136,6 +139,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/rope.hpp
     xtrain/layers/row_head.hpp
     xtrain/layers/sight.hpp
+    xtrain/models/any_decoder.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
     xtrain/models/bert.hpp
@@ -145,9 +149,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/decoder.hpp
+    xtrain/models/decoder_block.hpp
+    xtrain/models/decoder_family.hpp
     xtrain/models/encoder.hpp
     xtrain/models/encoder_families.hpp
     xtrain/models/families.hpp
+    xtrain/models/family_info.hpp
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
@@ -157,6 +164,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/mixtral.hpp
     xtrain/models/model_options.hpp
     xtrain/models/named_parameter.hpp
+    xtrain/models/normalized_residual_block.hpp
     xtrain/models/padding_index.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/require_rows.hpp

@@ -151,12 +151,12 @@ struct config_flags {
   void add(CLI::App& app) {
     app.add_option("--override-config", override_config, "JSON object of settings that replace those of config.json")->type_name("FILE");
   }
-  /// The settings that hold, as a family reads them.
-  template <class Family>
-  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config, bool says) const {
+  /// The settings that hold, as a family (xtrain::family_info) reads them.
+  template <class Info>
+  [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config, const Info& family, bool says) const {
     return replace(config, says, [&](const xtrain::json_settings& with) {
-      auto result = xtrain::override_settings<Family>(config, with);
-      (void)xtrain::sizes_of<Family>(result.settings);  // what cannot be is this flag's
+      auto result = xtrain::override_settings(config, with, family);
+      (void)xtrain::sizes_of(result.settings, family);  // what cannot be is this flag's
       return result;
     });
   }
@@ -235,15 +235,5 @@ struct vocabulary_flags {
     return xtrain::padded_vocabulary(words > 0 ? words : std::max(there, needed), multiple);
   }
 };
-
-/// Calls use(tag) with the model type of the family that a folder's config.json names: tag.type is xtrain::gpt2<Recipe>, ...
-template <class Model>
-struct model_tag {
-  using type = Model;
-};
-template <class Recipe, class Families, class Use>
-void with_family(const xtrain::json_settings& config, const std::string& who, Use&& use) {
-  Families::choose(config, who, [&](auto family) { use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{}); });
-}
 
 }  // namespace command_line

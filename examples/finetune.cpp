@@ -83,9 +83,9 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
-  using family = typename Model::family;
-  const auto config = flags.config.apply<family>(settings, first_rank);
-  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
+  const auto config = flags.config.apply(settings, family, first_rank);
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   const auto data = read_data("--data", flags.data, flags, tokenizer);
   std::optional<xtrain::dataset> held_out;
@@ -137,11 +137,8 @@ int main(int argc, char** argv) {
     const xtrain::stop_on_interrupt interrupt;
     std::atomic<bool> ended = true;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      const auto go = [&](auto tag) {
-        if (!finetune<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token())) ended = false;
-      };
-      if (flags.lora.rank > 0) command_line::with_family<lora_recipe, families>(config, "--model " + flags.model, go);
-      else command_line::with_family<recipe, families>(config, "--model " + flags.model, go);
+      const auto run = flags.lora.rank > 0 ? finetune<model_of<lora_recipe>> : finetune<model_of<recipe>>;
+      if (!run(flags, config, layout, first_rank, interrupt.token())) ended = false;
     });
     return ended ? 0 : 128 + interrupt.signal();
   });

@@ -55,13 +55,13 @@ struct generate_flags {
 
 template <class Model>
 void generate(generate_flags& flags, const xtrain::json_settings& settings) {
-  using family = typename Model::family;
+  const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
                                                 [&] { return xtrain::load_tokenizer(tokenizer_from); });
   const auto on = flags.device.open<typename Model::device>();
-  const auto config = flags.config.apply<family>(settings, true);
-  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of<family>(config); });
+  const auto config = flags.config.apply(settings, family, true);
+  auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, {}, {.resize_vocabulary = flags.vocabulary.resizes()});
@@ -105,7 +105,6 @@ int main(int argc, char** argv) {
   flags.add(app);
   return command_line::run(app, argc, argv, [&] {
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
-    command_line::with_family<recipe, families>(config, "--model " + flags.model,
-                                                [&](auto tag) { generate<typename decltype(tag)::type>(flags, config); });
+    generate<model_of<recipe>>(flags, config);
   });
 }

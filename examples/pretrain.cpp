@@ -22,8 +22,8 @@ struct pretrain_flags : command_line::training_flags {
     app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")
         ->type_name("byte|DIR|FILE")
         ->capture_default_str();
-    app.add_option("--model", model, "family: gpt2 or llama; of a --config, what its model_type says")
-        ->check(command_line::one_of({"gpt2", "llama"}))
+    app.add_option("--model", model, xtrain::concat("family (", families::names(), "); of a --config, what its model_type says"))
+        ->check(command_line::one_of(families::all_names()))
         ->capture_default_str();
     auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
     const auto size = [&](const char* flag, std::size_t& to, const char* help) {
@@ -71,13 +71,13 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
 }
 
 /// The sizes from the flags or from a file, with the tokenizer's vocabulary and special tokens.
-template <class Family>
-xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::json_settings& config, const xtrain::tokenizer& tokenizer,
-                                bool context_given, bool first_rank) {
+xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_family_info& family, const xtrain::json_settings& config,
+                                const xtrain::tokenizer& tokenizer, bool context_given, bool first_rank) {
   xtrain::decoder_config sizes = flags.sizes;
+  sizes.family = &family;
   if (!flags.config.empty()) {
-    const auto settings = flags.replaced.apply<Family>(config, first_rank);
-    sizes = command_line::for_flag("--config", flags.config, [&] { return xtrain::sizes_of<Family>(settings); });
+    const auto settings = flags.replaced.apply(config, family, first_rank);
+    sizes = command_line::for_flag("--config", flags.config, [&] { return xtrain::sizes_of(settings, family); });
     xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
                                           ": its vocabulary of ", tokenizer.vocabulary(), " tokens must fit the model's ", sizes.vocabulary,
                                           " (--config ", flags.config, ")");
@@ -103,7 +103,9 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
               const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
-  const auto sizes = complete<typename Model::family>(flags, config, tokenizer, context_given, first_rank);
+  const std::string flag = flags.config.empty() ? "--model " + flags.model : "--config " + flags.config;
+  const auto& family = command_line::for_flag(flag.c_str(), "", [&]() -> const auto& { return Model::family_of(config); });
+  const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
@@ -154,9 +156,7 @@ int main(int argc, char** argv) {
                                           "--override-config: replaces settings of a --config; none is given");
     std::atomic<bool> ended = true;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      command_line::with_family<recipe, families>(config, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
-        if (!pretrain<typename decltype(tag)::type>(flags, config, context_given, layout, first_rank, interrupt.token())) ended = false;
-      });
+      if (!pretrain<model_of<recipe>>(flags, config, context_given, layout, first_rank, interrupt.token())) ended = false;
     });
     return ended ? 0 : 128 + interrupt.signal();
   });

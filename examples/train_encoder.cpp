@@ -83,9 +83,9 @@ bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
                    bool first_rank, const std::stop_token& stop) {
   using family = typename Model::family;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
-  const auto config = flags.replaced.apply<family>(settings, first_rank);
+  const auto config = flags.replaced.apply(settings, Model::family_info(), first_rank);
   auto sizes = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config,
-                                      [&] { return xtrain::sizes_of<family>(config); });
+                                      [&] { return xtrain::sizes_of(config, Model::family_info()); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   flags.text.context = flags.records.context = flags.context > 0 ? flags.context : sizes.context;
   flags.text.seed = flags.seed;

@@ -11,8 +11,8 @@
 int main(int argc, char** argv) try {
   for (int i = 3; i < argc; ++i) {
     const std::string name = argv[i];
-    xtrain::load_model<xtrain::defaults>(std::string(argv[1]) + "/" + name,
-                                         [&](auto& model) { xtrain::save_pretrained(model, std::string(argv[2]) + "/" + name); });
+    const auto model = xtrain::load_model<xtrain::defaults>(std::string(argv[1]) + "/" + name);
+    xtrain::save_pretrained(model, std::string(argv[2]) + "/" + name);
   }
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "write_for_transformers: %s\n", problem.what());

@@ -72,8 +72,7 @@ void apply_change(Model& model, const Entry& entry, const low_rank_change<typena
 /// A head that is tied to an adapted embedding would change with it, though the adapter leaves it alone.
 template <class Model>
 void require_head_apart(const Model& model, const std::string& table) {
-  if constexpr (requires { Model::family::names().embedding; })
-    require<config_error>(!model.sizes().tied_head || table != Model::family::names().embedding, "lora: an adapter of '", table,
+  require<config_error>(!model.sizes().tied_head || table != model.family_info().embedding_name(), "lora: an adapter of '", table,
                           "' must not be merged where the head is tied to it: the head would change too");
 }
 

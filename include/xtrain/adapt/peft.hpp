@@ -76,9 +76,8 @@ template <class Adapted>
 /// The name of the head's tensor, where the head is this embedding; empty elsewhere.
 template <class Model>
 [[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
-  if constexpr (requires { Model::family::names().head; })
-    if (model.sizes().tied_head && parameter == Model::family::names().embedding + ".weight")
-      return Model::family::names().head + ".weight";
+  const std::string head = model.family_info().head_name();
+  if (!head.empty() && model.sizes().tied_head && parameter == model.family_info().embedding_name() + ".weight") return head + ".weight";
   return {};
 }
 
@@ -97,13 +96,6 @@ inline void require_same_head(adapter_tensors& tensors, const std::string& head,
   }
   require<config_error>(same, tensors.folder(), ": the head must be the embedding, as the model ties them; '", embedding.name, "' and '",
                         given->name, "' differ");
-}
-
-/// What PEFT calls the family's task.
-template <class Family>
-[[nodiscard]] constexpr std::string_view peft_task() {
-  if constexpr (requires { Family::peft_task; }) return Family::peft_task;
-  else return "CAUSAL_LM";
 }
 
 template <class Store>
@@ -145,8 +137,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  const json config = detail::peft_config(model.settings().adapter, options.base_model, Model::family::transposed_in_files, tied,
-                                          detail::peft_task<typename Model::family>());
+  const json config = detail::peft_config(model.settings().adapter, options.base_model, model.family_info().transposed_in_files, tied,
+                                          model.family_info().peft_task);
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();

@@ -137,7 +137,7 @@ template <class Model>
   const std::size_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   std::vector<std::size_t> columns(2 * kv);
   std::iota(columns.begin(), columns.end(), std::size_t{0});
-  const file_order order = Model::family::qkv_order(c);
+  const file_order order = model.family_info().qkv_order(c);
   for (std::size_t first = 0; order && first < 2 * kv; first += kv) {
     const std::span<const std::uint32_t> rows = std::span(*order).subspan(q + first, kv);
     std::vector<std::uint32_t> sorted(rows.begin(), rows.end());

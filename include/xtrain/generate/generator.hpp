@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/shared_model.hpp>
 #include <xtrain/generate/sampling.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -296,5 +297,9 @@ class generator {
   typename decoding::rows_to_run to_run_;
   generate_statistics statistics_;
 };
+
+/// A generator of a model of a family is the one of all families that are made of the same layers.
+template <class Model>
+generator(Model&, std::size_t = 1, std::size_t = 0) -> generator<shared_model<Model>>;
 
 }  // namespace xtrain

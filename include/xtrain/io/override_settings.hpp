@@ -99,17 +99,33 @@ struct setting_place {
   return result;
 }
 
-/// The same where a family's settings are read: everything that it asks for is known, under any of its names.
-template <class Family>
-[[nodiscard]] overridden_settings override_settings(const json_settings& config, const json_settings& with) {
+namespace detail {
+
+/// The same where `read` reads the settings: everything that it asks for is known, under any of its names.
+template <class Read>
+[[nodiscard]] overridden_settings override_read_by(const Read& read, const json_settings& config, const json_settings& with) {
   const auto asked = std::make_shared<setting_names>();
   json_settings listened = config;
   listened.remember_names(asked);
   try {
-    (void)Family::read(listened);
+    (void)read(listened);
   } catch (const config_error&) {  // what is wrong with it may be what is replaced; what holds in the end is read again
   }
   return override_settings(config, with, *asked);
+}
+
+}  // namespace detail
+
+/// The same where a family's settings are read.
+template <class Family>
+[[nodiscard]] overridden_settings override_settings(const json_settings& config, const json_settings& with) {
+  return detail::override_read_by([](const named_settings& s) { return Family::read(s); }, config, with);
+}
+/// The same of a family that is known at run time.
+template <class Info>
+requires requires(const Info& family, const json_settings& config) { family.read(config); }
+[[nodiscard]] overridden_settings override_settings(const json_settings& config, const json_settings& with, const Info& family) {
+  return detail::override_read_by(family.read, config, with);
 }
 
 }  // namespace xtrain

@@ -23,6 +23,8 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/named_settings.hpp>
+#include <xtrain/core/shared_model.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
@@ -46,17 +48,6 @@ struct pretrained_tag;
   const std::string path = folder + "/config.json";
   return {read_json(path), path};
 }
-
-namespace detail {
-
-/// The model_type of a family's folders: its name, unless it says another.
-template <class Family>
-[[nodiscard]] constexpr const char* model_type_of() {
-  if constexpr (requires { Family::model_type; }) return Family::model_type;
-  else return Family::name;
-}
-
-}  // namespace detail
 
 namespace detail {
 
@@ -90,21 +81,43 @@ inline void require_no_misspelt(const json_settings& config, const std::vector<s
 
 }  // namespace detail
 
-/// The sizes that a model's settings give a family.
-///   throws  config_error when they describe another family, contradict themselves, have a misspelt key, or say that weights are quantised
-template <class Family>
-[[nodiscard]] auto sizes_of(const json_settings& config) {
+namespace detail {
+
+/// What `read` makes of a config.json of the given model_type.
+///   throws  config_error when it describes another family, contradicts itself, has a misspelt key, or says that weights are quantized
+template <class Read>
+[[nodiscard]] auto sizes_read_by(const Read& read, const char* model_type, const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
-  require<config_error>(type == detail::model_type_of<Family>(), config.who(), ": must describe a '", detail::model_type_of<Family>(),
-                        "' model; its model_type is '", type, "'");
-  const auto quantised = config.object().find("quantization_config");
-  require<config_error>(quantised == config.object().end() || quantised->is_null(), config.who(),
+  require<config_error>(type == model_type, config.who(), ": must describe a '", model_type, "' model; its model_type is '", type, "'");
+  const auto quantized = config.object().find("quantization_config");
+  require<config_error>(quantized == config.object().end() || quantized->is_null(), config.who(),
                         ": weights must not be quantised; a quantization_config is given");
   const auto asked = std::make_shared<std::vector<std::vector<std::string>>>();
   json_settings listened = config;
   listened.remember_names(asked);
-  auto sizes = Family::read(listened);
-  detail::require_no_misspelt(config, *asked);
+  auto sizes = read(listened);
+  require_no_misspelt(config, *asked);
+  return sizes;
+}
+
+}  // namespace detail
+
+/// The config that a config.json gives a family.
+///   throws  config_error when it describes another family, contradicts itself, has a misspelt key, or says that weights are quantized
+template <class Family>
+[[nodiscard]] auto sizes_of(const json_settings& config) {
+  constexpr const char* type = [] {
+    if constexpr (requires { Family::model_type; }) return Family::model_type;
+    else return Family::name;
+  }();
+  return detail::sizes_read_by([](const named_settings& s) { return Family::read(s); }, type, config);
+}
+/// The same of a family that is known at run time.
+template <class Info>
+requires requires(const Info& family, const json_settings& config) { family.read(config); }
+[[nodiscard]] auto sizes_of(const json_settings& config, const Info& family) {
+  auto sizes = detail::sizes_read_by(family.read, family.model_type, config);
+  if constexpr (requires { sizes.family = &family; }) sizes.family = &family;
   return sizes;
 }
 /// The same of a folder's config.json.
@@ -119,19 +132,12 @@ namespace detail {
 inline constexpr std::size_t numbers_at_once = std::size_t{1} << 20;
 
 /// The tensor of a parameter under any of its names; null when the file has none.
-template <class Family, class Find>
-[[nodiscard]] const file_tensor* find_tensor(const std::string& name, const Find& find) {
+template <class Info, class Find>
+[[nodiscard]] const file_tensor* find_tensor(const Info& family, const std::string& name, const Find& find) {
   if (const file_tensor* found = find(name)) return found;
-  for (const std::string& other : Family::other_names(name))
+  for (const std::string& other : family.other_names(name))
     if (const file_tensor* found = find(other)) return found;
   return nullptr;
-}
-
-/// A family may have parameters that files of its relations lack: a head of its own.
-template <class Family>
-[[nodiscard]] bool may_be_missing(const std::string& name) {
-  if constexpr (requires { Family::may_be_missing(name); }) return Family::may_be_missing(name);
-  else return false;
 }
 
 /// The tensor of a file has the shape that the model's parameter has, but for its rows if any number of them will do: not where the file
@@ -297,15 +303,15 @@ struct load_options {
 ///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
 template <class Model>
 void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
-  using family = typename Model::family;
+  const auto& family = model.family_info();
   const auto find = [&](const std::string& name) { return weights.find(name); };
-  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && Model::has_row_per_word(entry.spec.name); };
+  const auto any_rows = [&](const auto& entry) { return how.resize_vocabulary && model.has_row_per_token(entry.spec.name); };
   std::vector<std::pair<const typename Model::store::entry*, const file_tensor*>> places;
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
-    const file_tensor* tensor = detail::find_tensor<family>(entry.spec.name, find);
-    if (tensor == nullptr && detail::may_be_missing<family>(entry.spec.name)) continue;  // it is as it was made
+    const file_tensor* tensor = detail::find_tensor(family, entry.spec.name, find);
+    if (tensor == nullptr && family.may_be_missing(entry.spec.name)) continue;  // it is as it was made
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::require_place(entry, *tensor, where, any_rows(entry));
     places.emplace_back(&entry, tensor);
@@ -313,7 +319,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
-    if (std::binary_search(used.begin(), used.end(), tensor) || family::may_be_ignored(name, model.sizes())) continue;
+    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.sizes())) continue;
     fail<config_error>(where, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
                        " layers, width ", model.sizes().width, ")");
   }
@@ -336,7 +342,7 @@ template <class Model>
                             const load_options& how = {}) {
   Model model(typename Model::uninitialised_t{}, sizes, on, options);
   model.initialise_adapter();
-  load_weights(model, folder, how);
+  load_weights<shared_model<Model>>(model, folder, how);
   return model;
 }
 
@@ -346,7 +352,8 @@ template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
                                     const typename Model::context& on = typename Model::context{},
                                     const typename Model::options& options = {}) {
-  return load_as<Model>(folder, read_sizes<typename Model::family>(folder), on, options);
+  const json_settings config = read_config(folder);
+  return load_as<Model>(folder, sizes_of(config, Model::family_of(config)), on, options);
 }
 
 /// A model from one file of llm.c or llama2.c: these hold the sizes as well.
@@ -357,9 +364,9 @@ template <class Model>
   const weight_file file(path);
   require<config_error>(file.config().has_value(), path, ": must be a file of llm.c or llama2.c, which hold a model's sizes; it is a ",
                         name_of(file.format()), " file. Load the folder it is in");
-  Model model(typename Model::uninitialised_t{}, sizes_of<typename Model::family>(*file.config()), on, options);
+  Model model(typename Model::uninitialised_t{}, sizes_of(*file.config(), Model::family_of(*file.config())), on, options);
   model.initialise_adapter();
-  load_weights(model, file, path);
+  load_weights<shared_model<Model>>(model, file, path);
   return model;
 }
 
@@ -423,11 +430,11 @@ template <class Sizes>
 /// The config.json of a model.
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model) {
-  using family = typename Model::family;
+  const auto& family = model.family_info();
   json_settings config;
-  config.set("architectures", json::array({family::architecture}));
-  config.set("model_type", detail::model_type_of<family>());
-  family::write(model.sizes(), config);
+  config.set("architectures", json::array({family.architecture}));
+  config.set("model_type", family.model_type);
+  family.write(model.sizes(), config);
   using number = typename Model::compute;
   config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"
                             : std::is_same_v<number, fp16>   ? "float16"

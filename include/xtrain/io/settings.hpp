@@ -15,15 +15,14 @@
 #include <vector>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/named_settings.hpp>
 #include <xtrain/core/number.hpp>
 
 namespace xtrain {
 
 /// An object of named settings, to read from or to write to. Where several names are given, the first that is there counts.
-class json_settings {
+class json_settings final : public named_settings {
  public:
-  using names = std::initializer_list<const char*>;
-
   json_settings() : object_(json::object()) {}
   /// `who` names the file in errors.
   ///   throws  config_error unless `object` is an object
@@ -31,38 +30,38 @@ class json_settings {
     require<config_error>(object_.is_object(), who_, ": must be a JSON object; it is ", object_.type_name());
   }
 
-  [[nodiscard]] bool has(names keys) const { return find(keys) != nullptr; }
+  [[nodiscard]] bool has(names keys) const override { return find(keys) != nullptr; }
 
   /// A positive whole number.
-  [[nodiscard]] std::size_t size(names keys) const {
+  [[nodiscard]] std::size_t size(names keys) const override {
     const json* value = find(keys);
     require<config_error>(value != nullptr, who_, ": '", *keys.begin(), "' must be given; it is missing");
     return as_size(*value, keys);
   }
-  [[nodiscard]] std::size_t size_or(std::size_t otherwise, names keys) const {
+  [[nodiscard]] std::size_t size_or(std::size_t otherwise, names keys) const override {
     const json* value = find(keys);
     return value == nullptr ? otherwise : as_size(*value, keys);
   }
-  [[nodiscard]] double number_or(double otherwise, names keys) const {
+  [[nodiscard]] double number_or(double otherwise, names keys) const override {
     const json* value = find(keys);
     if (value == nullptr) return otherwise;
     require<config_error>(value->is_number(), who_, ": '", *keys.begin(), "' must be a number; given ", value->dump());
     return value->get<double>();
   }
-  [[nodiscard]] bool flag_or(bool otherwise, names keys) const {
+  [[nodiscard]] bool flag_or(bool otherwise, names keys) const override {
     const json* value = find(keys);
     if (value == nullptr) return otherwise;
     require<config_error>(value->is_boolean(), who_, ": '", *keys.begin(), "' must be true or false; given ", value->dump());
     return value->get<bool>();
   }
-  [[nodiscard]] std::string text_or(const std::string& otherwise, names keys) const {
+  [[nodiscard]] std::string text_or(const std::string& otherwise, names keys) const override {
     const json* value = find(keys);
     if (value == nullptr) return otherwise;
     require<config_error>(value->is_string(), who_, ": '", *keys.begin(), "' must be a string; given ", value->dump());
     return value->get<std::string>();
   }
   /// One token or a list of them; none when missing.
-  [[nodiscard]] std::vector<token> tokens(names keys) const {
+  [[nodiscard]] std::vector<token> tokens(names keys) const override {
     const json* value = find(keys);
     std::vector<token> all;
     if (value == nullptr) return all;
@@ -80,7 +79,7 @@ class json_settings {
     return all;
   }
   /// A token, negative ones too; `otherwise` when missing, none when it is null.
-  [[nodiscard]] std::optional<token> token_or(std::optional<token> otherwise, const char* key) const {
+  [[nodiscard]] std::optional<token> token_or(std::optional<token> otherwise, const char* key) const override {
     const json* value = find({key});
     if (value == nullptr) return object_.contains(key) ? std::nullopt : otherwise;
     using limits = std::numeric_limits<token>;
@@ -89,7 +88,7 @@ class json_settings {
     return value->get<token>();
   }
   /// A list of strings; none when missing.
-  [[nodiscard]] std::vector<std::string> texts(names keys) const {
+  [[nodiscard]] std::vector<std::string> texts(names keys) const override {
     const json* value = find(keys);
     std::vector<std::string> all;
     if (value == nullptr) return all;
@@ -104,26 +103,34 @@ class json_settings {
     return value == nullptr ? json_settings() : json_settings(*value, concat(who_, ", '", *keys.begin(), "'"));
   }
 
-  template <class Value>
-  void set(const char* key, const Value& value) {
-    object_[key] = value;
-  }
-  void set_null(const char* key) { object_[key] = nullptr; }
+  [[nodiscard]] std::unique_ptr<named_settings> object_at(names keys) const override { return std::make_unique<json_settings>(inner(keys)); }
+
+  void set(const char* key, json value) { object_[key] = std::move(value); }
+  void set(const char* key, bool value) override { object_[key] = value; }
+  void set(const char* key, std::size_t value) override { object_[key] = value; }
+  void set(const char* key, token value) override { object_[key] = value; }
+  void set(const char* key, double value) override { object_[key] = value; }
+  void set(const char* key, const char* value) override { object_[key] = value; }
+  void set(const char* key, const std::string& value) override { object_[key] = value; }
+  void set(const char* key, const std::vector<std::string>& values) override { object_[key] = values; }
+  [[nodiscard]] std::unique_ptr<named_settings> new_object() const override { return std::make_unique<json_settings>(); }
+  void set_object(const char* key, const named_settings& object) override { object_[key] = dynamic_cast<const json_settings&>(object).object_; }
+  void set_null(const char* key) override { object_[key] = nullptr; }
   /// null where there is none, so that nobody takes a default for it
-  void set_token(const char* key, std::optional<token> value) {
+  void set_token(const char* key, std::optional<token> value) override {
     if (value) object_[key] = *value;
     else set_null(key);
   }
-  void set_tokens(const char* key, const std::vector<token>& all) {
+  void set_tokens(const char* key, const std::vector<token>& all) override {
     if (all.empty()) set_null(key);
     else if (all.size() == 1) object_[key] = all.front();
     else object_[key] = all;
   }
-  void erase(names keys) {
+  void erase(names keys) override {
     for (const char* key : keys) object_.erase(key);
   }
 
-  [[nodiscard]] const std::string& who() const { return who_; }
+  [[nodiscard]] const std::string& who() const override { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
   /// All names of each setting that is asked for from now on go to the end of `asked`.

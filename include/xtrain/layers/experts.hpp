@@ -40,7 +40,7 @@ class mixture_of_experts {
 
   /// throws config_error where ranks cannot divide inner channels, or hold equally many experts; where they share rows that adapters drop
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
-      : inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
+      : activation_(detail::make_activation<Activation>(o)), inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width,
                 {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
     const layer_share& share = build.experts();
@@ -50,7 +50,7 @@ class mixture_of_experts {
     experts_.reserve(o.experts);
     for (std::size_t e = 0; e < o.experts; ++e) {
       if (share.divides()) build.parameters().begin_holder(e / own_.count);
-      experts_.emplace_back(build, o, e);
+      experts_.emplace_back(build, o, e, activation_.columns);
     }
     build.parameters().begin_holder(std::nullopt);
     for (const expert& one : experts_) {
@@ -69,7 +69,7 @@ class mixture_of_experts {
       if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
     const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = keep_routes(p, n);
-    const auto u = p.keep(slots, Activation::columns * inner_);
+    const auto u = p.keep(slots, activation_.columns * inner_);
     const auto out = p.keep(slots, c);
     const auto scope = p.scope();
     const auto a = keeps_activation() ? p.keep(slots, inner_) : p.temporary(slots, inner_);
@@ -95,7 +95,7 @@ class mixture_of_experts {
     matrix a{};
     if (keeps_activation()) a = p.pop(slots, inner_);
     const auto out = p.pop(slots, c);
-    const auto u = p.pop(slots, Activation::columns * inner_);
+    const auto u = p.pop(slots, activation_.columns * inner_);
     const auto routes = pop_routes(p, n);
     if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
     const auto all_x = needs_input() ? p.all_places(x) : x;
@@ -118,8 +118,8 @@ class mixture_of_experts {
     column_parallel_linear<Recipe> up;
     row_parallel_linear<Recipe> down;
 
-    expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index)
-        : up(build, detail::up_parts(numbered(o.up_names, index), Activation::columns, o.inner, build.share()), o.width,
+    expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index, std::size_t columns)
+        : up(build, detail::up_parts(numbered(o.up_names, index), columns, o.inner, build.share()), o.width,
              {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .communicates = false}),
           down(build, {{numbered(o.down_name, index), o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
                {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .communicates = false}) {}
@@ -195,7 +195,7 @@ class mixture_of_experts {
       one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
     });
     // a = f(u)
-    if (at.u.shape(0) > 0) Activation::forward(p, at.u, at.a);
+    if (at.u.shape(0) > 0) activation_.forward(p, at.u, at.a);
     // out = a · W2ᵀ
     each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
@@ -213,13 +213,13 @@ class mixture_of_experts {
     // rows of an expert are as many as chose it: what is put off must not depend on that
     const auto later = std::exchange(p.later, nullptr);
     const bool any = at.u.shape(0) > 0;
-    if (any && recomputes && down_needs_input_) Activation::forward(p, at.u, at.a);
+    if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
     each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
     // forward: a = f(u); the gradient takes the place of u
-    if (any) Activation::backward(p, at.u, at.da, at.u);
+    if (any) activation_.backward(p, at.u, at.da, at.u);
     // forward: u = x · W1ᵀ; the gradient of x takes the place of that of out
     matrix x{};
     if (up_needs_input_) x = input();
@@ -319,7 +319,7 @@ class mixture_of_experts {
     const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.number : 0;
     const auto& on = p.parameters.device();
     const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = keeps_activation() ? inner_ : 0;
-    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, pass, place), rows, {x_kept, Activation::columns * inner_, a_kept});
+    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, pass, place), rows, {x_kept, activation_.columns * inner_, a_kept});
     const auto [out, da, x_now, a_now] = side_by_side<4>(p.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
   }
@@ -360,6 +360,7 @@ class mixture_of_experts {
     }
   }
 
+  [[no_unique_address]] Activation activation_;
   std::size_t inner_, choices_, layer_;
   row_range own_{};  // experts that this rank holds
   linear<Recipe> router_;

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <xtrain/layers/kinds.hpp>
 #include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/recompute.hpp>
@@ -27,6 +29,7 @@ struct feed_forward_options {
   std::size_t experts_per_token = 0;
   std::size_t layer = 0;  // which part of the load of all experts is this layer's
   std::string router_name{};
+  activation_kind activation = activation_kind::swiglu;  // for a layer that can have any
 };
 
 namespace detail {
@@ -46,6 +49,13 @@ namespace detail {
   return parts;
 }
 
+/// The non-linearity of a layer; one that can be any is told which.
+template <class Activation>
+[[nodiscard]] Activation make_activation(const feed_forward_options& o) {
+  if constexpr (std::is_constructible_v<Activation, activation_kind>) return Activation(o.activation);
+  else return Activation{};
+}
+
 }  // namespace detail
 
 /// y = W2 · f(W1 · x). `Activation` is the non-linearity: how many columns of W1 it takes per output, and its two kernels.
@@ -57,8 +67,8 @@ class feed_forward {
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   feed_forward(builder<Recipe>& build, const feed_forward_options& o)
-      : inner_(build.share().of(o.inner, "inner channels").count),
-        up_(build, detail::up_parts(o.up_names, Activation::columns, o.inner, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+      : activation_(detail::make_activation<Activation>(o)), inner_(build.share().of(o.inner, "inner channels").count),
+        up_(build, detail::up_parts(o.up_names, activation_.columns, o.inner, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         down_(build, {{o.down_name, o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files}) {}
 
@@ -67,11 +77,11 @@ class feed_forward {
   /// x [n, width] read, y [n, width] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     const std::size_t n = p.places_in_layer(x.shape(0));
-    const auto u = p.keep(n, Activation::columns * inner_);
+    const auto u = p.keep(n, activation_.columns * inner_);
     up_.forward(p, x, u);
     const auto scope = p.scope();
     const auto a = keeps_activation() ? p.keep(n, inner_) : p.temporary(n, inner_);
-    Activation::forward(p, u, a);
+    activation_.forward(p, u, a);
     down_.forward(p, a, y, how);
   }
 
@@ -82,16 +92,16 @@ class feed_forward {
     const std::size_t n = p.places_in_layer(x.shape(0));
     matrix_view<compute, memory> a{};
     if (keeps_activation()) a = p.pop(n, inner_);
-    const auto u = p.pop(n, Activation::columns * inner_);
+    const auto u = p.pop(n, activation_.columns * inner_);
     if (recomputes && down_.needs_input()) {
       a = p.temporary(n, inner_);
-      Activation::forward(p, u, a);
+      activation_.forward(p, u, a);
     }
     // forward: y = a · W2ᵀ
     const auto da = p.temporary(n, inner_);
     down_.backward(p, a, dy, da);
     // forward: a = f(u); the gradient takes the place of u
-    Activation::backward(p, u, da, u);
+    activation_.backward(p, u, da, u);
     // forward: u = x · W1ᵀ
     up_.backward(p, x, u, dx, how);
   }
@@ -99,6 +109,7 @@ class feed_forward {
  private:
   [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }
 
+  [[no_unique_address]] Activation activation_;
   std::size_t inner_;
   column_parallel_linear<Recipe> up_;
   row_parallel_linear<Recipe> down_;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <xtrain/layers/kinds.hpp>
+
 namespace xtrain {
 
 /// How rotary positions are stretched over more tokens than a model was trained on.
@@ -44,6 +46,7 @@ struct position_options {
   rope_scaling scaling{};
   bool linear_biases = false;  // instead of a rotation, where a family has both
   std::size_t first = 0;       // position of a row's first token
+  position_kind kind = position_kind::rotary;  // for a layer that can be any
 
   [[nodiscard]] std::size_t turned() const { return rotated == 0 ? head_dim : rotated; }
 };

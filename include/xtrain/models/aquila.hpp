@@ -10,8 +10,7 @@ struct aquila_family : llama_family {
   static constexpr const char* name = "aquila";
   static constexpr const char* architecture = "AquilaForCausalLM";
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     return c;

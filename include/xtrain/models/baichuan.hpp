@@ -25,8 +25,7 @@ struct baichuan_family : llama_family {
   }
   static std::vector<std::string> adapter_targets() { return {"W_pack"}; }
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.linear_biases = !s.has({"max_position_embeddings"});
@@ -36,8 +35,7 @@ struct baichuan_family : llama_family {
     c.z_loss = s.number_or(0.0, {"z_loss_weight"});
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
     s.erase({"attention_bias", "mlp_bias", "head_dim", "num_key_value_heads", "attention_dropout", "rope_theta"});
     s.set("model_max_length", c.context);

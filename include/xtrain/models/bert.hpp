@@ -114,7 +114,7 @@ class bert_pretraining_heads {
 struct bert_family {
   static constexpr const char* name = "bert";
   static constexpr bool transposed_in_files = false;
-  static constexpr std::string_view peft_task = "";  // PEFT has none for words that were masked
+  static constexpr const char* peft_task = "";  // PEFT has none for words that were masked
 
   static encoder_names names() {
     return {.embedding = "bert.embeddings.word_embeddings",
@@ -132,12 +132,11 @@ struct bert_family {
   static std::vector<std::string> adapter_targets() { return {"query", "value"}; }
   static void complete(encoder_config&) {}
   static bool may_be_missing(std::string_view) { return false; }
-  static bool has_row_per_word(std::string_view parameter) {
+  static bool has_row_per_token(std::string_view parameter) {
     return parameter == names().embedding + ".weight" || parameter == "cls.predictions.decoder.weight" || parameter == "cls.predictions.bias";
   }
 
-  template <class Settings>
-  static encoder_config read(const Settings& s) {
+  static encoder_config read(const named_settings& s) {
     const std::string activation = s.text_or("gelu", {"hidden_act"});
     require<config_error>(activation == "gelu", s.who(), ": hidden_act must be gelu; given '", activation, "'");
     const std::string positions = s.text_or("absolute", {"position_embedding_type"});
@@ -160,8 +159,7 @@ struct bert_family {
             .initial_deviation = s.number_or(0.02, {"initializer_range"}),
             .padding = s.token_or(0, "pad_token_id")};
   }
-  template <class Settings>
-  static void write(const encoder_config& c, Settings& s) {
+  static void write(const encoder_config& c, named_settings& s) {
     s.set("vocab_size", c.vocabulary);
     s.set("hidden_size", c.width);
     s.set("num_hidden_layers", c.layers);
@@ -225,7 +223,7 @@ struct bert_masked_words_family : bert_family {
 /// A label for each row. A folder without a classifier gets a fresh one, and one of masked words alone the layer before it too.
 struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
-  static constexpr std::string_view peft_task = "SEQ_CLS";
+  static constexpr const char* peft_task = "SEQ_CLS";
   template <class Recipe>
   using heads = bert_label_heads<Recipe>;
 
@@ -240,27 +238,25 @@ struct bert_classification_family : bert_family {
     return bert_family::may_be_ignored(tensor, c) || tensor.starts_with("cls.");
   }
 
-  template <class Settings>
-  static encoder_config read(const Settings& s) {
+  static encoder_config read(const named_settings& s) {
     encoder_config c = bert_family::read(s);
     const std::string problem = s.text_or("single_label_classification", {"problem_type"});
     require<config_error>(problem == "single_label_classification", s.who(), ": problem_type must be single_label_classification; given '",
                           problem, "'");
-    const auto names = s.inner({"id2label"});
-    for (std::string key = "0"; names.has({key.c_str()}); key = std::to_string(c.labels.size()))
-      c.labels.push_back(names.text_or("", {key.c_str()}));
+    const auto names = s.object_at({"id2label"});
+    for (std::string key = "0"; names->has({key.c_str()}); key = std::to_string(c.labels.size()))
+      c.labels.push_back(names->text_or("", {key.c_str()}));
     return c;
   }
-  template <class Settings>
-  static void write(const encoder_config& c, Settings& s) {
+  static void write(const encoder_config& c, named_settings& s) {
     bert_family::write(c, s);
-    Settings names, numbers;
+    const auto names = s.new_object(), numbers = s.new_object();
     for (std::size_t i = 0; i < c.labels.size(); ++i) {
-      names.set(std::to_string(i).c_str(), c.labels[i]);
-      numbers.set(c.labels[i].c_str(), i);
+      names->set(std::to_string(i).c_str(), c.labels[i]);
+      numbers->set(c.labels[i].c_str(), i);
     }
-    s.set("id2label", names.object());
-    s.set("label2id", numbers.object());
+    s.set_object("id2label", *names);
+    s.set_object("label2id", *numbers);
   }
 };
 

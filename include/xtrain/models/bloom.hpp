@@ -48,8 +48,7 @@ struct bloom_family : decoder_family {
     return grouped_order(c, [](char part, std::size_t head) { return 3 * head + (part == 'q' ? 0U : part == 'k' ? 1U : 2U); });
   }
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     require<config_error>(!s.flag_or(false, {"apply_residual_connection_post_layernorm"}), s.who(),
                           ": the residual must go around the norms; apply_residual_connection_post_layernorm is true");
     const auto bos = s.tokens({"bos_token_id"});
@@ -67,8 +66,7 @@ struct bloom_family : decoder_family {
             .eos = s.tokens({"eos_token_id"}),
             .padding = s.token_or({}, "pad_token_id")};
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     s.set("vocab_size", c.vocabulary);
     s.set("hidden_size", c.width);
     s.set("n_layer", c.layers);

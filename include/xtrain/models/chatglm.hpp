@@ -39,12 +39,10 @@ struct chatglm_family : llama_family {
   static file_order qkv_order(const decoder_config& c) { return neighbours_order(c, c.rotated); }
 
   /// ChatGLM-6B has the same model_type.
-  template <class Settings>
-  static bool describes(const Settings& s) {
+  static bool describes(const named_settings& s) {
     return s.has({"multi_query_attention", "padded_vocab_size"});
   }
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     require<config_error>(describes(s), s.who(),
                           ": must describe ChatGLM2 or 3; position_encoding_2d and inner_hidden_size belong to ChatGLM-6B");
     require<config_error>(s.flag_or(true, {"rmsnorm"}) && s.flag_or(true, {"post_layer_norm"}) &&
@@ -70,8 +68,7 @@ struct chatglm_family : llama_family {
             .eos = eos,
             .padding = s.token_or({}, "pad_token_id")};
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     s.set("padded_vocab_size", c.vocabulary);
     s.set("vocab_size", c.vocabulary);
     s.set("hidden_size", c.width);

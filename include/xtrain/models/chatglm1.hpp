@@ -1,92 +1,14 @@
 // ChatGLM-6B.                      [Du et al. 2022, "GLM: General language model pretraining with autoregressive blank infilling"]
 #pragma once
 
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <xtrain/models/decoder.hpp>
+#include <xtrain/models/normalized_residual_block.hpp>
 
 namespace xtrain {
-
-/// A block that carries on what its norms make, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' = norm(x),
-/// α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
-template <class Recipe, class Family>
-class normalized_residual_block : public decoder_block<Recipe, Family> {
-  using base = decoder_block<Recipe, Family>;
-
- public:
-  using compute = typename base::compute;
-  using memory = typename base::memory;
-  using positions = typename base::positions;
-  using base::recomputes_norms;
-
-  normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
-      : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.layers))) {}
-
-  /// x [n, width] read, y [n, width] written
-  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
-    const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto attention_input = keeps_attention_input() ? p.keep(n, c) : p.temporary(n, c);
-    const auto middle = p.keep(n, c);
-    const auto feed_forward_input = keeps_feed_forward_input() ? p.keep(n, c) : p.temporary(n, c);
-
-    this->attention_norm_.forward(p, x, attention_input);
-    scale(p, attention_input, middle);
-    this->attention_.forward(p, at, attention_input, middle, ops::result::is_added);
-    this->feed_forward_norm_.forward(p, middle, feed_forward_input);
-    scale(p, feed_forward_input, y);
-    this->feed_forward_.forward(p, feed_forward_input, y, ops::result::is_added);
-
-    p.remember(attention_input);
-    p.remember(middle);
-    p.remember(feed_forward_input);
-  }
-
-  /// d [n, width] is dy before and dx after
-  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
-    const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1);
-    auto feed_forward_input = p.recall(n, c);
-    const auto middle = p.recall(n, c);
-    auto attention_input = p.recall(n, c);
-    const auto dinput = p.temporary(n, c);
-    if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
-      if (this->feed_forward_.needs_input()) this->feed_forward_norm_.recompute(p, middle, feed_forward_input);
-    }
-
-    // forward: y = α n + feed_forward(n), n = norm(middle)
-    scale(p, d, dinput);
-    this->feed_forward_.backward(p, feed_forward_input, d, dinput, ops::result::is_added);
-    fill_zero(p.stream, d.span());
-    this->feed_forward_norm_.backward(p, middle, dinput, d);
-    // forward: middle = α n + attention(n), n = norm(x)
-    if (recomputes_norms && this->attention_.needs_input()) this->attention_norm_.recompute(p, x, attention_input);
-    scale(p, d, dinput);
-    this->attention_.backward(p, at, attention_input, d, dinput, ops::result::is_added);
-    fill_zero(p.stream, d.span());
-    this->attention_norm_.backward(p, x, dinput, d);
-
-    if (keeps_feed_forward_input()) p.pop(n, c);
-    p.pop(n, c);
-    if (keeps_attention_input()) p.pop(n, c);
-  }
-
- private:
-  [[nodiscard]] bool keeps_attention_input() const { return !recomputes_norms && this->attention_.needs_input(); }
-  [[nodiscard]] bool keeps_feed_forward_input() const { return !recomputes_norms && this->feed_forward_.needs_input(); }
-
-  /// to = α from
-  void scale(pass<Recipe>& p, matrix_view<const compute, memory> from, matrix_view<compute, memory> to) const {
-    fill_zero(p.stream, to.span());
-    ops::add(p, from, to, alpha_);
-  }
-
-  double alpha_;
-};
 
 /// A context that is seen in both directions, then the begin token (bos), then what is generated. LayerNorm, GELU (tanh), biases
 /// everywhere but in the head, two positions for each place. Files hold queries, keys and values head by head; their model_type is that
@@ -100,8 +22,8 @@ struct chatglm1_family : decoder_family {
   using norm = layer_norm<Recipe>;
   template <class Recipe>
   using positions = rotary_positions_2d<Recipe>;
-  template <class Recipe>
-  using block = normalized_residual_block<Recipe, chatglm1_family>;
+  template <class Recipe, class Norm, class Positions, class FeedForward>
+  using block = normalized_residual_block<Recipe, Norm, Positions, FeedForward>;
   using activation = gelu_activation;
 
   static void complete(decoder_config& c) {
@@ -133,12 +55,10 @@ struct chatglm1_family : decoder_family {
   }
 
   /// Only ChatGLM-6B has two positions for each place.
-  template <class Settings>
-  static bool describes(const Settings& s) {
+  static bool describes(const named_settings& s) {
     return s.has({"position_encoding_2d", "inner_hidden_size"});
   }
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     require<config_error>(
         describes(s) && s.flag_or(true, {"position_encoding_2d"}), s.who(),
         ": must describe ChatGLM-6B, with position_encoding_2d; multi_query_attention and padded_vocab_size belong to ChatGLM2 "
@@ -164,8 +84,7 @@ struct chatglm1_family : decoder_family {
             .eos = s.tokens({"eos_token_id"}),
             .padding = s.token_or({}, "pad_token_id")};
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     s.set("vocab_size", c.vocabulary);
     s.set("hidden_size", c.width);
     s.set("num_layers", c.layers);

@@ -13,6 +13,8 @@
 
 namespace xtrain {
 
+struct decoder_family_info;
+
 /// Zero means 'the family's own': see each family's `complete`.
 struct decoder_config {
   std::size_t vocabulary = 0;
@@ -49,6 +51,8 @@ struct decoder_config {
   std::vector<token> eos = {};      ///< any of these ends a text
   std::optional<token> padding = {};  ///< pad_token_id; negative counts from the vocabulary's end. Where transformers' model gives it to torch.nn.Embedding
                                       ///< as padding_idx (Family::has_padding_index), its row begins as zeros and no input trains it
+  /// Which family it describes; null: that of the model's type. `decoder<Recipe, Family>` sets it, and so does reading a config.json.
+  const decoder_family_info* family = nullptr;
 
   friend bool operator==(const decoder_config&, const decoder_config&) = default;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,7 +24,8 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/config.hpp>
-#include <xtrain/models/file_order.hpp>
+#include <xtrain/models/decoder_block.hpp>
+#include <xtrain/models/decoder_family.hpp>
 #include <xtrain/models/model_options.hpp>
 #include <xtrain/models/named_parameter.hpp>
 #include <xtrain/models/padding_index.hpp>
@@ -32,54 +34,15 @@
 
 namespace xtrain {
 
-/// How files name a decoder's modules. Block names follow "<blocks><index>.".
-struct decoder_names {
-  std::string embedding{};
-  std::string positions{};       // empty: none
-  std::string embedding_norm{};  // likewise
-  std::string blocks{};
-  std::string attention_norm{};
-  std::vector<std::string> qkv{};  // one module that makes all three, or one for each
-  std::string attention_output{};
-  std::string feed_forward_norm{};
-  std::string router{};           // empty: one feed-forward layer in a block
-  std::vector<std::string> up{};  // one module, or gate and up; of each expert: with a '*' for its number
-  std::string down{};             // likewise
-  std::string final_norm{};
-  std::string head{};
-};
-
-/// What most families have in common; a family derives from it and says what is different.
-struct decoder_family {
-  static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
-  static constexpr bool embedding_norm = false;       ///< embeddings are normalised before the first block
-  static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
-
-  static void complete(decoder_config&) {}
-  /// What a place sees besides itself.
-  static sight sees(const decoder_config&) { return {}; }
-  /// Initial values of the matrices that end in the residual stream.
-  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
-  /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
-  static file_order qkv_order(const decoder_config&) { return {}; }
-  /// Names the same parameter has in other files.
-  static std::vector<std::string> other_names(const std::string&) { return {}; }
-  /// Tensors of a file that have no place in the model and need none: a tied head may be there a second time.
-  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
-};
-
-template <class Recipe, class Family>
-class decoder_block;
-
 namespace detail {
 
-/// What stands behind the second norm of a block: one feed-forward layer, unless the family names another.
+/// What follows the second norm of a block: one feed-forward layer, unless the family names another.
 template <class Family, class Recipe>
 struct feed_forward_of {
   using type = feed_forward<Recipe, typename Family::activation>;
 };
 template <class Family, class Recipe>
-requires requires { typename Family::template feed_forward_layer<Recipe>; }
+requires names_feed_forward<Family>
 struct feed_forward_of<Family, Recipe> {
   using type = typename Family::template feed_forward_layer<Recipe>;
 };
@@ -87,12 +50,29 @@ struct feed_forward_of<Family, Recipe> {
 /// How a block is arranged: norms before the branches, unless the family names another.
 template <class Recipe, class Family>
 struct block_of {
-  using type = decoder_block<Recipe, Family>;
+  using type = decoder_block<Recipe, typename Family::template norm<Recipe>, typename Family::template positions<Recipe>,
+                             typename feed_forward_of<Family, Recipe>::type>;
 };
 template <class Recipe, class Family>
-requires requires { typename Family::template block<Recipe>; }
+requires(block_kind_of<Family>() != block_kind::pre_norm)
 struct block_of<Recipe, Family> {
-  using type = typename Family::template block<Recipe>;
+  using type = typename Family::template block<Recipe, typename Family::template norm<Recipe>, typename Family::template positions<Recipe>,
+                                               typename feed_forward_of<Family, Recipe>::type>;
+};
+
+/// A block type of another recipe: the recipe is replaced wherever it is an argument.
+template <class T, class From, class To>
+struct with_other_recipe {
+  using type = T;
+};
+template <class From, class To>
+struct with_other_recipe<From, From, To> {
+  using type = To;
+};
+template <template <class...> class Layer, class... Arguments, class From, class To>
+requires(!std::is_same_v<Layer<Arguments...>, From>)
+struct with_other_recipe<Layer<Arguments...>, From, To> {
+  using type = Layer<typename with_other_recipe<Arguments, From, To>::type...>;
 };
 
 /// It has a load of experts to be balanced.
@@ -103,134 +83,12 @@ concept balances_experts = requires {
 
 }  // namespace detail
 
-/// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
-///                                                                       [Radford et al. 2019; Touvron et al. 2023]
-template <class Recipe, class Family>
-class decoder_block {
- public:
-  using compute = typename pass<Recipe>::compute;
-  using memory = typename pass<Recipe>::memory;
-  using positions = typename Family::template positions<Recipe>;
-  using feed_forward_type = typename detail::feed_forward_of<Family, Recipe>::type;
-  static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
-
-  decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
-      : attention_norm_(build, full(names, index, names.attention_norm), c.width, c.norm_epsilon),
-        attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
-        feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon),
-        feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
-
-  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
-
-  /// x [n, width] read, y [n, width] written
-  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
-    const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1);
-    const bool keeps_attention_input = !recomputes_norms && attention_.needs_input();
-    const bool keeps_feed_forward_input = !recomputes_norms && feed_forward_.needs_input();
-    const auto attention_input = keeps_attention_input ? p.keep(n, c) : p.temporary(n, c);
-    const auto middle = p.keep(n, c);
-    const auto feed_forward_input = keeps_feed_forward_input ? p.keep(n, c) : p.temporary(n, c);
-
-    attention_norm_.forward(p, x, attention_input);
-    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
-    feed_forward_norm_.forward(p, middle, feed_forward_input);
-    feed_forward_residual_.forward(p, middle, y,
-                                   [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
-
-    p.remember(attention_input);
-    p.remember(middle);
-    p.remember(feed_forward_input);
-  }
-
-  /// d [n, width] is dy before and dx after
-  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
-    const auto scope = p.scope();
-    const std::size_t n = x.shape(0), c = x.shape(1);
-    auto feed_forward_input = p.recall(n, c);
-    const auto middle = p.recall(n, c);
-    auto attention_input = p.recall(n, c);
-    const auto dinput = p.temporary(n, c);
-    if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
-      if (feed_forward_.needs_input()) feed_forward_norm_.recompute(p, middle, feed_forward_input);
-    }
-
-    // forward: y = middle + feed_forward(norm(middle))
-    feed_forward_residual_.backward(
-        p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
-    feed_forward_norm_.backward(p, middle, dinput, d);
-    // forward: middle = x + attention(norm(x))
-    if (recomputes_norms && attention_.needs_input()) attention_norm_.recompute(p, x, attention_input);
-    attention_residual_.backward(
-        p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
-    attention_norm_.backward(p, x, dinput, d);
-
-    if (!recomputes_norms && feed_forward_.needs_input()) p.pop(n, c);
-    p.pop(n, c);
-    if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
-  }
-
- protected:  // for a block of the same parts in another arrangement
-  typename Family::template norm<Recipe> attention_norm_;
-  causal_attention<Recipe, positions> attention_;
-  residual<Recipe> attention_residual_;
-  typename Family::template norm<Recipe> feed_forward_norm_;
-  feed_forward_type feed_forward_;
-  residual<Recipe> feed_forward_residual_;
-
- private:
-  static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
-    return concat(names.blocks, index, ".", name);
-  }
-  static std::vector<std::string> full(const decoder_names& names, std::size_t index, const std::vector<std::string>& all) {
-    std::vector<std::string> whole;
-    for (const std::string& name : all) whole.push_back(full(names, index, name));
-    return whole;
-  }
-  /// Places that draw random numbers: 0 of block 0 is the embedding's.
-  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
-
-  static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
-    return {.width = c.width,
-            .heads = c.heads,
-            .kv_heads = c.kv_heads,
-            .head_dim = c.head_dim,
-            .bias = c.attention_bias,
-            .output_bias = c.output_bias,
-            .dropout = c.attention_dropout,
-            .site = site(index, 0),
-            .layer = index,
-            .window = index >= c.first_windowed_layer ? c.window : 0,
-            .qkv_names = full(names, index, names.qkv),
-            .qkv_order = Family::qkv_order(c),
-            .output_name = full(names, index, names.attention_output),
-            .initial = initial_values::normal(c.initial_deviation),
-            .output_initial = Family::residual_initial(c),
-            .transposed_in_files = Family::transposed_in_files};
-  }
-  static feed_forward_options feed_forward_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
-    return {.width = c.width,
-            .inner = c.feed_forward,
-            .bias = c.feed_forward_bias,
-            .up_names = full(names, index, names.up),
-            .down_name = full(names, index, names.down),
-            .initial = initial_values::normal(c.initial_deviation),
-            .down_initial = Family::residual_initial(c),
-            .transposed_in_files = Family::transposed_in_files,
-            .experts = c.experts,
-            .experts_per_token = c.experts_per_token,
-            .layer = index,
-            .router_name = full(names, index, names.router)};
-  }
-};
-
-/// A language model of a family, on the recipe's device, in the recipe's precision.
-template <class Recipe, class Family>
-class decoder {
+/// A decoder made of blocks of one type, on the recipe's device, in the recipe's precision: the same type for every family that is made of
+/// these layers. Which family it is, its config says.
+template <class Recipe, class Block>
+class basic_decoder {
  public:
   using recipe = Recipe;
-  using family = Family;
   using config = decoder_config;
   using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
@@ -244,7 +102,7 @@ class decoder {
   using parallel_state = typename Recipe::parallel::template state<device>;
   /// The same model of another recipe, e.g. on the dry device.
   template <class Other>
-  using with_recipe = decoder<Other, Family>;
+  using with_recipe = basic_decoder<Other, typename detail::with_other_recipe<Block, Recipe, Other>::type>;
 
   static_assert(xtrain::device<device>, "xtrain recipe: 'device' must be a device; see device/README.md for what a device has");
   static_assert(xtrain::precision<precision>,
@@ -259,18 +117,19 @@ class decoder {
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
       "or wrap the device as with_host_fallback<Device>; see device/README.md");
 
+  struct uninitialised_t {};
+
   /// Initial values as the family's paper draws them.
   ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
-  explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
-      : decoder(std::move(sizes), on, settings, Family::names()) {
+  explicit basic_decoder(config sizes, const context& on = context{}, const options& settings = options{})
+      : basic_decoder(uninitialised_t{}, std::move(sizes), on, settings) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
     meet_weights();
   }
 
-  /// Values that are not defined: for whoever loads them next.
-  struct uninitialised_t {};
-  decoder(uninitialised_t, config sizes, const context& on, const options& settings)
-      : decoder(std::move(sizes), on, settings, Family::names()) {}
+  /// Weights with undefined values, to be loaded next.
+  basic_decoder(uninitialised_t, config sizes, const context& on, const options& settings)
+      : basic_decoder(completed(std::move(sizes)), on, settings, of_a_family{}) {}
 
   /// For a model whose weights are about to be loaded: the adapter as it begins, everything else zero.
   void initialise_adapter() {
@@ -284,6 +143,7 @@ class decoder {
   }
 
   [[nodiscard]] const config& sizes() const { return config_; }
+  [[nodiscard]] const decoder_family_info& family_info() const { return *config_.family; }
   [[nodiscard]] const options& settings() const { return options_; }
   [[nodiscard]] const context& on() const { return context_; }
   /// The stream that everything about this model runs on.
@@ -299,14 +159,11 @@ class decoder {
     return named_parameter<N>(*parameters_, name);
   }
 
-  /// Whether a parameter has a row for every word: the embedding, and a head of its own.
-  [[nodiscard]] static bool has_row_per_word(std::string_view name) {
-    const decoder_names names = Family::names();
-    return name == names.embedding + ".weight" || name == names.head + ".weight";
-  }
+  /// Whether a parameter has one row per token of the vocabulary: the embedding, and an untied head.
+  [[nodiscard]] bool has_row_per_token(std::string_view name) const { return config_.family->has_row_per_token(name); }
 
   /// What each place of a row sees, where it is more than what precedes it.
-  [[nodiscard]] sight sees() const { return Family::sees(config_); }
+  [[nodiscard]] sight sees() const { return config_.family->sees(config_); }
 
   /// Blocks that hooks and reductions speak of: the embedding is 0, decoder blocks follow, the final norm and head come last.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
@@ -334,8 +191,7 @@ class decoder {
 
   /// Whether experts are to be kept equally busy while training.
   [[nodiscard]] bool balances_load() const {
-    if constexpr (has_experts) return config_.balances_experts;
-    else return false;
+    return has_experts && config_.family->has_experts && config_.balances_experts;
   }
   /// While experts are balanced, what they have to do is kept in front of everything else that a pass keeps, until all blocks are done with
   /// it. Comes before forward_blocks. The blocks count rows of their own layers; the balance joins the loss where the head is, and there the
@@ -408,7 +264,7 @@ class decoder {
   /// Of a backward in two parts: whether nothing of the block is put off. Where ranks keep parts of gradients, a block's are given away
   /// together, and those of tables, heads and experts are too many to lie aside until the second part.
   [[nodiscard]] bool makes_gradients_at_once(std::size_t block) const {
-    return parameters_->divided().gradients && (has_experts || block == 0 || block == config_.layers + 1);
+    return parameters_->divided().gradients && ((has_experts && config_.family->has_experts) || block == 0 || block == config_.layers + 1);
   }
 
   /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
@@ -441,23 +297,16 @@ class decoder {
     return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
   }
 
-  /// Reads a Hugging Face folder; see io/pretrained.hpp.
-  ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
-  template <class Self = decoder>
-  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
-    static_assert(
-        requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
-        "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-    return load_pretrained(pretrained_tag<Self>{}, folder, on, settings);
-  }
-
  private:
-  using block_type = typename detail::block_of<Recipe, Family>::type;
-  using positions = typename block_type::positions;
-  static constexpr bool has_experts = detail::balances_experts<typename block_type::feed_forward_type>;
+  using positions = typename Block::positions;
+  using norm = typename Block::norm;
+  static constexpr bool has_experts = detail::balances_experts<typename Block::feed_forward_type>;
 
-  decoder(config sizes, const context& on, const options& settings, const decoder_names& names)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
+  struct of_a_family {};
+  basic_decoder(const config& sizes, const context& on, const options& settings, of_a_family)
+      : basic_decoder(sizes, on, settings, sizes.family->names()) {}
+  basic_decoder(const config& sizes, const context& on, const options& settings, const decoder_names& names)
+      : config_(sizes), options_(with_targets(settings, sizes)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
         parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
         build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, share_of(*parallel_), experts_of(*parallel_), places_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_,
@@ -468,9 +317,10 @@ class decoder {
                                                                 .rope_base = config_.rope_base,
                                                                 .scaling = config_.rope,
                                                                 .linear_biases = config_.linear_biases,
-                                                                .first = first_position()})),
+                                                                .first = first_position(),
+                                                                .kind = config_.family->positions})),
         embedding_(*build_, embedding_settings(config_, names)),
-        embedding_norm_(*build_, names.embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks(names)),
+        embedding_norm_(make_embedding_norm(names)), blocks_(make_blocks(names)),
         final_norm_(make_final_norm(names)),
         head_(context_, *stream_,
               config_.tied_head
@@ -480,7 +330,7 @@ class decoder {
                .z_loss = config_.z_loss,
                .share = share_of(*parallel_),
                .vocabulary = config_.vocabulary}) {
-    require<config_error>(names.positions.empty() || first_position() == 0, family::name, ": positions must be counted from 0, as each has a "
+    require<config_error>(names.positions.empty() || first_position() == 0, config_.family->name, ": positions must be counted from 0, as each has a "
                           "vector of its own; the adapter counts from ", first_position());
     options_.adapter.finish(*parameters_);
     if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
@@ -499,20 +349,26 @@ class decoder {
     else return {};
   }
   /// The part of every layer's experts that this rank holds.
-  static layer_share experts_of(const parallel_state& parallel) {
+  layer_share experts_of(const parallel_state& parallel) const {
     static_assert(has_experts || !spreads_experts<Recipe>,
                   "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose data_parallel, zero<Stage> or "
                   "tensor_parallel; see parallel/README.md");
-    if constexpr (spreads_experts<Recipe>) return parallel.expert_share();
-    else return {};
+    if constexpr (spreads_experts<Recipe>) {
+      require<config_error>(config_.family->has_experts || parallel.expert_share().ranks == 1, config_.family->name,
+                            ": there must be experts for the ranks of expert parallelism (", parallel.expert_share().ranks, "); this family has none");
+      return parallel.expert_share();
+    } else {
+      return {};
+    }
   }
-  static options with_targets(options settings) {
-    settings.adapter.choose_targets(Family::adapter_targets());
+  static options with_targets(options settings, const config& sizes) {
+    settings.adapter.choose_targets(sizes.family->adapter_targets());
     return settings;
   }
   static config completed(config sizes) {
-    Family::complete(sizes);
-    detail::complete_decoder(sizes, Family::name);
+    require<config_error>(sizes.family != nullptr, "decoder: the config must name its family (decoder_config::family); it names none");
+    sizes.family->complete(sizes);
+    detail::complete_decoder(sizes, sizes.family->name);
     return sizes;
   }
   static typename token_embedding<Recipe>::options embedding_settings(const config& c, const decoder_names& names) {
@@ -524,10 +380,10 @@ class decoder {
             .dropout = c.embedding_dropout,
             .site = 0,
             .initial = initial_values::normal(c.initial_deviation),
-            .padding = Family::has_padding_index ? padding_index(c.padding, c.vocabulary, Family::name) : -1};
+            .padding = c.family->has_padding_index ? padding_index(c.padding, c.vocabulary, c.family->name) : -1};
   }
-  std::vector<block_type> make_blocks(const decoder_names& names) {
-    std::vector<block_type> blocks;
+  std::vector<Block> make_blocks(const decoder_names& names) {
+    std::vector<Block> blocks;
     blocks.reserve(config_.layers);
     for (std::size_t i = 0; i < config_.layers; ++i) {
       parameters_->begin_block(i + 1);
@@ -535,9 +391,13 @@ class decoder {
     }
     return blocks;
   }
-  typename Family::template norm<Recipe> make_final_norm(const decoder_names& names) {
+  std::optional<norm> make_embedding_norm(const decoder_names& names) {
+    if (!config_.family->embedding_norm) return std::nullopt;
+    return detail::make_norm<norm>(*build_, names.embedding_norm, config_);
+  }
+  norm make_final_norm(const decoder_names& names) {
     parameters_->begin_block(config_.layers + 1);
-    return {*build_, names.final_norm, config_.width, config_.norm_epsilon};
+    return detail::make_norm<norm>(*build_, names.final_norm, config_);
   }
 
   /// Where ranks hold different experts or blocks: all are declared, so that every rank knows every name; memory is for this rank's own, and for
@@ -600,10 +460,10 @@ class decoder {
   }
   /// x [n, width] written
   void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
-    if constexpr (Family::embedding_norm) {
+    if (embedding_norm_) {
       const auto raw = p.keep(x.shape(0), x.shape(1));
       embedding_.forward(p, raw);
-      embedding_norm_.forward(p, raw, x);
+      embedding_norm_->forward(p, raw, x);
       p.remember(raw);
     } else {
       embedding_.forward(p, x);
@@ -611,12 +471,12 @@ class decoder {
   }
   /// d [n, width] is used up
   void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
-    if constexpr (Family::embedding_norm) {
+    if (embedding_norm_) {
       const auto scope = p.scope();
       const auto raw = p.recall(d.shape(0), d.shape(1));
       const auto draw = p.temporary(d.shape(0), d.shape(1));
       fill_zero(p.stream, draw.span());
-      embedding_norm_.backward(p, raw, d, draw);
+      embedding_norm_->backward(p, raw, d, draw);
       p.pop(d.shape(0), d.shape(1));
       embedding_.backward(p, draw);
     } else {
@@ -667,10 +527,55 @@ class decoder {
   std::unique_ptr<builder<Recipe>> build_;
   std::unique_ptr<positions> positions_;
   token_embedding<Recipe> embedding_;
-  [[no_unique_address]] std::conditional_t<Family::embedding_norm, typename Family::template norm<Recipe>, no_norm> embedding_norm_;
-  std::vector<block_type> blocks_;
-  typename Family::template norm<Recipe> final_norm_;
+  std::optional<norm> embedding_norm_;
+  std::vector<Block> blocks_;
+  norm final_norm_;
   language_head<Recipe> head_;
+};
+
+/// A language model of a family that is known when the program is compiled.
+template <class Recipe, class Family>
+class decoder : public basic_decoder<Recipe, typename detail::block_of<Recipe, Family>::type> {
+  using base = basic_decoder<Recipe, typename detail::block_of<Recipe, Family>::type>;
+
+ public:
+  using family = Family;
+  /// The same type for every family that is made of the same layers: what trainers and generators are compiled for.
+  using shared_model = base;
+  using typename base::config;
+  using typename base::context;
+  using typename base::options;
+  using typename base::uninitialised_t;
+  /// The same model of another recipe, e.g. on the dry device.
+  template <class Other>
+  using with_recipe = decoder<Other, Family>;
+
+  /// Initial values as the family's paper draws them.
+  ///   throws  config_error when sizes are missing or do not divide, or are another family's; memory_error when the weights do not fit
+  explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
+      : base(of_family(std::move(sizes)), on, settings) {}
+  decoder(uninitialised_t tag, config sizes, const context& on, const options& settings) : base(tag, of_family(std::move(sizes)), on, settings) {}
+
+  /// The family that a config.json must describe.
+  [[nodiscard]] static const decoder_family_info& family_of(const named_settings&) { return info_of<Family>; }
+
+  /// Reads a Hugging Face folder; see io/pretrained.hpp.
+  ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
+  template <class Self = decoder>
+  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
+    static_assert(
+        requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
+        "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
+    return load_pretrained(pretrained_tag<Self>{}, folder, on, settings);
+  }
+
+ private:
+  static config of_family(config sizes) {
+    require<config_error>(sizes.family == nullptr || sizes.family == &info_of<Family>, Family::name, ": the config must be of this family; it is of '",
+                          sizes.family == nullptr ? "" : sizes.family->name, "'");
+    sizes.family = &info_of<Family>;
+    return sizes;
+  }
 };
 
 }  // namespace xtrain

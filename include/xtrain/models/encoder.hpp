@@ -21,6 +21,7 @@
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/sight.hpp>
 #include <xtrain/models/concepts.hpp>
+#include <xtrain/models/family_info.hpp>
 #include <xtrain/models/model_options.hpp>
 #include <xtrain/models/named_parameter.hpp>
 #include <xtrain/models/padding_index.hpp>
@@ -67,6 +68,13 @@ inline void complete_encoder(encoder_config& c, const char* family) {
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
 }
+
+}  // namespace detail
+
+namespace detail {
+
+template <class Family>
+inline constexpr family_info<encoder_config> encoder_family_info = make_family_info<Family, encoder_config>();
 
 }  // namespace detail
 
@@ -262,8 +270,11 @@ class encoder {
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
-  /// Whether a parameter has a row for every word: the embedding, and what a head for words has of its own.
-  [[nodiscard]] static bool has_row_per_word(std::string_view name) { return Family::has_row_per_word(name); }
+  [[nodiscard]] static const xtrain::family_info<config>& family_info() { return detail::encoder_family_info<Family>; }
+  /// The family that a config.json must describe.
+  [[nodiscard]] static const xtrain::family_info<config>& family_of(const named_settings&) { return family_info(); }
+  /// Whether a parameter has one row per token of the vocabulary: the embedding, and what a masked-word head has of its own.
+  [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
 
   /// Every place sees the whole of its sample.
   [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }

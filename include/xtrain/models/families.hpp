@@ -1,8 +1,9 @@
-// All families, and a model of whichever one a folder holds.
+// All decoder families, and a model of whichever one a folder holds.
 #pragma once
 
 #include <string>
 
+#include <xtrain/models/any_decoder.hpp>
 #include <xtrain/models/aquila.hpp>
 #include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/bloom.hpp>
@@ -22,19 +23,20 @@ namespace xtrain {
 using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
                                  internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family>;
 
-/// Makes the model that a folder's config.json describes, whatever its family, and calls visit(model). With <xtrain/io.hpp> included.
+/// A decoder of any of the library's families.
+template <class Recipe>
+using any_decoder = any_decoder_of<Recipe, all_families>;
+
+/// The model that a folder's config.json describes, whatever its family. With <xtrain/io.hpp> included.
 ///   throws  file_error, config_error, memory_error
-template <class Recipe, class Families = all_families, class Visit>
-void load_model(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},
-                const model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>& options = {}) {
+///   Families  which families it may be: all, or those of a family_list
+template <class Recipe, class Families = all_families>
+[[nodiscard]] any_decoder_of<Recipe, Families> load_model(const std::string& folder, const typename Recipe::device::context& on = {},
+                                                          const typename any_decoder_of<Recipe, Families>::options& options = {}) {
   static_assert(
       requires { pretrained_settings(pretrained_tag<Recipe>{}, folder); },
       "xtrain load_model: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
-  Families::choose(pretrained_settings(pretrained_tag<Recipe>{}, folder), folder, [&](auto family) {
-    using model_type = decoder<Recipe, typename decltype(family)::type>;
-    auto model = model_type::from_pretrained(folder, on, options);
-    visit(model);
-  });
+  return any_decoder_of<Recipe, Families>::from_pretrained(folder, on, options);
 }
 
 }  // namespace xtrain

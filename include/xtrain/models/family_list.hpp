@@ -2,8 +2,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/named_settings.hpp>
+#include <xtrain/models/decoder_family.hpp>
 
 namespace xtrain {
 
@@ -29,7 +33,7 @@ template <class Family, class Settings>
 
 }  // namespace detail
 
-/// The families that a program can load. Each is compiled for every recipe it is used with: a program that knows its models lists them.
+/// The families that a program can load.
 template <class... Families>
 struct family_list {
   /// "gpt2, llama, …"
@@ -37,6 +41,22 @@ struct family_list {
     std::string all;
     ((all += ", ", all += Families::name), ...);
     return all.substr(2);
+  }
+  [[nodiscard]] static std::vector<std::string> all_names() { return {Families::name...}; }
+  /// The family, as a value, that a config.json's settings describe.
+  ///   throws  config_error when it is none of the list
+  template <class Info = decoder_family_info>
+  [[nodiscard]] static const Info& of(const named_settings& settings) {
+    const Info* found = nullptr;
+    choose(settings, settings.who(), [&](auto family) { found = &info_of<typename decltype(family)::type>; });
+    return *found;
+  }
+  /// The family of that name; null when there is none in the list.
+  template <class Info = decoder_family_info>
+  [[nodiscard]] static const Info* named(std::string_view name) {
+    const Info* found = nullptr;
+    ((name == Families::name ? (void)(found = &info_of<Families>) : (void)0), ...);
+    return found;
   }
   /// Calls use(family_tag<Family>{}) with the family that a config.json's settings describe.
   ///   throws  config_error when it is none of the list; `who` names the file

@@ -49,8 +49,7 @@ struct gpt2_family : decoder_family {
 
   // Files: config.json's keys, and names that differ from file to file.
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     const std::string activation = s.text_or("gelu_new", {"activation_function"});
     require<config_error>(activation == "gelu_new" || activation == "gelu_pytorch_tanh", s.who(),
                           ": activation_function must be gelu_new; given '", activation, "'");
@@ -73,8 +72,7 @@ struct gpt2_family : decoder_family {
             .eos = s.tokens({"eos_token_id"}),
             .padding = s.token_or({}, "pad_token_id")};
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     s.set("vocab_size", c.vocabulary);
     s.set("n_embd", c.width);
     s.set("n_layer", c.layers);

@@ -15,15 +15,13 @@ struct internlm_family : llama_family {
   static constexpr const char* name = "internlm";
   static constexpr const char* architecture = "InternLMForCausalLM";
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
     s.erase({"attention_bias", "mlp_bias", "head_dim"});
     s.set("bias", c.attention_bias);
@@ -59,15 +57,13 @@ struct internlm2_family : llama_family {
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
     return llama_family::may_be_ignored(tensor, c) || (c.tied_head && tensor == "output.weight");
   }
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
     c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     internlm_family::write(c, s);
   }
 };

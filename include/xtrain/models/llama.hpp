@@ -45,11 +45,10 @@ struct llama_family : decoder_family {
 
   // Files: config.json's keys, and names that differ from file to file.
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     const std::string activation = s.text_or("silu", {"hidden_act"});
     require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
-    const auto rope = s.inner({"rope_parameters", "rope_scaling"});
+    const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
     const auto bos = s.tokens({"bos_token_id"});
     const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
     return {.vocabulary = s.size({"vocab_size"}),
@@ -61,7 +60,7 @@ struct llama_family : decoder_family {
             .feed_forward = s.size({"intermediate_size"}),
             .context = s.size_or(2048, {"max_position_embeddings"}),
             .norm_epsilon = s.number_or(1e-6, {"rms_norm_eps"}),
-            .rope_base = rope.number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
+            .rope_base = rope->number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
             .rope = read_rope_scaling(s),
             .attention_bias = s.flag_or(false, {"attention_bias"}),
             .output_bias = s.flag_or(false, {"attention_bias"}),
@@ -74,37 +73,34 @@ struct llama_family : decoder_family {
             .padding = s.token_or({}, "pad_token_id")};
   }
   /// "dynamic" changes nothing within the context that the model was trained on, and rows are never longer.
-  template <class Settings>
-  static rope_scaling read_rope_scaling(const Settings& s) {
+  static rope_scaling read_rope_scaling(const named_settings& s) {
     using rule = rope_scaling::rule;
-    const auto rope = s.inner({"rope_parameters", "rope_scaling"});
-    const std::string kind = rope.text_or("default", {"rope_type", "type"});
+    const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
+    const std::string kind = rope->text_or("default", {"rope_type", "type"});
     if (kind == "default" || kind == "dynamic") return {};
     require<config_error>(kind == "linear" || kind == "llama3", s.who(),
                           ": rope scaling must be default, dynamic, linear or llama3; given '", kind, "'");
     return {.kind = kind == "linear" ? rule::linear : rule::llama3,
-            .factor = rope.number_or(1.0, {"factor"}),
-            .low_frequency_factor = rope.number_or(1.0, {"low_freq_factor"}),
-            .high_frequency_factor = rope.number_or(4.0, {"high_freq_factor"}),
-            .original_context = kind == "linear" ? 0 : rope.size({"original_max_position_embeddings"})};
+            .factor = rope->number_or(1.0, {"factor"}),
+            .low_frequency_factor = rope->number_or(1.0, {"low_freq_factor"}),
+            .high_frequency_factor = rope->number_or(4.0, {"high_freq_factor"}),
+            .original_context = kind == "linear" ? 0 : rope->size({"original_max_position_embeddings"})};
   }
-  template <class Settings>
-  static void write_rope_scaling(const decoder_config& c, Settings& s) {
+  static void write_rope_scaling(const decoder_config& c, named_settings& s) {
     using rule = rope_scaling::rule;
     if (c.rope.kind == rule::none) return;
-    Settings rope;
-    rope.set("rope_type", c.rope.kind == rule::linear ? "linear" : "llama3");
-    rope.set("rope_theta", c.rope_base);
-    rope.set("factor", c.rope.factor);
+    const auto rope = s.new_object();
+    rope->set("rope_type", c.rope.kind == rule::linear ? "linear" : "llama3");
+    rope->set("rope_theta", c.rope_base);
+    rope->set("factor", c.rope.factor);
     if (c.rope.kind == rule::llama3) {
-      rope.set("low_freq_factor", c.rope.low_frequency_factor);
-      rope.set("high_freq_factor", c.rope.high_frequency_factor);
-      rope.set("original_max_position_embeddings", c.rope.original_context);
+      rope->set("low_freq_factor", c.rope.low_frequency_factor);
+      rope->set("high_freq_factor", c.rope.high_frequency_factor);
+      rope->set("original_max_position_embeddings", c.rope.original_context);
     }
-    s.set("rope_scaling", rope.object());
+    s.set_object("rope_scaling", *rope);
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     s.set("vocab_size", c.vocabulary);
     s.set("hidden_size", c.width);
     s.set("num_hidden_layers", c.layers);

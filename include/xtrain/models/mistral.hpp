@@ -10,14 +10,12 @@ struct mistral_family : llama_family {
   static constexpr const char* name = "mistral";
   static constexpr const char* architecture = "MistralForCausalLM";
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     c.window = s.size_or(0, {"sliding_window"});
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
     if (c.window != 0) s.set("sliding_window", c.window);
     else s.set_null("sliding_window");

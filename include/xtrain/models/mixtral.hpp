@@ -31,8 +31,7 @@ struct mixtral_family : mistral_family {
     return names;
   }
 
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     require<config_error>(s.number_or(0.0, {"router_jitter_noise"}) == 0.0, s.who(),
                           ": the router must see its input as it is; given a router_jitter_noise");
     decoder_config c = mistral_family::read(s);
@@ -42,8 +41,7 @@ struct mixtral_family : mistral_family {
     c.balance_loss = s.number_or(0.001, {"router_aux_loss_coef"});
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     mistral_family::write(c, s);
     s.erase({"attention_bias", "mlp_bias"});
     s.set("num_local_experts", c.experts);

@@ -14,8 +14,7 @@ struct qwen2_family : llama_family {
     llama_family::complete(c);
     c.attention_bias = true;
   }
-  template <class Settings>
-  static decoder_config read(const Settings& s) {
+  static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     if (s.flag_or(false, {"use_sliding_window"})) {
       c.window = s.size_or(4096, {"sliding_window"});
@@ -23,8 +22,7 @@ struct qwen2_family : llama_family {
     }
     return c;
   }
-  template <class Settings>
-  static void write(const decoder_config& c, Settings& s) {
+  static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
     s.erase({"attention_bias", "mlp_bias"});
     s.set("use_sliding_window", c.window != 0);

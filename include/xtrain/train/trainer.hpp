@@ -18,6 +18,7 @@
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/shared_model.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/sentence_loader.hpp>
 #include <xtrain/device/dry/dry.hpp>
@@ -84,7 +85,7 @@ class trainer {
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 
   /// throws  config_error when settings contradict the model, memory_error when the run does not fit: with the numbers
-  explicit trainer(Model& model, config settings = {})
+  explicit trainer(Model& model, training_config<typename Model::recipe::optimizer> settings = {})
       : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
     if constexpr (!is_dry<device>) {
       if (!rehearses(model.on())) {
@@ -732,5 +733,9 @@ class trainer {
   std::vector<observer*> observers_;
   std::vector<batch_view> views_;  // of the step being made
 };
+
+/// A trainer of a model of a family is the one of all families that are made of the same layers.
+template <class Model>
+trainer(Model&, training_config<typename Model::recipe::optimizer> = {}) -> trainer<shared_model<Model>>;
 
 }  // namespace xtrain

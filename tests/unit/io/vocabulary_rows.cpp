@@ -58,7 +58,7 @@ TEST_CASE("new words are the mean of the old ones, in the embedding and in a hea
     const std::size_t words = before.sizes().vocabulary, width = before.sizes().width;
     auto more = with_words<llama<plain>>(fixture, words + 7), fewer = with_words<llama<plain>>(fixture, words - 7);
     for (const auto& entry : before.parameters().entries()) {
-      const bool resized = llama<plain>::has_row_per_word(entry.spec.name);
+      const bool resized = before.has_row_per_token(entry.spec.name);
       CAPTURE(entry.spec.name);
       if (!resized) CHECK(numbers_of(more, entry.spec.name) == numbers_of(before, entry.spec.name));
       else check_rows(numbers_of(before, entry.spec.name), numbers_of(more, entry.spec.name), width);

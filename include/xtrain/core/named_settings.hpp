@@ -1,0 +1,64 @@
+// Named settings, as a model's config.json holds them, whatever reads the file: models say what they want from it, and need no JSON library.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/number.hpp>
+
+namespace xtrain {
+
+/// An object of named settings, to read from or to write to. Where several names are given, the first one present counts.
+///   throws  config_error when a value is present and has another type
+class named_settings {
+ public:
+  using names = std::initializer_list<const char*>;
+
+  virtual ~named_settings() = default;
+
+  [[nodiscard]] virtual bool has(names keys) const = 0;
+  /// A positive whole number. throws config_error when missing
+  [[nodiscard]] virtual std::size_t size(names keys) const = 0;
+  [[nodiscard]] virtual std::size_t size_or(std::size_t otherwise, names keys) const = 0;
+  [[nodiscard]] virtual double number_or(double otherwise, names keys) const = 0;
+  [[nodiscard]] virtual bool flag_or(bool otherwise, names keys) const = 0;
+  [[nodiscard]] virtual std::string text_or(const std::string& otherwise, names keys) const = 0;
+  /// One token or a list of them; none when missing.
+  [[nodiscard]] virtual std::vector<token> tokens(names keys) const = 0;
+  /// A token, which may be negative; `otherwise` when missing, none when it is null.
+  [[nodiscard]] virtual std::optional<token> token_or(std::optional<token> otherwise, const char* key) const = 0;
+  /// A list of strings; empty when missing.
+  [[nodiscard]] virtual std::vector<std::string> texts(names keys) const = 0;
+  /// An object inside this object; empty when missing.
+  [[nodiscard]] virtual std::unique_ptr<named_settings> object_at(names keys) const = 0;
+  /// Names the file in errors.
+  [[nodiscard]] virtual const std::string& who() const = 0;
+
+  virtual void set(const char* key, bool value) = 0;
+  virtual void set(const char* key, std::size_t value) = 0;
+  virtual void set(const char* key, token value) = 0;
+  virtual void set(const char* key, double value) = 0;
+  virtual void set(const char* key, const char* value) = 0;
+  virtual void set(const char* key, const std::string& value) = 0;
+  virtual void set(const char* key, const std::vector<std::string>& values) = 0;
+  virtual void set_null(const char* key) = 0;
+  /// null where there is none, so that no reader takes a default for it
+  virtual void set_token(const char* key, std::optional<token> value) = 0;
+  /// null for none, a number for one, else a list
+  virtual void set_tokens(const char* key, const std::vector<token>& all) = 0;
+  /// An empty object inside this object, to be written to.
+  [[nodiscard]] virtual std::unique_ptr<named_settings> new_object() const = 0;
+  virtual void set_object(const char* key, const named_settings& object) = 0;
+  virtual void erase(names keys) = 0;
+
+ protected:
+  named_settings() = default;
+  named_settings(const named_settings&) = default;
+  named_settings& operator=(const named_settings&) = default;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,157 @@
+// One block of a decoder: attention and a feed-forward layer, each with its norm and its residual connection.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/layers/attention.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/dropout.hpp>
+#include <xtrain/layers/feed_forward.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/recompute.hpp>
+#include <xtrain/models/config.hpp>
+#include <xtrain/models/decoder_family.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// A norm of a model; one that can be either kind is told which the family has.
+template <class Norm, class Recipe>
+[[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
+  if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind>)
+    return Norm(build, name, c.width, c.norm_epsilon, c.family->norm);
+  else return Norm(build, name, c.width, c.norm_epsilon);
+}
+
+}  // namespace detail
+
+/// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
+///                                                                       [Radford et al. 2019; Touvron et al. 2023]
+template <class Recipe, class Norm, class Positions, class FeedForward>
+class decoder_block {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using norm = Norm;
+  using positions = Positions;
+  using feed_forward_type = FeedForward;
+  static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
+
+  decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
+      : attention_norm_(detail::make_norm<Norm>(build, full(names, index, names.attention_norm), c)),
+        attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
+        feed_forward_norm_(detail::make_norm<Norm>(build, full(names, index, names.feed_forward_norm), c)),
+        feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+
+  [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
+
+  /// x [n, width] read, y [n, width] written
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const bool keeps_attention_input = !recomputes_norms && attention_.needs_input();
+    const bool keeps_feed_forward_input = !recomputes_norms && feed_forward_.needs_input();
+    const auto attention_input = keeps_attention_input ? p.keep(n, c) : p.temporary(n, c);
+    const auto middle = p.keep(n, c);
+    const auto feed_forward_input = keeps_feed_forward_input ? p.keep(n, c) : p.temporary(n, c);
+
+    attention_norm_.forward(p, x, attention_input);
+    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
+    feed_forward_norm_.forward(p, middle, feed_forward_input);
+    feed_forward_residual_.forward(p, middle, y,
+                                   [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
+
+    p.remember(attention_input);
+    p.remember(middle);
+    p.remember(feed_forward_input);
+  }
+
+  /// d [n, width] is dy before and dx after
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    auto feed_forward_input = p.recall(n, c);
+    const auto middle = p.recall(n, c);
+    auto attention_input = p.recall(n, c);
+    const auto dinput = p.temporary(n, c);
+    if (recomputes_norms) {
+      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      if (feed_forward_.needs_input()) feed_forward_norm_.recompute(p, middle, feed_forward_input);
+    }
+
+    // forward: y = middle + feed_forward(norm(middle))
+    feed_forward_residual_.backward(
+        p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
+    feed_forward_norm_.backward(p, middle, dinput, d);
+    // forward: middle = x + attention(norm(x))
+    if (recomputes_norms && attention_.needs_input()) attention_norm_.recompute(p, x, attention_input);
+    attention_residual_.backward(
+        p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
+    attention_norm_.backward(p, x, dinput, d);
+
+    if (!recomputes_norms && feed_forward_.needs_input()) p.pop(n, c);
+    p.pop(n, c);
+    if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
+  }
+
+ protected:  // for a block of the same parts in another arrangement
+  Norm attention_norm_;
+  causal_attention<Recipe, positions> attention_;
+  residual<Recipe> attention_residual_;
+  Norm feed_forward_norm_;
+  feed_forward_type feed_forward_;
+  residual<Recipe> feed_forward_residual_;
+
+ private:
+  static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
+    return concat(names.blocks, index, ".", name);
+  }
+  static std::vector<std::string> full(const decoder_names& names, std::size_t index, const std::vector<std::string>& all) {
+    std::vector<std::string> whole;
+    for (const std::string& name : all) whole.push_back(full(names, index, name));
+    return whole;
+  }
+  /// Places that draw random numbers: 0 of block 0 is the embedding's.
+  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
+
+  static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
+    return {.width = c.width,
+            .heads = c.heads,
+            .kv_heads = c.kv_heads,
+            .head_dim = c.head_dim,
+            .bias = c.attention_bias,
+            .output_bias = c.output_bias,
+            .dropout = c.attention_dropout,
+            .site = site(index, 0),
+            .layer = index,
+            .window = index >= c.first_windowed_layer ? c.window : 0,
+            .qkv_names = full(names, index, names.qkv),
+            .qkv_order = c.family->qkv_order(c),
+            .output_name = full(names, index, names.attention_output),
+            .initial = initial_values::normal(c.initial_deviation),
+            .output_initial = c.family->residual_initial(c),
+            .transposed_in_files = c.family->transposed_in_files};
+  }
+  static feed_forward_options feed_forward_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
+    return {.width = c.width,
+            .inner = c.feed_forward,
+            .bias = c.feed_forward_bias,
+            .up_names = full(names, index, names.up),
+            .down_name = full(names, index, names.down),
+            .initial = initial_values::normal(c.initial_deviation),
+            .down_initial = c.family->residual_initial(c),
+            .transposed_in_files = c.family->transposed_in_files,
+            .experts = c.experts,
+            .experts_per_token = c.experts_per_token,
+            .layer = index,
+            .router_name = full(names, index, names.router),
+            .activation = c.family->activation};
+  }
+};
+
+}  // namespace xtrain

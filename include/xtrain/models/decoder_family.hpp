@@ -1,0 +1,169 @@
+// What a decoder family says of itself: names in files, and the layers it is made of. A family is a short struct (llama.hpp); `info_of<Family>`
+// is the same as a value, so that models of many families can share one type.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/kinds.hpp>
+#include <xtrain/layers/sight.hpp>
+#include <xtrain/models/config.hpp>
+#include <xtrain/models/family_info.hpp>
+#include <xtrain/models/file_order.hpp>
+
+namespace xtrain {
+
+/// How files name a decoder's modules. Block names follow "<blocks><index>.".
+struct decoder_names {
+  std::string embedding{};
+  std::string positions{};       // empty: none
+  std::string embedding_norm{};  // likewise
+  std::string blocks{};
+  std::string attention_norm{};
+  std::vector<std::string> qkv{};  // one module that makes all three, or one for each
+  std::string attention_output{};
+  std::string feed_forward_norm{};
+  std::string router{};           // empty: one feed-forward layer in a block
+  std::vector<std::string> up{};  // one module, or gate and up; of each expert: with a '*' for its number
+  std::string down{};             // likewise
+  std::string final_norm{};
+  std::string head{};
+};
+
+/// What most families have in common; a family derives from it and says what is different.
+struct decoder_family {
+  static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
+  static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
+  static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
+
+  static void complete(decoder_config&) {}
+  /// The attention mask, where it is not causal.
+  static sight sees(const decoder_config&) { return {}; }
+  /// Initial values of the matrices that end in the residual stream.
+  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
+  /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
+  static file_order qkv_order(const decoder_config&) { return {}; }
+  /// Names the same parameter has in other files.
+  static std::vector<std::string> other_names(const std::string&) { return {}; }
+  /// Tensors of a file that the model has no parameter for and does not need: a tied head may be there a second time.
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
+};
+
+/// A decoder family as a value.
+struct decoder_family_info : family_info<decoder_config> {
+  decoder_names (*names)();
+  sight (*sees)(const decoder_config&);
+  initial_values (*residual_initial)(const decoder_config&);
+  file_order (*qkv_order)(const decoder_config&);
+  bool embedding_norm;
+  bool has_padding_index;
+  bool has_experts;  ///< a mixture of experts in every block
+  norm_kind norm;
+  position_kind positions;
+  activation_kind activation;
+  block_kind block;
+
+  /// Whether all its layers are the library's, so that a model that chooses layers at run time can be this family.
+  [[nodiscard]] constexpr bool has_known_layers() const {
+    return norm != norm_kind::other && positions != position_kind::other && activation != activation_kind::other && block != block_kind::other;
+  }
+};
+
+template <class Recipe>
+class rms_norm;
+template <class Recipe>
+class layer_norm;
+template <class Recipe>
+class no_positions;
+template <class Recipe>
+class rotary_positions;
+template <class Recipe>
+class rotary_positions_2d;
+template <class Recipe>
+class alibi_positions;
+template <class Recipe>
+class rotary_or_alibi_positions;
+struct gelu_activation;
+struct gelu_erf_activation;
+struct swiglu_activation;
+template <class Recipe, class Activation>
+class mixture_of_experts;
+template <class Recipe, class Norm, class Positions, class FeedForward>
+class normalized_residual_block;
+
+namespace detail {
+
+/// A recipe that is only named: which class template a family's layer is can be told without instantiating it.
+struct any_recipe;
+
+template <class Family>
+[[nodiscard]] constexpr norm_kind norm_kind_of() {
+  using norm = typename Family::template norm<any_recipe>;
+  return std::is_same_v<norm, rms_norm<any_recipe>> ? norm_kind::rms : std::is_same_v<norm, layer_norm<any_recipe>> ? norm_kind::layer : norm_kind::other;
+}
+template <class Family>
+[[nodiscard]] constexpr position_kind position_kind_of() {
+  using positions = typename Family::template positions<any_recipe>;
+  if constexpr (std::is_same_v<positions, no_positions<any_recipe>>) return position_kind::none;
+  else if constexpr (std::is_same_v<positions, rotary_positions<any_recipe>>) return position_kind::rotary;
+  else if constexpr (std::is_same_v<positions, rotary_positions_2d<any_recipe>>) return position_kind::rotary_2d;
+  else if constexpr (std::is_same_v<positions, alibi_positions<any_recipe>>) return position_kind::alibi;
+  else if constexpr (std::is_same_v<positions, rotary_or_alibi_positions<any_recipe>>) return position_kind::rotary_or_alibi;
+  else return position_kind::other;
+}
+template <class Family>
+inline constexpr bool names_feed_forward = requires { typename Family::template feed_forward_layer<any_recipe>; };
+
+template <class Activation>
+[[nodiscard]] constexpr activation_kind activation_kind_of() {
+  return std::is_same_v<Activation, gelu_activation>       ? activation_kind::gelu_tanh
+         : std::is_same_v<Activation, gelu_erf_activation> ? activation_kind::gelu_erf
+         : std::is_same_v<Activation, swiglu_activation>   ? activation_kind::swiglu
+                                                           : activation_kind::other;
+}
+template <class Family>
+[[nodiscard]] constexpr bool has_expert_layers() {
+  if constexpr (names_feed_forward<Family>)
+    return std::is_same_v<typename Family::template feed_forward_layer<any_recipe>, mixture_of_experts<any_recipe, typename Family::activation>>;
+  else return false;
+}
+template <class Family>
+[[nodiscard]] constexpr block_kind block_kind_of() {
+  if constexpr (requires { typename Family::template block<any_recipe, int, int, int>; })
+    return std::is_same_v<typename Family::template block<any_recipe, int, int, int>, normalized_residual_block<any_recipe, int, int, int>>
+               ? block_kind::normalized_residual
+               : block_kind::other;
+  else return block_kind::pre_norm;
+}
+
+template <class Family>
+[[nodiscard]] constexpr decoder_family_info make_decoder_family_info() {
+  decoder_family_info info{};
+  static_cast<family_info<decoder_config>&>(info) = make_family_info<Family, decoder_config>();
+  info.names = [] { return Family::names(); };
+  info.sees = [](const decoder_config& c) { return Family::sees(c); };
+  info.residual_initial = [](const decoder_config& c) { return Family::residual_initial(c); };
+  info.qkv_order = [](const decoder_config& c) { return Family::qkv_order(c); };
+  info.embedding_norm = Family::embedding_norm;
+  info.has_padding_index = Family::has_padding_index;
+  info.has_experts = has_expert_layers<Family>();
+  info.norm = norm_kind_of<Family>();
+  info.positions = position_kind_of<Family>();
+  info.activation = activation_kind_of<typename Family::activation>();
+  if (names_feed_forward<Family> && !info.has_experts) info.activation = activation_kind::other;
+  info.block = block_kind_of<Family>();
+  return info;
+}
+
+}  // namespace detail
+
+/// A family as a value.
+template <class Family>
+inline constexpr decoder_family_info info_of = detail::make_decoder_family_info<Family>();
+
+}  // namespace xtrain

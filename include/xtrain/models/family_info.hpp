@@ -1,0 +1,81 @@
+// A model family as a value: how its published files and its config.json are read and written. Families are written as short structs
+// (llama.hpp, bert.hpp); what needs a family at run time takes the value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/named_settings.hpp>
+
+namespace xtrain {
+
+/// What files say about a family, and how its files and config.json are read and written.
+template <class Config>
+struct family_info {
+  const char* name;
+  const char* model_type;    ///< of config.json
+  const char* architecture;  ///< of config.json's `architectures`
+  bool transposed_in_files;  ///< files hold linear weights as [in, out]
+  /// Fills what is zero with the family's own values and checks what must hold in this family. throws config_error
+  void (*complete)(Config&);
+  Config (*read)(const named_settings&);
+  void (*write)(const Config&, named_settings&);
+  /// Whether settings with this model_type are this family's, where several families share one.
+  bool (*describes)(const named_settings&);
+  /// Other names that the same parameter has in some files.
+  std::vector<std::string> (*other_names)(const std::string& parameter);
+  /// A parameter that files may lack keeps its initial value.
+  bool (*may_be_missing)(const std::string& parameter);
+  /// A tensor that files may hold although the model has no parameter for it.
+  bool (*may_be_ignored)(std::string_view tensor, const Config&);
+  /// Parameters with one row per token of the vocabulary.
+  bool (*has_row_per_token)(std::string_view parameter);
+  std::vector<std::string> (*adapter_targets)();
+  const char* peft_task;
+  /// Names of the embedding and of the head, where a tied head is the embedding; empty: none.
+  std::string (*embedding_name)();
+  std::string (*head_name)();
+};
+
+namespace detail {
+
+template <class Family, class Config>
+[[nodiscard]] constexpr family_info<Config> make_family_info() {
+  family_info<Config> info{};
+  info.name = info.model_type = Family::name;
+  if constexpr (requires { Family::model_type; }) info.model_type = Family::model_type;
+  info.architecture = Family::architecture;
+  if constexpr (requires { Family::transposed_in_files; }) info.transposed_in_files = Family::transposed_in_files;
+  info.complete = [](Config& c) { Family::complete(c); };
+  info.read = [](const named_settings& s) -> Config { return Family::read(s); };
+  info.write = [](const Config& c, named_settings& s) { Family::write(c, s); };
+  info.describes = [](const named_settings& s) {
+    if constexpr (requires { Family::describes(s); }) return Family::describes(s);
+    else return (void)s, true;
+  };
+  info.other_names = [](const std::string& parameter) { return Family::other_names(parameter); };
+  info.may_be_missing = [](const std::string& parameter) {
+    if constexpr (requires { Family::may_be_missing(parameter); }) return Family::may_be_missing(parameter);
+    else return (void)parameter, false;
+  };
+  info.may_be_ignored = [](std::string_view tensor, const Config& c) { return Family::may_be_ignored(tensor, c); };
+  info.adapter_targets = [] { return Family::adapter_targets(); };
+  info.peft_task = "CAUSAL_LM";
+  if constexpr (requires { Family::peft_task; }) info.peft_task = Family::peft_task;
+  info.embedding_name = [] { return Family::names().embedding; };
+  info.head_name = [] {
+    if constexpr (requires { Family::names().head; }) return Family::names().head;
+    else return std::string{};
+  };
+  info.has_row_per_token = [](std::string_view parameter) {
+    if constexpr (requires { Family::has_row_per_token(parameter); }) return Family::has_row_per_token(parameter);
+    else return parameter == Family::names().embedding + ".weight" || parameter == Family::names().head + ".weight";
+  };
+  return info;
+}
+
+}  // namespace detail
+
+}  // namespace xtrain

@@ -1,0 +1,89 @@
+// A block whose residual stream carries normalized hidden states, as ChatGLM-6B's.            [Zeng et al. 2023, section 2.1]
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include <xtrain/models/decoder_block.hpp>
+
+namespace xtrain {
+
+/// A block that carries on what its norms make, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' = norm(x),
+/// α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
+template <class Recipe, class Norm, class Positions, class FeedForward>
+class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, FeedForward> {
+  using base = decoder_block<Recipe, Norm, Positions, FeedForward>;
+
+ public:
+  using compute = typename base::compute;
+  using memory = typename base::memory;
+  using positions = typename base::positions;
+  using base::recomputes_norms;
+
+  normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
+      : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.layers))) {}
+
+  /// x [n, width] read, y [n, width] written
+  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    const auto attention_input = keeps_attention_input() ? p.keep(n, c) : p.temporary(n, c);
+    const auto middle = p.keep(n, c);
+    const auto feed_forward_input = keeps_feed_forward_input() ? p.keep(n, c) : p.temporary(n, c);
+
+    this->attention_norm_.forward(p, x, attention_input);
+    scale(p, attention_input, middle);
+    this->attention_.forward(p, at, attention_input, middle, ops::result::is_added);
+    this->feed_forward_norm_.forward(p, middle, feed_forward_input);
+    scale(p, feed_forward_input, y);
+    this->feed_forward_.forward(p, feed_forward_input, y, ops::result::is_added);
+
+    p.remember(attention_input);
+    p.remember(middle);
+    p.remember(feed_forward_input);
+  }
+
+  /// d [n, width] is dy before and dx after
+  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = x.shape(0), c = x.shape(1);
+    auto feed_forward_input = p.recall(n, c);
+    const auto middle = p.recall(n, c);
+    auto attention_input = p.recall(n, c);
+    const auto dinput = p.temporary(n, c);
+    if (recomputes_norms) {
+      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      if (this->feed_forward_.needs_input()) this->feed_forward_norm_.recompute(p, middle, feed_forward_input);
+    }
+
+    // forward: y = α n + feed_forward(n), n = norm(middle)
+    scale(p, d, dinput);
+    this->feed_forward_.backward(p, feed_forward_input, d, dinput, ops::result::is_added);
+    fill_zero(p.stream, d.span());
+    this->feed_forward_norm_.backward(p, middle, dinput, d);
+    // forward: middle = α n + attention(n), n = norm(x)
+    if (recomputes_norms && this->attention_.needs_input()) this->attention_norm_.recompute(p, x, attention_input);
+    scale(p, d, dinput);
+    this->attention_.backward(p, at, attention_input, d, dinput, ops::result::is_added);
+    fill_zero(p.stream, d.span());
+    this->attention_norm_.backward(p, x, dinput, d);
+
+    if (keeps_feed_forward_input()) p.pop(n, c);
+    p.pop(n, c);
+    if (keeps_attention_input()) p.pop(n, c);
+  }
+
+ private:
+  [[nodiscard]] bool keeps_attention_input() const { return !recomputes_norms && this->attention_.needs_input(); }
+  [[nodiscard]] bool keeps_feed_forward_input() const { return !recomputes_norms && this->feed_forward_.needs_input(); }
+
+  /// to = α from
+  void scale(pass<Recipe>& p, matrix_view<const compute, memory> from, matrix_view<compute, memory> to) const {
+    fill_zero(p.stream, to.span());
+    ops::add(p, from, to, alpha_);
+  }
+
+  double alpha_;
+};
+
+}  // namespace xtrain
