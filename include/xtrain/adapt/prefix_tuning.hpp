@@ -211,7 +211,7 @@ struct prefix_tuning {
     }
 
     std::size_t length_, d_, columns_, projection_;
-    parameter prefix_{};                                                         // as a table: one row per virtual token and key or value head
+    parameter prefix_{};                                                         // a table: a row per virtual token and key or value head
     parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // with a projection, instead
     tensor<token, 1, device> head_n_;  // which prefix row each head of its qkv comes from; queries have none and are zero
   };

@@ -19,7 +19,7 @@ struct sampling_config {
   double temperature = 0.0;         ///< 0: greedy decoding
   std::size_t top_k = 0;            ///< only the k most likely tokens; 0: all
   double top_p = 1.0;               ///< only the most likely tokens whose probabilities sum to this   [Holtzman et al. 2020]
-  double repetition_penalty = 1.0;  ///< logits of tokens already in the sequence are divided by this (multiplied when negative)  [Keskar et al. 2019]
+  double repetition_penalty = 1.0;  ///< logits of tokens in the sequence are divided by this (multiplied if negative)  [Keskar et al. 2019]
   std::uint64_t seed = 42;
 };
 

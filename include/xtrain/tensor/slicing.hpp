@@ -16,8 +16,8 @@ struct decay_run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// Why a block is visited. The forward pass of an evaluation has no backward pass. A backward pass may be split in two: the first part
-/// reads weights, the second adds to the gradients in windows (otherwise backward does both).
+/// Why a block is visited. The forward pass of an evaluation has no backward pass. A backward pass may be split in two (B and W of
+/// zero-bubble): the first part reads weights; gradients in windows are added to in the second only, other gradients in both.
 enum class block_visit : std::uint8_t { forward, backward, evaluation, backward_input, backward_weight };
 
 /// Whether the preceding block is visited next, with its weights.
