@@ -15,13 +15,13 @@ concept adapter_has_a_name = requires {
   { A::name } -> std::convertible_to<std::string_view>;
 };
 
-/// freezes_weights: base weights stay as they are; what is saved is the adapter alone.
+/// freezes_weights: base weights are frozen; only the adapter is saved.
 template <class A>
 concept adapter_says_whether_weights_freeze = requires {
   { A::freezes_weights } -> std::convertible_to<bool>;
 };
 
-/// config::trains(module) says of a module of the base model whether its own parameters are trained. A default config works.
+/// config::trains(module): whether the own parameters of a base module are trained. A default config is valid.
 template <class A>
 concept adapter_config_says_what_is_trained = std::default_initializable<typename A::config> &&
     requires(typename A::config& config, const std::string& module, const std::vector<std::string>& targets) {
@@ -31,13 +31,13 @@ concept adapter_config_says_what_is_trained = std::default_initializable<typenam
 
 struct any_store {};
 
-/// config::finish(store) is called when every layer has declared its parameters: a target that no module has can be refused.
+/// config::finish(store) is called after every layer has declared its parameters, so it can reject a target that matches no module.
 template <class A>
 concept adapter_config_sees_the_finished_store = requires(const typename A::config& config, const any_store& store) {
   config.finish(store);
 };
 
-/// is_own(name) tells the adapter's parameters from the base model's.
+/// is_own(name) distinguishes the adapter's parameters from the base model's.
 template <class A>
 concept adapter_knows_its_parameters = requires(std::string_view name) {
   { A::is_own(name) } -> std::convertible_to<bool>;
@@ -45,8 +45,8 @@ concept adapter_knows_its_parameters = requires(std::string_view name) {
 
 }  // namespace clause
 
-/// What is trained instead of the weights. The part on a layer, A::on_linear<Recipe>, has declare, needs_input, forward and
-/// backward; adapt/README.md shows a complete one, and says what an adapter may have besides.
+/// What is trained instead of the weights. The per-layer part, A::on_linear<Recipe>, has declare, needs_input, forward and
+/// backward; adapt/README.md shows a complete example and lists optional members.
 template <class A>
 concept adapter =
     clause::adapter_has_a_name<A> && clause::adapter_says_whether_weights_freeze<A> && clause::adapter_config_says_what_is_trained<A> &&

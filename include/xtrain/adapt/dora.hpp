@@ -1,4 +1,4 @@
-// DoRA: a weight's rows keep the directions of LoRA's sum and get lengths of their own.
+// DoRA: weight rows take their directions from the LoRA update and have separately trained magnitudes.
 //                                              [Liu et al. 2024, "DoRA: Weight-decomposed low-rank adaptation", eq. 5 and section 4.3]
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace xtrain {
 
-/// W' = m · V / |V|, row by row, with V = W + scale · B · A. The backward takes |V| for a constant, as the paper does.
-/// All of it is made of operations that models are made of, so it runs on whatever device they run on; numbers that kernels must be
-/// given as arrays, ones for instance, are made by kernels too. Matrices of W's size are made again in every pass.
+/// W' = m · V / |V|, row by row, with V = W + scale · B · A. The backward pass treats |V| as a constant, as the paper does.
+/// Composed of the operations that models use, so it runs on every device; constant arrays that kernels need, such as ones,
+/// are also made by kernels. Matrices of W's size are recomputed in every pass.
 template <class Recipe>
 class decomposed_rows {
  public:
@@ -28,7 +28,7 @@ class decomposed_rows {
   using in_vector = vector_view<const compute, memory>;
   using sums = vector_view<accumulate, memory>;
 
-  /// The memory of all that follows is the caller's scope.
+  /// Its memory belongs to the caller's scope.
   decomposed_rows(pass<Recipe>& p, in_matrix w_oi, in_matrix a_ri, in_matrix b_or, in_vector m_o, double scale)
       : w_oi_(w_oi), directions_oi_(p.temporary(w_oi.shape(0), w_oi.shape(1))), rstd_o_(take<accumulate>(p, w_oi.shape(0))),
         length_o_(take<accumulate>(p, w_oi.shape(0))) {
@@ -51,15 +51,15 @@ class decomposed_rows {
     return d_oi;
   }
 
-  /// m / |V| · x, row by row: what of B reaches the input's gradient, and what of a gradient of V reaches B.
+  /// m / |V| · x, row by row: used for the input gradient through B, and for the gradient of B from that of V.
   [[nodiscard]] matrix through(pass<Recipe>& p, in_matrix x_or) const { return scaled(p, length_o_, scaled(p, rstd_o_, x_or)); }
 
-  /// x · (V / |V|)ᵀ into y
+  /// y = x · (V / |V|)ᵀ
   void project(pass<Recipe>& p, in_matrix x_ni, matrix y_no) const {
     ops::linear(p, x_ni, in_matrix(directions_oi_), {}, y_no, ops::result::replaces, unit());
   }
 
-  /// dm += Σ over rows of dy · projected, of all modules of a layer at once: dm is where lengths multiply as a norm's weights do.
+  /// dm += Σ over rows of dy · projected, for all modules of a layer at once: m acts like the weights of a norm.
   static void length_gradient(pass<Recipe>& p, in_matrix projected_no, in_matrix dy_no, vector_view<gradient_type, memory> dm_o) {
     const auto scope = p.scope();
     const std::size_t n = dy_no.shape(0), o = dy_no.shape(1);
@@ -68,7 +68,7 @@ class decomposed_rows {
     ops::rms_norm_backward(p, projected_no, in_vector(ones(p, o)), sums_of_one(p, n), dy_no, unused_no, dm_o);
   }
 
-  /// gradient += alpha · x, whatever the gradient's number type
+  /// gradient += alpha · x, for any gradient dtype
   static void add_to_gradient(pass<Recipe>& p, in_matrix x, double alpha, matrix_view<gradient_type, memory> gradient) {
     const auto scope = p.scope();
     ops::linear(p, ones(p, 1).template reshaped<2>({1, 1}), x.template reshaped<2>({x.size(), 1}), {},
@@ -76,9 +76,9 @@ class decomposed_rows {
   }
 
  private:
-  static constexpr double epsilon = 1e-24;  // of the mean square: rows of zeros stay zeros
+  static constexpr double epsilon = 1e-24;  // added to the mean square: zero rows stay zero
 
-  /// Directions have the length √in.
+  /// Rows of `directions` have length √in.
   [[nodiscard]] double unit() const { return 1.0 / std::sqrt(static_cast<double>(w_oi_.shape(1))); }
 
   template <class T>
@@ -104,14 +104,14 @@ class decomposed_rows {
       return rounded_n;
     }
   }
-  /// y = alpha · x, in the accumulate type
+  /// y = alpha · x, in the accumulate dtype
   static void multiply(pass<Recipe>& p, in_vector x_o, double alpha, sums y_o) {
     const auto scope = p.scope();
     const std::size_t o = x_o.shape(0);
     ops::linear(p, x_o.template reshaped<2>({o, 1}), ones(p, 1).template reshaped<2>({1, 1}), {}, y_o.template reshaped<2>({o, 1}),
                 ops::result::replaces, alpha);
   }
-  /// y += factor · x, row by row: what the backward of a normalisation adds where what was normalised is zero.
+  /// y += factor · x, row by row: the backward pass of a norm at an input of zero.
   static void add_scaled(pass<Recipe>& p, sums factor_o, in_matrix x_oi, matrix y_oi) {
     const auto scope = p.scope();
     const matrix zeros_oi = p.temporary(x_oi.shape(0), x_oi.shape(1));

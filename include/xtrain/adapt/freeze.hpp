@@ -1,4 +1,4 @@
-// Only some modules are trained; the others stay as they are.
+// Trains some modules; the others are frozen.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,21 @@
 
 namespace xtrain {
 
-/// Trains the modules that are named, and what lies in them. Everything else carries no gradients and no optimizer state. The weights
-/// are saved whole: what comes of it is a model like any other.
+/// Trains the named modules and their submodules. All other weights have no gradients and no optimizer state. The full weights
+/// are saved, as an ordinary model.
 struct freeze {
   static constexpr std::string_view name = "freeze";
   static constexpr bool freezes_weights = false;
 
   struct config {
-    /// Whole names or their ends ("lm_head", "self_attn.o_proj", "mlp"), or where they begin ("model.layers.1").
+    /// Full names, their suffixes ("lm_head", "self_attn.o_proj", "mlp"), or their prefixes ("model.layers.1").
     std::vector<std::string> trained = {};
 
     [[nodiscard]] bool trains(const std::string& module) const {
       return lies_in(module, [&](std::string_view name) { return named_by(trained, name); });
     }
     void choose_targets(const std::vector<std::string>&) const {}
-    /// throws config_error when nothing is named, or a name is no module of the model
+    /// throws config_error when nothing is named, or a name matches no module of the model
     template <class Store>
     void finish(const Store& store) const {
       require<config_error>(!trained.empty(), "freeze: at least one module must be trained; none is named");
@@ -36,7 +36,7 @@ struct freeze {
       for (const auto& entry : store.entries())
         (void)lies_in(module_of(entry.spec.name), [&](std::string_view name) {
           known.emplace_back(name);
-          if (const auto last = name.substr(name.rfind('.') + 1); last.size() > 1) known.emplace_back(last);  // not a layer's number
+          if (const auto last = name.substr(name.rfind('.') + 1); last.size() > 1) known.emplace_back(last);  // not a layer index
           return false;
         });
       for (const std::string& choice : trained) {

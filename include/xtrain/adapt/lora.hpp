@@ -1,4 +1,4 @@
-// LoRA: a low-rank matrix is trained beside each chosen weight, which stays as it is.
+// LoRA: a trained low-rank update of each chosen weight, which is frozen.
 //                                                    [Hu et al. 2021, "LoRA: Low-rank adaptation of large language models"]
 #pragma once
 
@@ -21,19 +21,19 @@
 
 namespace xtrain {
 
-/// y += scale · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] drawn as PEFT draws it, B [out, rank] zero, so that
-/// training begins with the base model. Of a table of embeddings A holds a column per index, and is the one that begins with zeros.
-/// Base weights carry no gradients and no optimizer state.
+/// y += scale · dropout(x) · Aᵀ · Bᵀ for every chosen module; A [rank, in] initialized as in PEFT, B [out, rank] zero, so
+/// training starts from the base model. For an embedding table A has one column per index and is the one that starts at zero.
+/// Base weights have no gradients and no optimizer state.
 struct lora {
   static constexpr std::string_view name = "lora";
   static constexpr bool freezes_weights = true;
 
   using config = lora_config;
 
-  /// A parameter of the adapter itself, not of the base model.
+  /// Whether a parameter belongs to the adapter, not to the base model.
   [[nodiscard]] static bool is_own(std::string_view parameter) { return !lora_names::module_beside(parameter).empty(); }
 
-  /// Called when the base weights are there: rows of decomposed weights begin with the lengths that they have.
+  /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights.
   template <class Store, class Stream>
   static void meet_weights(const Store& store, Stream& stream) {
     using number = typename Store::parameter_type;
@@ -56,7 +56,7 @@ struct lora {
     }
   }
 
-  /// The adapters on one linear layer: one for each of its modules that is chosen.
+  /// The adapters of one linear layer: one for each of its chosen modules.
   template <class Recipe>
   class on_linear {
    public:
@@ -96,7 +96,7 @@ struct lora {
     [[nodiscard]] bool needs_input() const { return !parts_.empty(); }
     [[nodiscard]] bool drops_input() const { return dropout_ > 0.0 && !parts_.empty(); }
 
-    /// y [n, out] added to
+    /// y [n, out] is added to
     template <class Pass, class X, class Y>
     void forward(Pass& p, const X& x, const Y& y) const {
       for (const attached& part : parts_) {
@@ -104,7 +104,7 @@ struct lora {
         const auto x_dropped = dropped(p, part, x);
         const auto y_part = y.columns(part.column, part.outputs);
         if (part.magnitude.exists()) {
-          // y = x · Wᵀ is there already: x · (W' − W)ᵀ is what is missing
+          // y already contains x · Wᵀ; what is missing is x · (W' − W)ᵀ
           const auto change = decomposed(p, part).change(p);
           ops::linear(p, x_dropped, change, {}, y_part, ops::result::is_added);
         } else {
@@ -113,7 +113,7 @@ struct lora {
       }
     }
 
-    /// dx [n, in] added to; gradients of what the adapters train added to. What A makes of x is computed again: the rank is small.
+    /// dx [n, in] and the gradients of the adapter are added to. x · Aᵀ is recomputed: the rank is small.
     template <class Pass, class X, class DY, class DX>
     void backward(Pass& p, const X& x, const DY& dy, const DX& dx) const {
       const auto layer_scope = p.scope();
@@ -126,7 +126,7 @@ struct lora {
         const auto dy_part = dy.columns(part.column, part.outputs);
         const auto dt = p.temporary(t.shape(0), t.shape(1));
         if (part.magnitude.exists()) {
-          // forward: y += x · (W' − W)ᵀ;  of W' the part scale · m / |V| · B · A is trained, and m
+          // forward: y += x · (W' − W)ᵀ;  trained are scale · m / |V| · B · A in W', and m
           const auto w = decomposed(p, part);
           ops::linear_backward_input(p, dy_part, w.through(p, p.matrix(part.b)), dt, ops::result::replaces, part.scale);
           decomposed_b_backward(p, part, w, t, dy_part);
@@ -145,8 +145,8 @@ struct lora {
     }
 
    private:
-    /// Where ranks divide the outputs, they divide B, and all have A: each makes the part of its gradient that comes through the rank's
-    /// outputs. Where they divide the inputs, it is the other way around. What they do not divide, all of them have.
+    /// On a column-parallel layer B is sharded and A is replicated; the gradient of A is a partial sum over each rank's outputs. On a
+    /// row-parallel layer it is the other way around. Parameters that are not sharded are on all tensor-parallel ranks.
     template <class Builder, class Part, class Inputs>
     static void divide(Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
       if (!build.share().divides()) return;
@@ -159,7 +159,7 @@ struct lora {
         b.copies = part.copies;
         b.gradients_are_parts = part.copies > 1;
         a.gradients_are_parts = true;
-      } else {  // both are where the weight is
+      } else {  // both are distributed like the weight
         a.gradients_are_parts = b.gradients_are_parts = build.parameters().find(part.name + ".weight")->spec.gradients_are_parts;
       }
     }
@@ -233,7 +233,7 @@ struct lora {
     std::vector<attached> parts_;
   };
 
-  /// The adapter on a table of embeddings: y += scale · (the index's column of A) · Bᵀ
+  /// The adapter of an embedding table: y += scale · (the index's column of A) · Bᵀ
   template <class Recipe>
   class on_table {
    public:
@@ -245,13 +245,13 @@ struct lora {
       require<config_error>(!c.dora, "lora: embeddings must not be decomposed (DoRA); '", module, "' is a target");
       const std::size_t rank = c.rank_of(module);
       scale_ = c.scale_of(module);
-      // rows are looked up: here A lies with a row per index, files have it the other way around
+      // rows are looked up: A is stored with one row per index, transposed in files
       a_ = build.parameters().declare({.name = concat(module, lora_names::table_a), .shape = {indices, rank}, .transposed_in_files = true});
       b_ = build.parameters().declare(
           {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0)});
     }
 
-    /// y [n, width] added to
+    /// y [n, width] is added to
     template <class Pass, class Indices, class Y>
     void forward(Pass& p, const Indices& index_n, const Y& y) const {
       if (!a_.exists()) return;
@@ -259,7 +259,7 @@ struct lora {
       ops::linear(p, looked_up(p, index_n), p.matrix(b_), {}, y, ops::result::is_added, scale_);
     }
 
-    /// gradients of A and B added to; of A, not for the index `padding`
+    /// gradients of A and B are added to; that of A not for the index `padding`
     template <class Pass, class Indices, class DY>
     void backward(Pass& p, const Indices& index_n, const DY& dy, token padding = -1) const {
       if (!a_.exists()) return;
@@ -267,7 +267,7 @@ struct lora {
       // forward: y += scale · t · Bᵀ
       const auto t = looked_up(p, index_n);
       if (const auto db = p.matrix_gradient(b_); db.exists()) ops::linear_backward_weight(p, dy, t, db, scale_);
-      ops::linear_backward_input(p, dy, p.matrix(b_), t, ops::result::replaces, scale_);  // dt takes the place of t
+      ops::linear_backward_input(p, dy, p.matrix(b_), t, ops::result::replaces, scale_);  // dt reuses the memory of t
       // forward: t = rows of A
       if (const auto da = p.matrix_gradient(a_); da.exists()) ops::embedding_backward(p, index_n, t, da, 0, padding);
     }

@@ -1,4 +1,4 @@
-// What LoRA is told: which modules it adapts, with which rank and scale, and what is trained beside it.
+// Settings of LoRA: which modules it adapts, with which rank and scale, and what else is trained.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline constexpr std::string_view a = ".lora_A.weight", b = ".lora_B.weight";
 inline constexpr std::string_view table_a = ".lora_embedding_A", table_b = ".lora_embedding_B";
 inline constexpr std::string_view magnitude = ".lora_magnitude_vector";
 
-/// The module that a parameter of an adapter stands beside; none when it is a parameter of the base model.
+/// The module that an adapter parameter belongs to; empty for a parameter of the base model.
 [[nodiscard]] constexpr std::string_view module_beside(std::string_view parameter) {
   for (const std::string_view own : {a, b, table_a, table_b, magnitude})
     if (parameter.ends_with(own)) return parameter.substr(0, parameter.size() - own.size());
@@ -34,23 +34,23 @@ inline constexpr std::string_view magnitude = ".lora_magnitude_vector";
 /// Which biases of the base model are trained: none, all, or those of adapted modules.
 enum class trained_biases : std::uint8_t { none, all, adapted };
 
-/// Settings of `lora`. Modules are chosen by names or by a pattern; a module that is excluded, lies in no chosen layer, or is trained
+/// Settings of `lora`. Modules are chosen by names or by a pattern; a module that is excluded, outside the chosen layers, or trained
 /// itself gets no adapter.
 struct lora_config {
   std::size_t rank = 8;
   double alpha = 16.0;                                                 ///< the update is scaled by alpha / rank
-  double dropout = 0.0;                                                ///< of the adapter's input
-  std::vector<std::string> targets = {};                               ///< module names, e.g. "q_proj"; empty: the family's own choice
+  double dropout = 0.0;                                                ///< on the adapter's input
+  std::vector<std::string> targets = {};                               ///< module names, e.g. "q_proj"; empty: the model family's default
   std::vector<std::string> modules_to_save = {};                       ///< modules of the base model that are trained as well
-  std::string target_pattern = {};                                     ///< instead of targets: matches whole names; or "all-linear"
-  std::vector<std::string> exclude = {};                               ///< module names that are left out
-  std::string exclude_pattern = {};                                    ///< the same, matches whole names
-  std::vector<std::size_t> layers = {};                                ///< only these; empty: all. Whole names in targets are exempt
-  std::vector<std::string> layers_pattern = {};                        ///< what layers are called, e.g. "h"; empty: whatever has a number
-  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< another rank where a name's end matches
-  std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< another alpha, likewise
+  std::string target_pattern = {};                                     ///< instead of targets: matches full names; or "all-linear"
+  std::vector<std::string> exclude = {};                               ///< excluded module names
+  std::string exclude_pattern = {};                                    ///< the same as a pattern; matches full names
+  std::vector<std::size_t> layers = {};                                ///< only these; empty: all. Full names in targets are exempt
+  std::vector<std::string> layers_pattern = {};                        ///< name of the layer list, e.g. "h"; empty: any numbered name
+  std::vector<std::pair<std::string, std::size_t>> rank_pattern = {};  ///< a different rank where a name's suffix matches
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};      ///< a different alpha, likewise
   bool rank_stabilised = false;                                        ///< scale by alpha / √rank instead      [Kalajdzievski 2023]
-  bool dora = false;                                                   ///< rows of weights get lengths of their own  [Liu et al. 2024]
+  bool dora = false;                                                   ///< trained magnitudes of weight rows      [Liu et al. 2024]
   trained_biases bias = trained_biases::none;
 
   friend bool operator==(const lora_config&, const lora_config&) = default;
@@ -61,7 +61,7 @@ struct lora_config {
     return chosen_by(alpha_pattern, module, alpha, "alpha_pattern") / (rank_stabilised ? std::sqrt(r) : r);
   }
 
-  /// A module to save is named by its end, without regard to dots, or lies in one that is: as PEFT has it.
+  /// Whether a name in modules_to_save is a suffix of the module's name (dots are not considered) or of a module containing it, as in PEFT.
   [[nodiscard]] bool trains(const std::string& module) const {
     return lies_in(module, [&](std::string_view name) {
       return std::any_of(modules_to_save.begin(), modules_to_save.end(), [&](const std::string& choice) { return name.ends_with(choice); });
@@ -71,14 +71,14 @@ struct lora_config {
     return bias == trained_biases::all || (bias == trained_biases::adapted && is_linear && adapts(module));
   }
   [[nodiscard]] bool adapts(const std::string& module) const { return is_target(module) && !leaves_out(module); }
-  /// The same of a table of embeddings, which is no linear module.
+  /// The same for an embedding table, which is not a linear module.
   [[nodiscard]] bool adapts_table(const std::string& module) const { return !all_linear() && adapts(module); }
 
   void choose_targets(const std::vector<std::string>& of_family) {
     if (targets.empty() && target_pattern.empty()) targets = of_family;
   }
 
-  /// throws config_error when settings contradict one another, a number is out of range, or a name is no module of the model
+  /// throws config_error when settings contradict each other, a number is out of range, or a name matches no module of the model
   template <class Store>
   void finish(const Store& store) const {
     require_range();
@@ -146,24 +146,24 @@ struct lora_config {
     for (const std::string& name : layers_pattern) all.push_back(ending(name, "lora: the pattern of layers"));
     return all;
   }
-  /// Where rows get labels, PEFT saves the modules 'classifier' and 'score': models have one of them.
+  /// For sequence classification PEFT saves the modules 'classifier' and 'score': models have one of them.
   template <class IsThere>
   [[nodiscard]] bool is_other_name_of_classifier(std::string_view saved, const IsThere& is_there) const {
     const std::string_view other = saved == "score" ? "classifier" : saved == "classifier" ? "score" : "";
     return std::find(modules_to_save.begin(), modules_to_save.end(), other) != modules_to_save.end() && is_there(other);
   }
-  /// Matches names that end so from some dot on.
+  /// Matches names with such a suffix, starting after a dot.
   [[nodiscard]] static pattern ending(const std::string& expression, std::string who) {
     return {concat("(.*\\.)?(", expression, ")"), std::move(who)};
   }
-  /// The value whose pattern matches the module's name from some dot on.
-  ///   throws  config_error when two do and disagree
+  /// The value whose pattern matches a suffix of the module's name that starts after a dot.
+  ///   throws  config_error when two patterns match with different values
   template <class Value>
   [[nodiscard]] static Value chosen_by(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& module,
                                        Value otherwise, const char* what) {
     const std::pair<std::string, Value>* found = nullptr;
     for (const auto& one : patterns) {
-      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$") == std::string::npos;  // most are: no need to compile them
+      const bool is_name = one.first.find_first_of("\\[](){}*+?|^$") == std::string::npos;  // most are: no need to compile a pattern
       if (!(is_name ? named_by(one.first, module) : ending(one.first, concat("lora: ", what)).matches(module))) continue;
       require<config_error>(found == nullptr || found->second == one.second, "lora: ", what, " must be clear; '", module, "' matches '",
                             found == nullptr ? "" : found->first, "' and '", one.first, "'");

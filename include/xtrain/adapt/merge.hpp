@@ -1,4 +1,4 @@
-// Adapters become part of the weights they stand beside.
+// Merges adapters into the weights.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,17 @@ namespace xtrain {
 
 namespace detail {
 
-/// What an adapter does to a weight [rows, columns], computed on the host.
+/// The update of a weight [rows, columns] by an adapter, computed on the host.
 template <class T>
 struct low_rank_change {
   using sum = accumulate_t<T>;
   std::size_t rows = 0, columns = 0, rank = 0;
   std::vector<sum> left{};     // [rows, rank]
   std::vector<sum> right{};    // [rank, columns]
-  std::vector<sum> lengths{};  // that rows have afterwards; none: those that follow
+  std::vector<sum> lengths{};  // row norms after the update (DoRA); empty: not rescaled
   double scale = 1.0;
 
-  /// weight += scale · left · right, then rows are stretched to their lengths; rounded once.
+  /// weight += scale · left · right, then rows are rescaled to `lengths`; rounded once.
   void apply(std::span<T> weight) const {
     constexpr std::size_t rows_per_part = 64;
     const auto pool = thread_pool::shared();
@@ -56,7 +56,7 @@ struct low_rank_change {
   }
 };
 
-/// Changes a parameter of a model so.
+/// Applies the update to a parameter of a model.
 template <class Model, class Entry>
 void apply_change(Model& model, const Entry& entry, const low_rank_change<typename Model::compute>& change) {
   model.parameters().require_whole("lora: merging an adapter");
@@ -69,7 +69,7 @@ void apply_change(Model& model, const Entry& entry, const low_rank_change<typena
   model.work().synchronize();
 }
 
-/// A head that is tied to an adapted embedding would change with it, though the adapter leaves it alone.
+/// A head tied to an adapted embedding would change with it, although the adapter does not apply to the head.
 template <class Model>
 void require_head_apart(const Model& model, const std::string& table) {
   require<config_error>(!model.sizes().tied_head || table != model.family_info().embedding_name(), "lora: an adapter of '", table,
@@ -78,9 +78,9 @@ void require_head_apart(const Model& model, const std::string& table) {
 
 }  // namespace detail
 
-/// Adds what the adapters do to the weights they stand beside, rounded once. The adapters begin anew, so the model computes what it did
-/// before.
-///   throws  config_error when an embedding is adapted that the head is tied to
+/// Adds the adapters' updates to the weights, rounded once. The adapters are newly initialized, so the model's output does not
+/// change.
+///   throws  config_error when an adapted embedding is tied to the head
 template <class Model>
 void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe::adapter, lora> {
   using device = typename Model::device;
@@ -128,7 +128,7 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
                             .right = numbers(a),
                             .lengths = numbers(*m),
                             .scale = c.scale_of(module)});
-    else  // W [out, in] += scale · B [out, rank] · A [rank, in] has the shape of a linear layer's backward
+    else  // W [out, in] += scale · B [out, rank] · A [rank, in] has the form of a linear layer's input gradient
       ops::linear_backward_input(on, view(b), view(a), view(weight), ops::result::is_added, c.scale_of(module));
     fill_zero(on.stream, store.value(b));
   }

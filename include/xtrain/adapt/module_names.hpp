@@ -1,4 +1,4 @@
-// Which modules a list of names means, as PEFT reads such lists.
+// Resolves lists of module names, with PEFT's rules.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace xtrain {
 /// The module that a parameter belongs to: "model.norm" of "model.norm.weight".
 [[nodiscard]] inline std::string module_of(std::string_view parameter) { return std::string(parameter.substr(0, parameter.rfind('.'))); }
 
-/// The whole name, or what follows a dot: "q_proj" means every "model.layers.<i>.self_attn.q_proj".
+/// Matches the full name, or a suffix after a dot: "q_proj" matches every "model.layers.<i>.self_attn.q_proj".
 [[nodiscard]] inline bool named_by(const std::string& choice, std::string_view module) {
   return module == choice ||
          (module.size() > choice.size() && module.ends_with(choice) && module[module.size() - choice.size() - 1] == '.');
@@ -25,7 +25,7 @@ namespace xtrain {
   return std::any_of(choices.begin(), choices.end(), [&](const std::string& choice) { return named_by(choice, module); });
 }
 
-/// Whether the module, or one that it lies in, is `belongs`: of "model.layers.0.mlp.up_proj" it is asked for this name, then for
+/// Whether belongs(name) holds for the module or one that contains it: "model.layers.0.mlp.up_proj" is tried first, then
 /// "model.layers.0.mlp", and so on.
 template <class Belongs>
 [[nodiscard]] bool lies_in(std::string_view module, Belongs&& belongs) {
@@ -37,8 +37,8 @@ template <class Belongs>
   }
 }
 
-/// The number of the layer that a module lies in: the first whole number between dots behind a name that one of `patterns` matches;
-/// behind any name that is not the outermost, where there are none.
+/// The layer index of a module: the first integer between dots that follows a name matched by one of `patterns`;
+/// if there are no patterns, that follows any name except the outermost.
 [[nodiscard]] inline std::optional<std::size_t> layer_of(std::string_view module, const std::vector<pattern>& patterns) {
   for (std::size_t dot = module.find('.'); dot != std::string_view::npos; dot = module.find('.', dot + 1)) {
     const std::string_view before = module.substr(0, dot), behind = module.substr(dot + 1);

@@ -16,17 +16,17 @@ struct no_adapter {
   struct config {
     /// Every module is trained.
     [[nodiscard]] bool trains(const std::string&) const { return true; }
-    /// Which modules an adapter attaches to when none are named.
+    /// The modules that an adapter attaches to when none are named.
     void choose_targets(const std::vector<std::string>&) const {}
-    /// Called when every layer has declared its parameters.
+    /// Called after every layer has declared its parameters.
     template <class Store>
     void finish(const Store&) const {}
   };
 
-  /// A parameter of the adapter itself, not of the base model.
+  /// Whether a parameter belongs to the adapter, not to the base model.
   [[nodiscard]] static bool is_own(std::string_view) { return false; }
 
-  /// What is attached to a linear layer: nothing.
+  /// What is added to a linear layer: nothing.
   template <class Recipe>
   class on_linear {
    public:

@@ -25,12 +25,12 @@ namespace detail {
 
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
-/// The tensors of an adapter's folder. Each must be asked for.
+/// The tensors of an adapter folder. Records which of them were used.
 class adapter_tensors {
  public:
   explicit adapter_tensors(const std::string& folder) : folder_(folder), file_(path_in(folder)) {}
 
-  /// The first of these that is there, without PEFT's prefix; null when none is.
+  /// The first of these names that exists, given without PEFT's prefix; null when none does.
   [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (const file_tensor* found = file_.find(concat(peft_prefix, name))) {
@@ -44,7 +44,7 @@ class adapter_tensors {
     require<config_error>(found != nullptr, folder_, ": must hold '", peft_prefix, names.front(), "'; it is missing");
     return *found;
   }
-  /// throws config_error when there are others
+  /// throws config_error when some tensors were not used
   void require_all_used() const {
     require<config_error>(used_.size() == file_.tensors().size(), folder_, ": holds ", file_.tensors().size(),
                           " tensors; the model has a place for ", used_.size(), ". Does the adapter belong to this model?");
@@ -62,8 +62,8 @@ class adapter_tensors {
   std::set<const file_tensor*> used_;
 };
 
-/// Names that a parameter has in an adapter's folder, the one that is written first. PEFT wraps an adapted module and keeps what is the
-/// base's own apart.
+/// The names of a parameter in an adapter folder; the first is the one written. PEFT wraps an adapted module and puts the base
+/// module's own parameters under base_layer.
 template <class Adapted>
 [[nodiscard]] std::vector<std::string> peft_names(const std::string& parameter, Adapted&& is_adapted) {
   if (parameter.ends_with(lora_names::magnitude)) return {parameter, parameter + ".weight"};
@@ -73,7 +73,7 @@ template <class Adapted>
   return {parameter};
 }
 
-/// The name of the head's tensor, where the head is this embedding; empty elsewhere.
+/// The name of the head's tensor if this parameter is the embedding tied to it; empty otherwise.
 template <class Model>
 [[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
   const std::string head = model.family_info().head_name();
@@ -81,7 +81,7 @@ template <class Model>
   return {};
 }
 
-/// A trained embedding that the head is tied to is in the folder twice: PEFT, told nothing, would leave the head as it was.
+/// A trained embedding tied to the head is in the folder twice: by default PEFT would leave the head unchanged.
 inline void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding) {
   const file_tensor* given = tensors.find({head});
   require<config_error>(given != nullptr, tensors.folder(), ": changes the embedding and leaves the head as it was ('", peft_prefix, head,
@@ -105,15 +105,15 @@ template <class Store>
 
 }  // namespace detail
 
-/// How an adapter is written.
+/// Options for writing an adapter.
 struct save_adapter_options {
-  std::string base_model{};      ///< name or path of the model the adapter belongs to
-  std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
-  bool one_writer = false;       ///< of several ranks, only the first writes: see save_options
+  std::string base_model{};      ///< name or path of the base model
+  std::string tokenizer_from{};  ///< folder or file from which tokenizer files are copied
+  bool one_writer = false;       ///< with several ranks, only the first writes: see save_options
 };
 
-/// Writes the adapter, and what is trained of the base model with it.
-///   throws  file_error; what the folder held before stays whole until the new adapter is
+/// Writes the adapter and the trained parameters of the base model.
+///   throws  file_error; the folder's previous contents stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
@@ -144,8 +144,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   ranks.wait_for_all();
 }
 
-/// Reads an adapter into a model that was made with its settings (adapter_config_of).
-///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
+/// Loads an adapter into a model that was created with its settings (adapter_config_of).
+///   throws  file_error, config_error when the adapter belongs to another model: then the model is unchanged
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
 void load_adapter(Model& model, const std::string& folder) {
@@ -162,7 +162,7 @@ void load_adapter(Model& model, const std::string& folder) {
   for (const entry& e : store.entries()) {
     const std::string module = module_of(e.spec.name);
     const auto names = detail::peft_names(e.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); });
-    // PEFT writes the base of an adapted embedding as well: its vocabulary may have been changed
+    // PEFT also writes the base of an adapted embedding: its vocabulary may have been resized
     const file_tensor* tensor = e.spec.trainable                                             ? &tensors.get(names)
                                 : store.find(concat(module, lora_names::table_a)) != nullptr ? tensors.find({names.front()})
                                                                                              : nullptr;
@@ -177,12 +177,12 @@ void load_adapter(Model& model, const std::string& folder) {
   }
   tensors.require_all_used();
   for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
-  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
+  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
 }
 
 namespace detail {
 
-/// A matrix of a file [rows, columns], its rows put in the model's order, or turned to [columns, rows].
+/// A matrix of a file [rows, columns] with its rows in the model's order, or transposed to [columns, rows].
 template <class T>
 [[nodiscard]] std::vector<T> sorted_rows(const file_tensor& tensor, const file_order& order) {
   std::vector<T> values(tensor.size());
@@ -199,16 +199,16 @@ template <class T>
   return other;
 }
 
-/// What a folder does to one parameter of a plain model.
+/// The change that an adapter folder makes to one parameter of a plain model.
 template <class Entry>
 struct adapter_change {
   const Entry* to = nullptr;
-  const file_tensor* whole = nullptr;  // takes the parameter's place; null: it stays
+  const file_tensor* whole = nullptr;  // replaces the parameter; null: it is kept
   const file_tensor *a = nullptr, *b = nullptr, *magnitude = nullptr;
   bool is_table = false;
   double scale = 1.0;
 
-  /// throws config_error unless the tensors fit the parameter and one another
+  /// throws config_error unless the tensors match the parameter and each other
   void require_fit(std::size_t rank, bool dora, const std::string& module, const std::string& folder) const {
     const std::size_t out = to->spec.shape[0], in = to->spec.shape[1], r = rank;
     const std::size_t of_a = is_table ? out : in, of_b = is_table ? in : out;
@@ -233,8 +233,8 @@ struct adapter_change {
 
 }  // namespace detail
 
-/// Adds a saved adapter to the weights of a plain model: what generating and exporting want.
-///   throws  file_error, config_error when the adapter is another model's: then the model is as it was
+/// Merges a saved adapter into the weights of a plain model, for generation or export.
+///   throws  file_error, config_error when the adapter belongs to another model: then the model is unchanged
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& model, const std::string& folder) {
   const lora_config saved = adapter_config_of(folder);

@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A list of names; one name stands for a list of it. None when the key is missing or the name is empty.
+/// A list of names; a single name counts as a list of one. Empty when the key is missing or the name is empty.
 [[nodiscard]] inline std::vector<std::string> names_in(const json_settings& s, const char* key) {
   std::vector<std::string> names;
   if (!s.has({key})) return names;
@@ -32,13 +32,13 @@ namespace detail {
   return names;
 }
 
-/// Names, or a pattern where the value is a single string.
+/// Names, or a pattern if the value is a single string.
 inline void read_choice(const json_settings& s, const char* key, std::vector<std::string>& names, std::string& expression) {
   if (s.has({key}) && s.object()[key].is_string()) expression = s.text_or("", {key});
   else names = names_in(s, key);
 }
 
-/// {"name": number, ...}; none when the key is missing.
+/// {"name": number, ...}; empty when the key is missing.
 template <class Value, class Read>
 [[nodiscard]] std::vector<std::pair<std::string, Value>> pattern_in(const json_settings& s, const char* key, Read&& read) {
   std::vector<std::pair<std::string, Value>> all;
@@ -47,7 +47,7 @@ template <class Value, class Read>
   return all;
 }
 
-/// Features of PEFT that change the mathematics and are not built here.
+/// Rejects PEFT features that change the math and are not supported.
 inline void require_plain_features(const json_settings& s) {
   for (const char* key :
        {"lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config", "velora_config",
@@ -64,13 +64,13 @@ inline void require_plain_features(const json_settings& s) {
                         ": init_lora_weights must leave the base weights as they are; given '", initial, "'");
 }
 
-/// What an adapter_config.json says, checked.
+/// Parses and checks an adapter_config.json.
 ///   throws  config_error when it describes something that is not LoRA or DoRA, or contradicts itself
 [[nodiscard]] inline lora_config lora_config_of(const json_settings& s) {
   const std::string type = s.text_or("", {"peft_type"});
   require<config_error>(type == "LORA", s.who(), ": peft_type must be LORA; given '", type, "'");
   require_plain_features(s);
-  (void)s.flag_or(false, {"fan_in_fan_out"});  // how files hold weights the model itself says; PEFT corrects it as well
+  (void)s.flag_or(false, {"fan_in_fan_out"});  // the model itself knows how files store its weights; PEFT overrides the key as well
   lora_config c;
   c.rank = s.size({"r"});
   c.alpha = s.number_or(8.0, {"lora_alpha"});
@@ -106,10 +106,10 @@ inline void require_plain_features(const json_settings& s) {
   return c;
 }
 
-/// The same written.
-///   transposed_in_files   how files hold the family's linear weights
-///   tied                  an embedding is trained, and the head with it
-///   task                  which of PEFT's classes is around the model; none: the one that knows of no task
+/// The inverse: settings as adapter_config.json.
+///   transposed_in_files   whether files store the family's linear weights transposed
+///   tied                  an embedding is trained together with the tied head
+///   task                  PEFT's task type; empty: null in the file
 [[nodiscard]] inline json peft_config(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied,
                                       std::string_view task) {
   const json nothing = nullptr;
@@ -146,8 +146,8 @@ inline void require_plain_features(const json_settings& s) {
 
 }  // namespace detail
 
-/// The settings of a saved adapter: make a model with them before load_adapter.
-///   throws  file_error, config_error when the folder holds something that is not LoRA or DoRA
+/// The settings of a saved adapter: create a model with them before load_adapter.
+///   throws  file_error, config_error when the folder contains something other than LoRA or DoRA
 [[nodiscard]] inline lora_config adapter_config_of(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; there is none of that name");
   const std::string path = folder + "/adapter_config.json";

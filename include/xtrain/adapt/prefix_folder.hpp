@@ -1,4 +1,4 @@
-// Prefixes in folders: as PEFT keeps them, and as ChatGLM's P-tuning does.
+// Prefixes in folders: PEFT's format, and that of ChatGLM's P-tuning.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The whole prefix is one matrix [length, layers · 2·kv]: a row holds the keys and values of the first layer, then of the next.
+/// The whole prefix is one matrix [length, layers · 2·kv]: a row contains the keys and values of the first layer, then of the next.
 namespace prefix_names {
 inline constexpr std::string_view peft = "prompt_embeddings";
 inline constexpr std::string_view chatglm = "transformer.prefix_encoder.embedding.weight";
@@ -35,7 +35,7 @@ inline constexpr std::string_view up = "transformer.prefix_encoder.trans.0", dow
 
 [[nodiscard]] inline bool is_peft_folder(const std::string& folder) { return file_exists(folder + "/adapter_config.json"); }
 
-/// A prefix in PEFT's adapter_config.json. What made it is of no matter: PEFT saves what was made.
+/// A prefix in PEFT's adapter_config.json. The network that produced it does not matter: PEFT saves the result.
 ///   throws  config_error when it describes something else
 [[nodiscard]] inline prefix_config prefix_config_of(const json_settings& s) {
   const std::string type = s.text_or("", {"peft_type"});
@@ -48,10 +48,10 @@ inline constexpr std::string_view up = "transformer.prefix_encoder.trans.0", dow
   return c;
 }
 
-/// The tensors of a prefix, in either form.
+/// The tensors of a prefix, in either format.
 class prefix_tensors {
  public:
-  /// throws file_error, config_error when the folder holds none
+  /// throws file_error, config_error when the folder contains no prefix
   explicit prefix_tensors(const std::string& folder)
       : folder_(folder), source_(folder, is_peft_folder(folder) ? "adapter_model" : "model"),
         main_(&get(is_peft_folder(folder) ? prefix_names::peft : prefix_names::chatglm)) {
@@ -60,7 +60,7 @@ class prefix_tensors {
   }
 
   [[nodiscard]] std::size_t length() const { return main_->shape[0]; }
-  /// Inner width of the network that made it, where a model of ours left it in the folder; 0: none.
+  /// Inner size of the projection network, if xtrain saved it in the folder; 0: none.
   [[nodiscard]] std::size_t projection() const {
     const file_tensor* inner = source_.find(prefix_tuning::inner("weight"));
     return inner == nullptr || inner->shape.empty() ? 0 : inner->shape[0];
@@ -68,8 +68,8 @@ class prefix_tensors {
   /// A tensor of that network.
   [[nodiscard]] const file_tensor& of_network(const std::string& parameter) const { return get(parameter); }
 
-  /// The matrix [length, columns], row by row.
-  ///   throws  config_error when it has other columns
+  /// The matrix [length, columns], row-major.
+  ///   throws  config_error when the number of columns differs
   template <class T>
   [[nodiscard]] std::vector<T> read(std::size_t columns) const {
     if (source_.find(concat(prefix_names::down, ".weight")) != nullptr) return projected<T>(columns);
@@ -111,7 +111,7 @@ class prefix_tensors {
     pool->run(rows, pool->threads(), one_row);
     return y;
   }
-  /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection keeps the network and not what it makes.
+  /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection saves the network, not its result.
   template <class T>
   [[nodiscard]] std::vector<T> projected(std::size_t columns) const {
     const file_tensor& last = get(concat(prefix_names::down, ".weight"));
@@ -129,8 +129,8 @@ class prefix_tensors {
   const file_tensor* main_;
 };
 
-/// Where in a file each of one layer's keys and values is, [2·kv]. Within a head the model may have another order than files; heads
-/// follow one another in both.
+/// The column in files of each of one layer's keys and values, [2·kv]. Within a head the model's order may differ from the files'; the
+/// order of heads is the same.
 template <class Model>
 [[nodiscard]] std::vector<std::size_t> prefix_columns(const Model& model) {
   const auto& c = model.sizes();
@@ -148,14 +148,14 @@ template <class Model>
   return columns;
 }
 
-/// visit(entry, number of the layer) for the prefix of every layer.
+/// Calls visit(entry, layer index) for the prefix of every layer.
 template <class Model, class Visit>
 void each_prefix(const Model& model, Visit&& visit) {
   for (std::size_t layer = 0; layer < model.sizes().layers; ++layer)
     visit(*model.parameters().find(prefix_tuning::parameter_of(layer)), layer);
 }
 
-/// A parameter's numbers on this rank's host.
+/// A parameter's values on this rank's host.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_parameter(const Model& model, const std::string& name) {
   const auto& store = model.parameters();
@@ -165,7 +165,7 @@ template <class Model>
   return host;
 }
 
-/// What one layer sees, [length, 2·kv] in the model's order: the parameter itself, or what the network makes.
+/// The prefix of one layer, [length, 2·kv] in the model's order: the parameter itself, or the output of the projection network.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_of_layer(const Model& model, std::size_t layer) {
   using number = typename Model::compute;
@@ -193,8 +193,8 @@ template <class Model>
   return rounded;
 }
 
-/// The network of a model from a folder.
-///   throws  config_error when a tensor is missing or has another shape: then the model is as it was
+/// Loads the projection network of a model from a folder.
+///   throws  config_error when a tensor is missing or has another shape: then the model is unchanged
 template <class Model>
 void load_prefix_network(Model& model, const prefix_tensors& tensors, const std::string& folder) {
   const auto each = [&](auto&& visit) {
@@ -205,7 +205,7 @@ void load_prefix_network(Model& model, const prefix_tensors& tensors, const std:
   each([&](const auto& entry, const file_tensor& tensor) { load_parameter(model, entry, tensor, folder); });
 }
 
-/// The whole prefix as files have it.
+/// The whole prefix in the layout of files.
 template <class Model>
 [[nodiscard]] tensor_to_write prefix_to_write(const Model& model, std::string_view name) {
   using number = typename Model::compute;
@@ -230,8 +230,8 @@ template <class Model>
 
 }  // namespace detail
 
-/// The settings of a saved prefix: make a model with them before load_adapter.
-///   throws  file_error, config_error when the folder holds no prefix
+/// The settings of a saved prefix: create a model with them before load_adapter.
+///   throws  file_error, config_error when the folder contains no prefix
 [[nodiscard]] inline prefix_config prefix_config_of(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; there is none of that name");
   if (!detail::is_peft_folder(folder)) {
@@ -244,9 +244,9 @@ template <class Model>
   return c;
 }
 
-/// Writes the prefix: in PEFT's form where it counts in positions, in ChatGLM's where it does not. A network that makes it is written
-/// beside it, for training to go on.
-///   throws  file_error; what the folder held before stays whole until the new prefix is
+/// Writes the prefix: in PEFT's format if it counts in positions, in ChatGLM's otherwise. A projection network is saved in the same file
+/// so that training can continue.
+///   throws  file_error; the folder's previous contents stay intact until the new prefix is complete
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void save_pretrained(const Model& model, const std::string& folder, const save_adapter_options& options = {}) {
@@ -285,8 +285,9 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   ranks.wait_for_all();
 }
 
-/// Reads a prefix into a model that was made with its settings (prefix_config_of). A model without a projection takes what one made.
-///   throws  file_error, config_error when the prefix is another model's: then the model is as it was
+/// Loads a prefix into a model that was created with its settings (prefix_config_of). A model without a projection loads the
+/// projected result.
+///   throws  file_error, config_error when the prefix belongs to another model: then the model is unchanged
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void load_adapter(Model& model, const std::string& folder) {
@@ -310,7 +311,7 @@ void load_adapter(Model& model, const std::string& folder) {
     model.parameters().write(model.work(), entry, 0, host);
     model.work().synchronize();
   }
-  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
+  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
 }
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Prefix tuning: every layer's attention sees keys and values in front of each row that no token made, and these are trained.
+// Prefix tuning: trained keys and values of virtual tokens before each sequence, in the attention of every layer.
 //       [Li & Liang 2021, "Prefix-tuning"; Liu et al. 2022, "P-tuning v2"]
 #pragma once
 
@@ -22,15 +22,15 @@
 
 namespace xtrain {
 
-/// What `prefix_tuning` is told.
+/// Settings of `prefix_tuning`.
 struct prefix_config {
-  std::size_t length = 20;          ///< places in front of every row
-  std::size_t projection = 0;       ///< inner width of a network that makes the prefix from a smaller one; 0: none
-  bool counts_in_positions = true;  ///< the first token stands behind the prefix, as PEFT has it; false: at 0, as ChatGLM has it
+  std::size_t length = 20;          ///< virtual tokens before every sequence
+  std::size_t projection = 0;       ///< inner size of a network that computes the prefix from a smaller embedding; 0: none
+  bool counts_in_positions = true;  ///< positions of tokens start after the prefix, as in PEFT; false: at 0, as in ChatGLM
 
   friend bool operator==(const prefix_config&, const prefix_config&) = default;
 
-  /// How many places are in front of a row's first token, and at which position it stands.
+  /// The number of virtual tokens before a sequence's first token, and the position of that token.
   [[nodiscard]] std::size_t tokens_before() const { return length; }
   [[nodiscard]] std::size_t positions_before() const { return counts_in_positions ? length : 0; }
 
@@ -41,9 +41,9 @@ struct prefix_config {
   void finish(const Store&) const {}
 };
 
-/// Keys and values of `length` places per layer. They are not turned by positions. Base weights carry no gradients and no optimizer
-/// state. With a projection, every layer's are W2 · tanh(W1 · e + b1) + b2 of the same e [length, kv], with a W2 and b2 of its own; each
-/// layer computes the inner part again.
+/// Keys and values of `length` virtual tokens per layer, without rotary embedding. Base weights have no gradients and no optimizer
+/// state. With a projection, those of each layer are W2 · tanh(W1 · e + b1) + b2 with a shared e [length, kv] and per-layer W2 and b2; each
+/// layer recomputes the inner part.
 struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
   static constexpr bool freezes_weights = true;
@@ -53,11 +53,11 @@ struct prefix_tuning {
   using config = prefix_config;
 
   [[nodiscard]] static bool is_own(std::string_view parameter) { return parameter.starts_with(module); }
-  /// Of a layer: [length, 2·kv], keys, then values; of a layer's projection [2·kv, projection], and with "bias" [2·kv].
+  /// For a layer: [length, 2·kv], keys, then values; for a layer's projection [2·kv, projection], and with "bias" [2·kv].
   [[nodiscard]] static std::string parameter_of(std::size_t layer, std::string_view kind = "weight") {
     return concat(module, layer, ".", kind);
   }
-  /// What all layers share of a projection: e, W1 [projection, kv] and b1.
+  /// The part of a projection shared by all layers: e, W1 [projection, kv] and b1.
   [[nodiscard]] static std::string embedding() { return concat(module, "embedding.weight"); }
   [[nodiscard]] static std::string inner(std::string_view kind) { return concat(module, "inner.", kind); }
 
@@ -65,7 +65,7 @@ struct prefix_tuning {
   template <class Recipe>
   using on_linear = no_adapter::on_linear<Recipe>;
 
-  /// The prefix of one layer's attention. Rows of t places become rows of length + t; queries stand only behind the prefix.
+  /// The prefix of one layer's attention. Sequences of length t become length + t; only positions after the prefix have queries.
   template <class Recipe>
   class on_attention {
    public:
@@ -74,7 +74,7 @@ struct prefix_tuning {
     using matrix = matrix_view<compute, typename device::memory>;
     using in_matrix = matrix_view<const compute, typename device::memory>;
 
-    /// throws config_error when the prefix has no place, or more than there can be
+    /// throws config_error when the prefix length is 0 or too large
     template <class Builder>
     on_attention(Builder& build, std::size_t layer, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
         : length_(checked(build.adapter())), d_(head_dim), columns_(2 * kv_heads * head_dim), projection_(build.adapter().projection),
@@ -92,10 +92,10 @@ struct prefix_tuning {
       stream.synchronize();
     }
 
-    /// How many places are in front of the row's first token.
+    /// The number of virtual tokens before a sequence's first token.
     [[nodiscard]] std::size_t length() const { return length_; }
 
-    /// Rows of qkv [b·t, row] behind the prefix: seen [b·(length + t), row] written.
+    /// Appends the rows of qkv [b·t, row] to the prefix: seen [b·(length + t), row] written.
     template <class Pass>
     void forward(Pass& p, in_matrix qkv, matrix seen) const {
       const auto scope = p.scope();
@@ -104,7 +104,7 @@ struct prefix_tuning {
         ops::embedding(p, head_n_.view(), by_heads(prefix), by_heads(seen.rows(r * (length_ + p.batch.t), length_)));
       copy_behind(p, qkv, seen);
     }
-    /// dqkv written, gradients of what makes the prefix added to.
+    /// dqkv written, gradients of the prefix or its projection added to.
     template <class Pass>
     void backward(Pass& p, in_matrix dseen, matrix dqkv) const {
       // forward: seen = prefix, qkv
@@ -120,13 +120,13 @@ struct prefix_tuning {
       projection_backward(p, d);
     }
 
-    /// What stands behind each row's prefix.
+    /// Copies the part after each sequence's prefix.
     template <class Pass>
     void take_behind(Pass& p, in_matrix seen, matrix own) const {
       const std::size_t t = p.batch.t;
       for (std::size_t r = 0; r < p.batch.b; ++r) ops::copy(p, seen.rows(r * (length_ + t) + length_, t), own.rows(r * t, t));
     }
-    /// The same put back; the prefix's places stay as they are.
+    /// The inverse; the prefix positions are unchanged.
     template <class Pass>
     void copy_behind(Pass& p, in_matrix own, matrix seen) const {
       const std::size_t t = p.batch.t;
@@ -148,7 +148,7 @@ struct prefix_tuning {
         return;
       }
       const std::size_t kv = columns_ / 2, block = store.blocks() - 1;
-      if (store.find(embedding()) == nullptr) {  // of no block of the model: with its embedding
+      if (store.find(embedding()) == nullptr) {  // belongs to no decoder block: stored with the embedding block
         store.begin_block(0);
         store.declare({.name = embedding(), .shape = {length_, kv}, .initial = initial_values::normal(1.0)});
         store.declare({.name = inner("weight"), .shape = {projection_, kv}, .initial = uniform(kv)});
@@ -167,7 +167,7 @@ struct prefix_tuning {
     [[nodiscard]] Matrix by_heads(const Matrix& x) const {
       return x.template reshaped<2>({x.size() / d_, d_});
     }
-    /// d [length, 2·kv] added to
+    /// d [length, 2·kv] is added to
     template <class Pass, class D>
     void add_gradient(Pass& p, in_matrix dseen, const D& d) const {
       for (std::size_t r = 0; r < p.batch.b; ++r)
@@ -206,14 +206,14 @@ struct prefix_tuning {
       if (!de.exists()) return;
       const matrix dx = p.temporary(length_, columns_ / 2);
       ops::linear_backward_input(p, in_matrix(du), p.matrix(inner_weight_), dx);
-      // added, whatever the gradient's number type, as the sum over one row
+      // added for any gradient dtype, as the sum over one row
       ops::bias_backward(p, dx.template reshaped<2>({1, dx.size()}), de.template reshaped<1>({dx.size()}));
     }
 
     std::size_t length_, d_, columns_, projection_;
-    parameter prefix_{};                                                         // as a table: a row per place and key or value head
-    parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // of a projection, instead
-    tensor<token, 1, device> head_n_;  // which of the prefix's heads each head of its qkv is; queries are none and zero
+    parameter prefix_{};                                                         // a table: a row per virtual token and key or value head
+    parameter embedding_{}, inner_weight_{}, inner_bias_{}, weight_{}, bias_{};  // with a projection, instead
+    tensor<token, 1, device> head_n_;  // which prefix row each head of its qkv comes from; queries have none and are zero
   };
 };
 

@@ -1,4 +1,4 @@
-// QLoRA: LoRA beside weights that are kept in four bits.                     [Dettmers et al. 2023, "QLoRA"]
+// QLoRA: LoRA on weights quantized to four bits.                              [Dettmers et al. 2023, "QLoRA"]
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,9 @@
 
 namespace xtrain {
 
-/// As `lora`, with the same settings and folders. Frozen weights of linear layers, adapted or not, are quantised when they are drawn or
-/// loaded and made into numbers again for each product, forth and back; nothing keeps them otherwise. Embeddings, the head, biases and
-/// norms stay as the precision has them. Departures from the paper: optimizer states are not paged.
+/// Like `lora`, with the same settings and folders. Frozen weights of linear layers, adapted or not, are quantized when initialized
+/// or loaded, and dequantized for each matrix product, forward and backward; no other copy is kept. Embeddings, the head, biases and
+/// norms keep the precision's dtype. Departures from the paper: optimizer states are not paged.
 struct qlora : lora {
   static constexpr std::string_view name = "qlora";
   static constexpr bool quantises_weights = true;

@@ -1,4 +1,4 @@
-// A checksum of bytes: finds damage, and is no protection against somebody who wants to deceive.
+// A checksum of bytes. It detects accidental damage and does not protect against deliberate manipulation.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What is thrown. Every message reads 'who: what must hold; what was given; where to read'.
+// The exception types. Every message reads 'who: what must hold; what was given; where to read'.
 #pragma once
 
 #include <stdexcept>
@@ -8,12 +8,12 @@
 
 namespace xtrain {
 
-/// The root of everything xtrain throws on purpose.
+/// Base class of everything xtrain throws deliberately.
 class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Tensors whose shapes do not fit one another or the operation.
+/// Tensor shapes that do not match each other or the operation.
 class shape_error : public error {
   using error::error;
 };
@@ -23,12 +23,12 @@ class config_error : public error {
   using error::error;
 };
 
-/// Training or evaluation data that cannot be used: empty, malformed, too long.
+/// Unusable training or evaluation data: empty, malformed, too long.
 class data_error : public error {
   using error::error;
 };
 
-/// A file that is missing, damaged, or cannot be written. Nothing that was whole before is harmed.
+/// A file that is missing, damaged, or cannot be written. Files that were intact before stay intact.
 class file_error : public error {
   using error::error;
 };
@@ -43,18 +43,18 @@ class non_finite_error : public error {
   using error::error;
 };
 
-/// Ranks that no longer work together: one has stopped, hangs, or sends what nobody asked for.
+/// A rank stopped, hangs, or sent an unexpected message.
 class comm_error : public error {
   using error::error;
 };
 
-/// Throws Error with the parts joined.
+/// Throws Error with the parts concatenated.
 template <class Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Error(concat(parts...));
 }
 
-/// Throws Error with the parts joined unless `holds`. The parts are joined only then.
+/// Throws Error with the parts concatenated unless `holds`. The message is built only in that case.
 template <class Error, class... Parts>
 void require(bool holds, const Parts&... parts) {
   if (!holds) [[unlikely]]

@@ -1,4 +1,4 @@
-// Files: read by mapping them, written so that a reader never sees half of one.
+// Files: memory-mapped for reading, written atomically.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace detail {
 
 [[nodiscard]] inline std::string reason(int error) { return std::strerror(error); }
 
-/// Closes itself.
+/// A file descriptor that its destructor closes.
 class descriptor {
  public:
   descriptor() = default;
@@ -49,7 +49,7 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// Writes all of it, whatever the system splits it into.
+/// Writes all bytes, in as many calls as it takes.
 inline void write_all(int fd, const void* data, std::size_t bytes, const std::string& path) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -63,10 +63,10 @@ inline void write_all(int fd, const void* data, std::size_t bytes, const std::st
   }
 }
 
-/// Makes a directory's entries survive a power failure.
+/// Makes directory entries durable across a power failure.
 inline void sync_directory(const std::string& path) {
   const descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.valid()) ::fsync(directory.get());  // some file systems cannot: then there is nothing to sync
+  if (directory.valid()) ::fsync(directory.get());  // some file systems do not support this: nothing to sync
 }
 
 [[nodiscard]] inline std::string parent_of(const std::string& path) {
@@ -77,7 +77,7 @@ inline void sync_directory(const std::string& path) {
 
 }  // namespace detail
 
-/// A file's bytes, mapped read-only: memory is taken only for what is touched.
+/// A file mapped read-only: only pages that are read take memory.
 class mapped_file {
  public:
   /// throws file_error when the file is missing or cannot be mapped
@@ -121,11 +121,11 @@ class mapped_file {
   std::size_t size_ = 0;
 };
 
-/// Files that have their names already, but are not on the disk yet for certain.
+/// Files already under their final names that may not be on disk yet.
 class unsynced_files {
  public:
   void add(detail::descriptor file, std::string path) { files_.emplace_back(std::move(file), std::move(path)); }
-  /// Waits for the disk. Any thread may do it.
+  /// Waits until they are on disk. May be called from any thread.
   ///   throws  file_error when a file could not be made durable
   void sync() {
     for (auto& [file, path] : files_) {
@@ -140,7 +140,7 @@ class unsynced_files {
   std::vector<std::pair<detail::descriptor, std::string>> files_;
 };
 
-/// While one exists, files that this thread writes do not wait for the disk: whoever took them does, later.
+/// While one exists, files written by this thread are not synced; the caller that take()s them syncs them later.
 class deferred_sync {
  public:
   deferred_sync() : outer_(std::exchange(innermost(), this)) {}
@@ -162,7 +162,7 @@ class deferred_sync {
   unsynced_files files_;
 };
 
-/// These bytes of mapped memory will be read soon: the system may begin to bring them in. Only advice, and nothing waits for it.
+/// Advice to the system that these bytes of mapped memory will be read soon, so it can prefetch them. Does not wait.
 inline void will_be_read(std::span<const std::byte> bytes) {
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
@@ -170,13 +170,13 @@ inline void will_be_read(std::span<const std::byte> bytes) {
   if (!bytes.empty()) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
 }
 
-/// A file that appears under its name only when it is whole: written beside it, synced, renamed. If anything fails, what
-/// had the name before is still there, untouched. (Under a deferred_sync a power failure may leave neither.)
+/// A file that appears under its name only when complete: written to a temporary file in the same directory, synced, renamed. If anything
+/// fails, the previous file of that name is untouched. (With a deferred_sync, a power failure may lose both.)
 class atomic_file {
  public:
   /// throws file_error when the directory cannot be written to
   explicit atomic_file(std::string path) : atomic_file(path, concat(path, ".", ::getpid(), ".part")) {}
-  /// The same, with a name of one's own while it is written: in the same directory.
+  /// The same, with a caller-chosen temporary name in the same directory.
   atomic_file(std::string path, std::string temporary) : path_(std::move(path)), temporary_(std::move(temporary)) {
     file_ = detail::descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     require<file_error>(file_.valid(), path_, ": must be writable; the system says: ", detail::reason(errno));
@@ -189,16 +189,16 @@ class atomic_file {
 
   void write(const void* data, std::size_t bytes) { detail::write_all(file_.get(), data, bytes, path_); }
   void write(std::string_view text) { write(text.data(), text.size()); }
-  /// Gives it its length before it is written: what is not written is zero.
+  /// Sets the length before writing: bytes that are never written are zero.
   ///   throws  file_error
   void set_size(std::size_t bytes) {
     const int result = ::ftruncate(file_.get(), static_cast<::off_t>(bytes));
     require<file_error>(result == 0, path_, ": must be written whole; of ", bytes, " bytes the system says: ", detail::reason(errno));
   }
-  /// What it is called until it is whole.
+  /// The temporary name, used until commit().
   [[nodiscard]] const std::string& temporary() const { return temporary_; }
 
-  /// Makes the file appear.
+  /// Renames the file to its final name.
   ///   throws  file_error when it could not be made durable; then it does not appear
   void commit() {
     deferred_sync* const later = deferred_sync::innermost();
@@ -220,7 +220,7 @@ class atomic_file {
   detail::descriptor file_;
 };
 
-/// Writes a whole file at once, atomically.
+/// Writes a whole file in one call, atomically.
 inline void write_file(const std::string& path, std::string_view contents) {
   atomic_file file(path);
   file.write(contents);

@@ -1,4 +1,4 @@
-// JSON, by the only header that names nlohmann-json. Component 'io': nothing in the core includes it.
+// JSON; the only header that includes nlohmann-json. Component 'io': no other header in core includes it.
 #pragma once
 
 #include <algorithm>
@@ -13,21 +13,21 @@
 
 namespace xtrain {
 
-/// Members are sorted by name: objects of a hundred thousand members (vocabularies) are found in, not searched through.
+/// Members are sorted by name, so lookup in objects of a hundred thousand members (vocabularies) is a tree search, not a linear one.
 using json = nlohmann::json;
 
 namespace detail {
 
-/// Line of a byte of a text, counted from 1.
+/// The line of byte `byte` of a text, counted from 1.
 [[nodiscard]] inline std::size_t line_of(std::string_view text, std::size_t byte) {
   return 1 +
          static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())), '\n'));
 }
 
-/// How deep objects and arrays may nest: more is an attack, not data.
+/// Maximum nesting depth of objects and arrays: deeper input is treated as an attack.
 inline constexpr int deepest_json = 128;
 
-/// Builds a document, refusing duplicate keys and deep nesting: both mean that the file is not what it seems.
+/// Builds a document and rejects duplicate keys and deep nesting: both indicate a malformed or hostile file.
 class strict_json_builder {
  public:
   using number_integer_t = json::number_integer_t;
@@ -57,7 +57,7 @@ class strict_json_builder {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& problem) {
     position_ = position;
     problem_ = problem.what();
-    // the library's own code number and line count would only repeat what the caller says
+    // drop nlohmann's error number and line count: the caller reports the line
     if (const std::size_t colon = problem_.find(": "); colon != std::string::npos) problem_.erase(0, colon + 2);
     return false;
   }
@@ -104,11 +104,11 @@ class strict_json_builder {
 
 }  // namespace detail
 
-/// The document that a text holds. `who` names the text in errors, `first_line` is the line its beginning stands on.
-///   throws  Error when the text is not JSON, repeats a key, or nests too deep: with the line
+/// Parses a JSON text. `who` names the text in errors; `first_line` is the line number of its first line.
+///   throws  Error, with the line, when the text is not JSON, repeats a key, or nests too deep
 template <class Error = file_error>
 [[nodiscard]] json parse_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would take it for the end
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would treat it as the end
     fail<Error>(who, ": must be JSON; line ", first_line - 1 + detail::line_of(text, zero), ": a zero byte");
   json document;
   detail::strict_json_builder builder(document);
@@ -120,7 +120,7 @@ template <class Error = file_error>
   return document;
 }
 
-/// The document in a file.
+/// Parses a JSON file.
 ///   throws  file_error
 [[nodiscard]] inline json read_json(const std::string& path) {
   const mapped_file file(path);

@@ -1,4 +1,4 @@
-// The number types: our own 16-bit storage types, and what the library needs to know of each type.
+// The dtypes: the library's 16-bit storage types, and the traits of every dtype.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// A double as a float that still knows, in its last bit, whether anything was cut off ("round to odd"):
-/// rounding it once more to 16 bits gives what rounding the double directly would have given.
+/// A double rounded to a float whose last bit records whether anything was cut off ("round to odd"):
+/// rounding the result once more to 16 bits gives the same as rounding the double directly.
 /// [Boldo & Melquiond 2008]
 constexpr float float_rounded_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
@@ -47,13 +47,13 @@ struct bf16 {
  private:
   static constexpr std::uint16_t rounded(float value) {
     const auto u = std::bit_cast<std::uint32_t>(value);
-    if (value != value) return static_cast<std::uint16_t>((u >> 16) | 0x40U);  // quiet, with its sign
+    if (value != value) return static_cast<std::uint16_t>((u >> 16) | 0x40U);  // quiet, sign kept
     return static_cast<std::uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
   }
 };
 
 /// IEEE 754 binary16: 5 bits of exponent, 11 of precision, largest value 65504.
-/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept, overflow is infinite.
+/// Conversion rounds to nearest, ties to even; NaN stays NaN, subnormals are kept, overflow gives infinity.
 struct fp16 {
   std::uint16_t bits = 0;
 
@@ -84,8 +84,8 @@ struct fp16 {
     const std::uint32_t magnitude = u & 0x7fffffffU;
     if (magnitude > 0x7f800000U)  // NaN: quiet, with the upper bits of its payload
       return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
-    if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and more
-    if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 lets the float adder round at bit 2^-24
+    if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and above
+    if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 makes the float adder round at bit 2^-24
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
       return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
     }
@@ -94,9 +94,9 @@ struct fp16 {
   }
 };
 
-/// `value` rounded to T up or down at random, so that the expected result is `value`: with probability equal to its
-/// distance from the lower neighbour. `word` is a uniform random word; its lower 16 bits are used.
-/// Types as wide as float are not rounded.                            [Gupta et al. 2015, section 3]
+/// `value` rounded to T up or down at random such that the expected result is `value`: rounded up with probability proportional to its
+/// distance from the lower neighbor. `word` is a uniform random word; its lower 16 bits are used.
+/// Types at least as wide as float are not rounded.                   [Gupta et al. 2015, section 3]
 template <class T>
 [[nodiscard]] constexpr T rounded_stochastically(float value, std::uint32_t) {
   return static_cast<T>(value);
@@ -112,7 +112,7 @@ template <>
   const auto u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000U;
   const std::uint32_t magnitude = u & 0x7fffffffU;
-  if (magnitude >= 0x477fe000U) return fp16(value);  // 65504 and more, infinities, NaN: nothing above to round to
+  if (magnitude >= 0x477fe000U) return fp16(value);  // 65504 and above, infinities, NaN: nothing above to round to
   if (magnitude < 0x38800000U) {                     // subnormal: steps of 2^-24
     const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + static_cast<float>(word & 0xffffU) * 0x1p-16f;
     return fp16::from_bits(static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps)));
@@ -125,7 +125,7 @@ template <class T>
   else return static_cast<T>(value);
 }
 
-/// What is known of a number type. `accumulate` is what sums over it are kept in; `unit_roundoff` is
+/// Traits of a dtype. `accumulate` is the dtype that its sums are kept in; `unit_roundoff` is
 /// the largest relative error of one rounding to nearest.
 template <class T>
 struct number_traits;
@@ -167,14 +167,14 @@ struct number_traits<std::int32_t> {
   static constexpr std::string_view name = "int32";
 };
 
-/// The floating-point types that tensors are made of.
+/// The floating-point dtypes of tensors.
 template <class T>
 concept number = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
 
 template <class T>
 using accumulate_t = typename number_traits<T>::accumulate;
 
-/// A token's place in the vocabulary. Negative: no token here (padding, or no target).
+/// A token id. Negative: no token (padding, or no label).
 using token = std::int32_t;
 
 }  // namespace xtrain

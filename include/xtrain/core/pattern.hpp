@@ -1,5 +1,5 @@
-// Regular expressions over names, as files of other programs hold them. Whatever the expression, matching takes time proportional to
-// its length times the text's: nothing is tried and taken back.                      [Thompson 1968, "Regular expression search algorithm"]
+// Regular expressions over names, as other programs' files contain them. Matching takes time proportional to the length of the expression
+// times the length of the text: there is no backtracking.                            [Thompson 1968, "Regular expression search algorithm"]
 #pragma once
 
 #include <bitset>
@@ -14,13 +14,13 @@
 
 namespace xtrain {
 
-/// An expression that a text matches from its first byte to its last. Written as Python's `re` writes them: . \d \w \s \b [a-z] [^a-z]
-/// (a|b) (?:a) (?P<name>a) * + ? {2,5} ^ $, quantifiers lazy or not. Refused by name: looking ahead or behind, groups that are
-/// referred to again, flags.
+/// An expression that must match a text in full. Syntax of Python's `re`: . \d \w \s \b [a-z] [^a-z]
+/// (a|b) (?:a) (?P<name>a) * + ? {2,5} ^ $, greedy or lazy quantifiers. Rejected with an error that says so: lookahead, lookbehind,
+/// backreferences, flags.
 class pattern {
  public:
   /// `who` names the expression in errors.
-  ///   throws  config_error when the expression is malformed, holds what is refused, or becomes longer than 4096 steps
+  ///   throws  config_error when the expression is malformed, uses a rejected feature, or compiles to more than 4096 steps
   pattern(std::string_view expression, std::string who) : text_(expression), who_(std::move(who)) {
     program_ = alternatives(0);
     if (at_ < text_.size()) refuse("a ')' has no '('");
@@ -30,7 +30,7 @@ class pattern {
 
   [[nodiscard]] bool matches(std::string_view text) const {
     std::vector<std::size_t> now, next, pending;
-    std::vector<std::size_t> seen(program_.size(), text.size() + 1);  // where each step was last reached
+    std::vector<std::size_t> seen(program_.size(), text.size() + 1);  // the text position at which each step was last reached
     bool accepted = reach(0, text, 0, now, seen, pending);
     for (std::size_t i = 0; i < text.size(); ++i) {
       next.clear();
@@ -45,7 +45,7 @@ class pattern {
 
  private:
   enum class kind : std::uint8_t { one_of, fork, jump, begin, end, boundary, no_boundary, accept };
-  /// Steps of a part follow one another; forks and jumps are relative, so a part can be repeated by copying it.
+  /// The steps of a part are consecutive; forks and jumps are relative, so copying a part repeats it.
   struct step {
     kind what = kind::accept;
     std::ptrdiff_t first = 0, second = 0;
@@ -54,9 +54,9 @@ class pattern {
   using part = std::vector<step>;
   using byte_set = std::bitset<256>;
   static constexpr std::size_t longest = 4096;  // steps
-  static constexpr std::size_t deepest = 64;    // groups in groups
+  static constexpr std::size_t deepest = 64;    // nested groups
 
-  // Reading the expression.
+  // Parsing the expression.
 
   [[noreturn]] void refuse(const char* why) const {
     fail<config_error>(who_, ": must be a regular expression that is understood here; in '", text_, "' at ", at_, ": ", why);
@@ -76,7 +76,7 @@ class pattern {
     if (depth > deepest) refuse("groups are nested too deep");
     part all = sequence(depth);
     while (take("|")) {
-      // all | other:  fork to all or behind it; jump over other
+      // all | other:  fork to all or to other; after all, jump over other
       const part other = sequence(depth);
       part either{{kind::fork, 1, static_cast<std::ptrdiff_t>(all.size()) + 2}};
       append(either, all);
@@ -118,7 +118,7 @@ class pattern {
     }
     return all;
   }
-  /// {2} {2,} {,5} {2,5}; a brace that begins none of these stands for itself
+  /// {2} {2,} {,5} {2,5}; any other brace is a literal character
   bool take_counts(std::size_t& least, std::size_t& most, bool& endless) {
     const std::size_t before = at_;
     if (!take("{")) return false;
@@ -182,7 +182,7 @@ class pattern {
     return {{kind::one_of, 0, 0, sets_.size() - 1}};
   }
 
-  /// What follows a backslash.
+  /// The escape sequence after a backslash.
   byte_set escaped() {
     if (at_ == text_.size()) refuse("a backslash stands at the end");
     const char c = text_[at_++];
@@ -218,7 +218,7 @@ class pattern {
     }
     return c == 'D' || c == 'W' || c == 'S' ? ~set : set;
   }
-  /// What stands between [ and ].
+  /// The character class between [ and ].
   byte_set bracket() {
     const bool excluded = take("^");
     byte_set set;
@@ -252,7 +252,7 @@ class pattern {
 
   // Matching.
 
-  /// Adds every step that wants a byte and can be reached from `from` before byte `i` of the text.
+  /// Adds every step that consumes a byte and is reachable from `from` before byte `i` of the text.
   ///   returns whether the whole expression can end here
   bool reach(std::size_t from, std::string_view text, std::size_t i, std::vector<std::size_t>& steps, std::vector<std::size_t>& seen,
              std::vector<std::size_t>& pending) const {

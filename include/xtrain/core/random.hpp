@@ -1,5 +1,5 @@
-// Randomness as a function: the same (seed, step, site, element) gives the same bits on every device, under every
-// parallel layout, with or without recomputation. Nothing is carried from one draw to the next.
+// Counter-based random numbers: the same (seed, step, site, element) gives the same bits on every device, under every
+// parallel layout, with or without recomputation. There is no generator state.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 
 namespace xtrain {
 
-/// What distinguishes one stream of random elements from another.
+/// Identifies a stream of random elements.
 ///   seed   of the run
-///   step   of the optimizer; draws of different steps are independent
-///   site   the place in the program that draws, e.g. one dropout of one block
-///   first  index of the first element drawn here among the elements of the whole global batch
+///   step   of the optimizer; different steps draw independent numbers
+///   site   the call site that draws, e.g. one dropout of one block
+///   first  index of the first element drawn here within the whole global batch
 struct random_site {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
@@ -49,16 +49,16 @@ struct random_site {
   return random_quad(at, element / 4)[static_cast<std::size_t>(element % 4)];
 }
 
-/// A word is kept by dropout when it is at least this: P(dropped) = probability, to 2^-32.
+/// Dropout keeps a word that is at least this threshold: P(dropped) = probability, to 2^-32.
 [[nodiscard]] constexpr std::uint32_t dropout_threshold(double probability) {
   const double words = probability * 4294967296.0;
   return words >= 4294967295.0 ? 0xffffffffU : static_cast<std::uint32_t>(words);
 }
 
-/// A word as a number in (0, 1], with 24 random bits.
+/// Maps a word to (0, 1], with 24 random bits.
 [[nodiscard]] constexpr float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
 
-/// Standard normal numbers of elements 4·quad … 4·quad + 3, by Box and Muller's transform of the four words.
+/// Standard normal numbers of elements 4·quad … 4·quad + 3, by the Box-Muller transform of the four words.
 [[nodiscard]] inline std::array<float, 4> normal_quad(const random_site& at, std::uint64_t quad) {
   constexpr double two_pi = 6.283185307179586476925;
   const auto words = random_quad(at, quad);
@@ -72,15 +72,15 @@ struct random_site {
   return normal;
 }
 
-/// A name as a number that distinguishes it (FNV-1a, 32 bits): what a tensor's initial values are drawn with.
+/// Hash of a name (FNV-1a, 32 bits): the site that a tensor's initial values are drawn with.
 [[nodiscard]] constexpr std::uint32_t site_of_name(std::string_view name) {
   std::uint32_t hash = 0x811C9DC5U;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
   return hash;
 }
 
-/// A permutation of 0 … size-1 that is computed, not stored: position i of the shuffled order of (seed, epoch).
-/// A four-round Feistel network over the next power of four, walked until it lands inside.
+/// A permutation of 0 … size-1 that is computed, not stored: element i of the shuffled order of (seed, epoch).
+/// A four-round Feistel network over the next power of four, iterated until the result is below `size`.
 /// [Black & Rogaway 2002, cycle walking]
 class shuffled_order {
  public:

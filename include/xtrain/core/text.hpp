@@ -1,4 +1,4 @@
-// Text for messages: values joined into one string, without <iostream> and without the locale.
+// Text of messages: values concatenated into one string, without <iostream> and independent of the locale.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ void append(std::string& to, I value) {
 
 template <std::floating_point F>
 void append(std::string& to, F value) {
-  std::array<char, 40> digits{};  // the shortest text that reads back as the same value
+  std::array<char, 40> digits{};  // the shortest text that parses back to the same value
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   to.append(digits.data(), end);
 }
@@ -52,7 +52,7 @@ void append(std::string& to, const std::array<I, N>& shape) {
 
 }  // namespace detail
 
-/// The parts, one after the other: concat("width (", 6, ") must be ...").
+/// The parts concatenated: concat("width (", 6, ") must be ...").
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
   std::string all;
@@ -60,7 +60,7 @@ template <class... Parts>
   return all;
 }
 
-/// A number with `digits` places behind the point: fixed(1.5, 2) is "1.50".
+/// A number with `digits` digits after the decimal point: fixed(1.5, 2) is "1.50".
 [[nodiscard]] inline std::string fixed(double value, int digits) {
   std::array<char, 64> text{};
   const int length = std::snprintf(text.data(), text.size(), "%.*f", digits, value);
@@ -68,7 +68,7 @@ template <class... Parts>
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// Bytes as a person reads them, in binary units: "1.55 GiB".
+/// Bytes in human-readable binary units: "1.55 GiB".
 [[nodiscard]] inline std::string bytes_text(double bytes) {
   constexpr std::array<const char*, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;
@@ -80,7 +80,7 @@ template <class... Parts>
 }
 [[nodiscard]] inline std::string bytes_text(std::size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-/// A count with its decimal unit: "123.65 M".
+/// A count with a decimal unit: "123.65 M".
 [[nodiscard]] inline std::string count_text(double count) {
   constexpr std::array<const char*, 7> units{"", " K", " M", " G", " T", " P", " E"};
   std::size_t unit = 0;
@@ -91,12 +91,12 @@ template <class... Parts>
   return concat(fixed(count, unit == 0 ? 0 : 2), units[unit]);
 }
 
-/// The name among `known` that needs the fewest edits to become `given`; empty when none is close
+/// The name among `known` with the smallest edit distance to `given`; empty when none is close
 /// (more than a third of the longer name would have to change).
 [[nodiscard]] inline std::string nearest_name(std::string_view given, std::span<const std::string> known) {
   std::string best;
   std::size_t best_distance = 0;
-  std::string row;  // distances fit a byte: names are short
+  std::string row;  // distances fit in a byte: names are short
   for (const std::string& name : known) {
     if (name.size() > 250 || given.size() > 250) continue;
     row.resize(given.size() + 1);

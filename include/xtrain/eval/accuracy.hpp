@@ -1,4 +1,4 @@
-// How many rows a model labels rightly.
+// Classification accuracy of an encoder.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,21 @@
 namespace xtrain {
 
 struct accuracy_config {
-  std::size_t batch = 8;    ///< rows at once
-  std::size_t context = 0;  ///< longest row in tokens; 0: the longest there is
+  std::size_t batch = 8;    ///< sequences per batch
+  std::size_t context = 0;  ///< maximum sequence length; 0: the longest in the data
 };
 
-/// What a classifier is judged by on held-out rows.
+/// Accuracy on held-out sequences.
 struct label_accuracy {
-  std::size_t right = 0;  ///< rows whose likeliest label is theirs
-  std::size_t rows = 0;   ///< rows that have a label
+  std::size_t right = 0;  ///< sequences whose most likely label is the true one
+  std::size_t rows = 0;   ///< sequences that have a label
 
   [[nodiscard]] double share() const { return rows > 0 ? static_cast<double>(right) / static_cast<double>(rows) : 0.0; }
 };
 
 namespace detail {
 
-/// Device memory for the logits of one batch's labels, of any model, the dry one included.
+/// Device memory for the label logits of one batch, for any model, including one on the dry-run device.
 template <class Model>
 struct label_memory {
   using accumulate = typename Model::accumulate;
@@ -44,7 +44,7 @@ struct label_memory {
         logits(model.on(), rows * model.sizes().labels.size() * sizeof(accumulate), memory_role::batch),
         host(rows * model.sizes().labels.size()) {}
 
-  /// Leaves the logits [rows, labels] in `host`.
+  /// Writes the logits [batch size, labels] to `host`.
   void run(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t labels = model.sizes().labels.size();
     auto p = passes.new_pass(pass_mode::evaluation);
@@ -58,9 +58,9 @@ struct label_memory {
 
 }  // namespace detail
 
-/// Runs all rows through the model once and compares their likeliest labels with their own. Where ranks divide a model, all of them
-/// call it, and each counts all rows.
-///   throws  config_error when rows would be longer than the model's context, data_error when a row does not fit the model
+/// Runs all sequences through the model once and compares the most likely labels with the true ones. If ranks shard the model, all of
+/// them must call it, and each counts all sequences.
+///   throws  config_error when sequences exceed the model's sequence length, data_error when a sequence does not fit the model
 template <class Model>
 [[nodiscard]] label_accuracy accuracy(Model& model, const sentence_dataset& data, accuracy_config settings = {}) {
   const std::size_t longest = model.sizes().context, labels = model.sizes().labels.size();

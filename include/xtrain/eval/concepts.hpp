@@ -14,16 +14,16 @@
 
 namespace xtrain {
 
-/// What a model is judged by on held-out rows.
+/// The result of an evaluation on held-out sequences.
 struct evaluation {
   double loss = 0;        ///< mean over all targets, natural logarithm
   double perplexity = 0;  ///< exp(loss)
   std::size_t targets = 0;
 };
 
-/// Every row of the data once, in order. sum_of_losses(batch) runs a batch forth and gives the sum over its targets; where ranks
-/// share the rows, all_ranks(sums) adds numbers up over them.
-///   throws  data_error when no row has a target
+/// Evaluates every sequence of the data once, in order. sum_of_losses(batch) runs a forward pass and returns the sum over the batch's
+/// targets; with data parallelism, all_ranks(sums) all-reduces the sums over the ranks.
+///   throws  data_error when no sequence has a target
 template <class SumOfLosses, class AllRanks>
 [[nodiscard]] evaluation evaluate_rows(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
   std::array<double, 2> sums{};  // losses, targets
@@ -31,7 +31,7 @@ template <class SumOfLosses, class AllRanks>
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
     rows.fill({0, s}, batches);
     for (const host_batch& batch : batches) {
-      // a rank without targets runs along: the others may need its part of the weights
+      // a rank without targets runs the pass too: other ranks may need its shard of the weights
       if (batch.target_count == 0 && rows.config().ranks == 1) continue;
       sums[0] += sum_of_losses(batch);
       sums[1] += static_cast<double>(batch.target_count);
@@ -47,9 +47,9 @@ template <class SumOfLosses>
   return evaluate_rows(rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {});
 }
 
-/// The same of rows that are seen whole: the mean over masked words plus the mean over labels. sum_of_losses(batch, label_weight)
-/// counts a label's loss so many times.
-///   throws  data_error when no row has a masked word or a label
+/// The same for bidirectional encoders: the mean over masked tokens plus the mean over sequence labels. sum_of_losses(batch, label_weight)
+/// multiplies the loss of a sequence label by label_weight.
+///   throws  data_error when there is neither a masked token nor a sequence label
 template <class SumOfLosses, class AllRanks>
 [[nodiscard]] evaluation evaluate_sentences(const sentence_loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
   std::vector<host_batch> batches;
@@ -59,7 +59,7 @@ template <class SumOfLosses, class AllRanks>
       for (const host_batch& batch : batches) visit(batch);
     }
   };
-  std::array<double, 2> counts{};  // words, labels: known before the first loss is weighted
+  std::array<double, 2> counts{};  // masked tokens, sequence labels: needed before the first loss is weighted
   for_each_batch([&](const host_batch& batch) {
     counts[0] += static_cast<double>(batch.target_count);
     for (const token label : batch.labels) counts[1] += label >= 0 ? 1 : 0;

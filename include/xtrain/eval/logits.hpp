@@ -1,4 +1,4 @@
-// Logits of whole rows, as an xtensor array.
+// Logits of whole sequences, as an xtensor array.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Runs rows forth and leaves the logits of all places in `to`.
+/// Runs a forward pass and writes the logits of all positions to `to`.
 template <class Model, class Rows>
 void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, const batch_memory<typename Model::device>& batch,
                 const tensor_view<token, 1, typename Model::memory>& chosen,
@@ -35,10 +35,10 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
 
 }  // namespace detail
 
-/// Logits [rows, places, vocabulary] of every place of rows that are laid out as a batch: of the token that follows, or in an encoder of
-/// the word that stands there. Where the device's memory is the host's they are computed straight into the array.
-///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary or a
-///           position not in the context, memory_error
+/// Logits [batch size, sequence length, vocabulary] at every position of a batch: of the next token, or in an encoder of the token at
+/// that position. On a host-addressable device they are computed directly into the array.
+///   throws  shape_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary or a
+///           position exceeds the sequence length, memory_error
 template <class Model, class Rows>
 requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
@@ -66,14 +66,14 @@ requires requires(const Rows& rows) { rows.tokens; }
   }
   return logits_btv;
 }
-/// The same of an array of tokens [rows, places].
+/// The same for an array of tokens [batch size, sequence length].
 template <class Model>
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const array<token, 2>& tokens) {
   const array<token, 2> nothing = -xt::ones<token>(tokens.shape());
   return logits(model, xtensor_batch(tokens, nothing));
 }
 
-/// Logits [rows, labels] of what each row is, of an encoder that has labels.
+/// Logits [batch size, labels] of an encoder with sequence labels.
 ///   throws  as above
 template <class Model, class Rows>
 [[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {

@@ -1,4 +1,4 @@
-// Loss and perplexity of a model on a data set, without a trainer.
+// Loss and perplexity of a model on a dataset, without a trainer.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 namespace xtrain {
 
 struct perplexity_config {
-  std::size_t batch = 8;    ///< rows at once
-  std::size_t context = 0;  ///< longest row in tokens; 0: the model's
+  std::size_t batch = 8;    ///< sequences per batch
+  std::size_t context = 0;  ///< maximum sequence length in tokens; 0: the model's
 };
 
 namespace detail {
 
-/// Device memory for the losses of one batch of any model, the dry one included.
+/// Device memory for the losses of one batch, for any model, including one on the dry-run device.
 template <class Model>
 struct loss_memory {
   using accumulate = typename Model::accumulate;
@@ -50,8 +50,8 @@ struct loss_memory {
 
 }  // namespace detail
 
-/// Runs all rows of the data through the model once.
-///   throws  config_error when rows would be longer than the model's context, data_error when a token is not in the vocabulary,
+/// Runs all sequences of the data through the model once.
+///   throws  config_error when sequences exceed the model's sequence length, data_error when a token is not in the vocabulary,
 ///           memory_error when the pass does not fit
 template <class Model>
 [[nodiscard]] evaluation perplexity(Model& model, const dataset& data, perplexity_config settings = {}) {

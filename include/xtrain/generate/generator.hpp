@@ -1,4 +1,4 @@
-// Text from a model: prompts are read in pieces, then one token per row and step, keys and values kept.
+// Text generation: chunked prefill of the prompts, then one token per sequence and step with a KV cache.
 #pragma once
 
 #include <algorithm>
@@ -22,19 +22,19 @@ namespace xtrain {
 struct generate_config {
   std::size_t max_new_tokens = 128;
   sampling_config sampling = {};
-  std::vector<token> stop = {};  ///< any of these ends a row; it is not part of the result
-  /// Called with (row, token) for every new token; false ends the row.
+  std::vector<token> stop = {};  ///< any of these ends a sequence; it is not part of the result
+  /// Called with (sequence, token) for every new token; return false to end the sequence.
   std::function<bool(std::size_t, token)> on_token = {};
 };
 
-/// What a generation took.
+/// Token counts and timings of a generation.
 struct generate_statistics {
   std::size_t prompt_tokens = 0;
-  std::size_t new_tokens = 0;    ///< given out: the first of each row comes with the prompt, a stop token is not one
-  std::size_t decode_steps = 0;  ///< tokens that were chosen one by one behind the prompt
+  std::size_t new_tokens = 0;    ///< generated: the first of each sequence comes from the prefill; stop tokens are not counted
+  std::size_t decode_steps = 0;  ///< tokens decoded one by one after the prompt
   double prompt_seconds = 0;
   double decode_seconds = 0;
-  double decode_bytes = 0;  ///< weights and cache that had to be read for the new tokens
+  double decode_bytes = 0;  ///< weights and KV cache that had to be read for the new tokens
 
   [[nodiscard]] double tokens_per_second() const { return decode_seconds > 0 ? static_cast<double>(decode_steps) / decode_seconds : 0; }
   [[nodiscard]] double bandwidth() const { return decode_seconds > 0 ? decode_bytes / decode_seconds : 0; }
@@ -42,7 +42,7 @@ struct generate_statistics {
 
 namespace detail {
 
-/// Device memory for `rows` texts of up to `capacity` tokens, of any model, the dry one included.
+/// Device memory for `rows` sequences of up to `capacity` tokens, for any model, including one on the dry-run device.
 template <class Model>
 class decoding_memory {
  public:
@@ -58,7 +58,7 @@ class decoding_memory {
         chosen_(model.on(), {rows}, memory_role::batch), logits_(model.on(), {rows, model.sizes().vocabulary}, memory_role::batch),
         host_logits_(rows * model.sizes().vocabulary) {}
 
-  /// b rows of t new tokens behind the lengths that the cache holds; logits row r is that of place chosen[r].
+  /// b sequences with t new tokens each, after the cached lengths; row r of the logits is for position chosen[r].
   struct rows_to_run {
     std::size_t b = 0, t = 0;
     std::vector<token> tokens{}, targets{}, positions{}, starts{}, withins{}, ends{};
@@ -96,20 +96,20 @@ class decoding_memory {
 
 }  // namespace detail
 
-/// Generates for up to `rows` prompts at once. Memory is taken once, when the generator is made.
+/// Generates for up to `rows` prompts at once. Memory is allocated once, in the constructor.
 template <class Model>
 class generator {
  public:
   using decoding = detail::decoding_memory<Model>;
 
-  /// `longest` tokens of prompt and result together; 0: the model's context.
+  /// `longest` tokens of prompt and result together; 0: the model's maximum sequence length.
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
       : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), sees_(sight_of(model)),
         piece_(sees_.kind == sight::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
         passes_(model, measure(model, rows_, places(), piece_)), decoding_(model, rows_, places(), piece_) {}
 
-  /// The new tokens of every row, stop tokens not included.
+  /// The new tokens of every sequence, without stop tokens.
   ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
   [[nodiscard]] std::vector<std::vector<token>> generate(std::span<const std::vector<token>> prompts,
                                                          const generate_config& settings = {}) {
@@ -129,12 +129,12 @@ class generator {
     return generate(std::span<const std::vector<token>>(&prompt, 1), settings).front();
   }
 
-  /// Of the last call.
+  /// Statistics of the last call.
   [[nodiscard]] const generate_statistics& statistics() const { return statistics_; }
 
  private:
   using clock = std::chrono::steady_clock;
-  static constexpr std::size_t tokens_at_once = 256;  // of each prompt
+  static constexpr std::size_t tokens_at_once = 256;  // prefill chunk size per prompt
 
   struct state {
     state(std::span<const std::vector<token>> prompts, std::size_t vocabulary_size, const generate_config& how)
@@ -144,9 +144,9 @@ class generator {
     sampler choose;
     std::vector<std::vector<token>> texts;
     std::vector<bool> done;
-    std::vector<std::size_t> fresh;  // new tokens of each row
+    std::vector<std::size_t> fresh;  // new tokens of each sequence
     std::size_t vocabulary;
-    std::vector<sight::context_end> contexts{};  // of each row, where a model has contexts
+    std::vector<sight::context_end> contexts{};  // per sequence, for prefix-LM models
 
     [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
   };
@@ -158,7 +158,7 @@ class generator {
                           " tokens; given ", longest);
     return longest == 0 ? context : longest;
   }
-  /// Of each row of the cache.
+  /// Positions in the KV cache per sequence.
   [[nodiscard]] std::size_t places() const { return model_->tokens_before() + longest_ + piece_; }
   template <class M>
   static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
@@ -195,7 +195,7 @@ class generator {
     }
   }
 
-  /// All prompts, `piece_` places at a time; rows that are shorter are padded behind their end, where nothing looks.
+  /// Prefills all prompts, `piece_` tokens at a time; shorter sequences are padded at the end, where nothing attends.
   void read_prompts(state& s) {
     const auto begin = clock::now();
     std::size_t longest = 0;
@@ -220,7 +220,7 @@ class generator {
     statistics_.prompt_seconds = std::chrono::duration<double>(clock::now() - begin).count();
   }
 
-  /// One more token for every row that is not done.
+  /// One more token for every sequence that is not finished.
   void decode_one(state& s) {
     const auto begin = clock::now();
     make_rows(1);
@@ -251,7 +251,7 @@ class generator {
     to_run_.cache_is_empty = false;
     if (sees_.kind == sight::rule::causal) return;
     to_run_.withins.assign(rows_ * t, 0);
-    to_run_.ends.assign(rows_ * t, 1);  // rows that are not there see their first place
+    to_run_.ends.assign(rows_ * t, 1);  // unused sequences attend to their first position
   }
   void put_row(const state& s, std::size_t r, std::size_t t, std::size_t length) {
     const std::vector<token>& text = s.texts[r];
@@ -267,7 +267,7 @@ class generator {
     }
   }
 
-  /// Chooses the row's next token and decides whether it is the last.
+  /// Samples the sequence's next token and decides whether it is the last.
   void take(state& s, std::size_t r, std::span<const typename Model::accumulate> logits) {
     const token next = s.choose.choose(logits.subspan(r * s.vocabulary, s.vocabulary), std::span<const token>(s.texts[r]), r, s.fresh[r]);
     if (std::find(s.settings.stop.begin(), s.settings.stop.end(), next) != s.settings.stop.end()) {
@@ -281,7 +281,7 @@ class generator {
     s.done[r] = !goes_on || s.fresh[r] >= s.settings.max_new_tokens || s.texts[r].size() >= longest_;
   }
 
-  /// Weights that every step reads: all but the embedding's rows, unless the head is the embedding.
+  /// Bytes of the weights that every step reads: all except the embedding table, unless the head is tied to it.
   [[nodiscard]] double bytes_per_step() const {
     const auto& c = model_->sizes();
     const std::size_t table = c.tied_head ? 0 : c.vocabulary * c.width;
@@ -291,7 +291,7 @@ class generator {
   Model* model_;
   std::size_t rows_, longest_;
   sight sees_;
-  std::size_t piece_;  // a context is read at once: its first place sees its last
+  std::size_t piece_;  // a bidirectional prefix is processed in one pass: its first token attends to its last
   pass_memory<Model> passes_;
   decoding decoding_;
   typename decoding::rows_to_run to_run_;

@@ -1,4 +1,4 @@
-// From the logits of a place to a token.
+// Sampling the next token from logits.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@
 namespace xtrain {
 
 struct sampling_config {
-  double temperature = 0.0;         ///< 0: always the likeliest token
-  std::size_t top_k = 0;            ///< only the k likeliest tokens; 0: all
-  double top_p = 1.0;               ///< only the likeliest tokens that together have this probability   [Holtzman et al. 2020]
-  double repetition_penalty = 1.0;  ///< logits of tokens seen before are divided by this (multiplied when negative)  [Keskar et al. 2019]
+  double temperature = 0.0;         ///< 0: greedy decoding
+  std::size_t top_k = 0;            ///< only the k most likely tokens; 0: all
+  double top_p = 1.0;               ///< only the most likely tokens whose probabilities sum to this   [Holtzman et al. 2020]
+  double repetition_penalty = 1.0;  ///< logits of tokens in the sequence are divided by this (multiplied if negative)  [Keskar et al. 2019]
   std::uint64_t seed = 42;
 };
 
-/// Chooses tokens; the choice is a function of (seed, row, place).
+/// Samples tokens; the result is a function of (seed, sequence, position).
 class sampler {
  public:
-  /// throws config_error when a number is out of range
+  /// throws config_error when a setting is out of range
   explicit sampler(const sampling_config& settings) : settings_(settings) {
     require<config_error>(std::isfinite(settings.temperature) && settings.temperature >= 0.0, "temperature: must not be negative; given ",
                           settings.temperature);
@@ -34,7 +34,7 @@ class sampler {
     require<config_error>(settings.repetition_penalty > 0.0, "repetition_penalty: must be positive; given ", settings.repetition_penalty);
   }
 
-  /// `seen` holds the row's tokens so far, prompt included. Equal logits: the lower token.
+  /// `seen` holds the tokens of the sequence so far, including the prompt. Ties go to the lower token id.
   ///   throws  non_finite_error when a logit is NaN
   template <class Logit>
   [[nodiscard]] token choose(std::span<const Logit> logits, std::span<const token> seen, std::size_t row, std::size_t place) {
@@ -43,7 +43,7 @@ class sampler {
     if (settings_.repetition_penalty != 1.0) penalise(seen);
     if (settings_.temperature == 0.0) return static_cast<token>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
     const std::size_t kept = likeliest_first();
-    // softmax over what is kept, at the temperature
+    // softmax over the kept tokens, with temperature
     const double largest = scores_[order_[0]];
     double total = 0;
     for (std::size_t i = 0; i < kept; ++i) total += weights_[i] = std::exp((scores_[order_[i]] - largest) / settings_.temperature);
@@ -80,7 +80,7 @@ class sampler {
     }
   }
 
-  /// Puts the tokens that may be chosen in order; returns how many.
+  /// Sorts the candidate tokens by likelihood; returns their number.
   std::size_t likeliest_first() {
     order_.resize(scores_.size());
     weights_.resize(scores_.size());

@@ -1,4 +1,4 @@
-// Where the numbers of a parameter that a rank keeps lie in a file: ranks that write one file together write these.
+// The runs of a file that contain what a rank stores of a parameter: ranks that write one file together write these.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 namespace xtrain {
 
-/// Numbers that are next to one another in a file, from `to` on; here they begin at `from` and are `stride` apart.
+/// Elements contiguous in a file, from index `to` on; in memory they begin at `from` and are `stride` apart.
 struct file_run {
   std::size_t from = 0, stride = 1, to = 0, count = 0;
 };
 
 namespace detail {
 
-/// Of a matrix whose columns are rows of the file: rows first … last - 1 of what is here, columns left … right - 1.
+/// For a matrix stored transposed: rows first … last - 1 of the shard, columns left … right - 1.
 template <class Visit>
 void for_each_turned_run(const parameter_spec& spec, std::size_t first, std::size_t last, std::size_t left, std::size_t right, Visit&& visit) {
   const std::size_t columns = spec.shape[1], all_rows = spec.whole_shape()[0];
@@ -37,13 +37,13 @@ void for_each_turned_run(const parameter_spec& spec, std::size_t first, std::siz
 
 }  // namespace detail
 
-/// Calls visit(file_run) for elements first … first + count - 1 of what is here.
-///   as_in_files   the file holds the matrix turned, or its rows in another order, where the parameter says so
+/// Calls visit(file_run) for elements first … first + count - 1 of the shard.
+///   as_in_files   apply the parameter's transposition or row order in files
 template <class Visit>
 void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_t count, bool as_in_files, Visit&& visit) {
   if (count == 0) return;
   if (as_in_files && spec.transposed_in_files) {
-    // whole rows, and what is left of a row in front of them and behind them
+    // whole rows, and the partial rows before and after them
     const std::size_t columns = spec.shape[1], last = first + count, head = first / columns, tail = last / columns;
     if (head == tail) return detail::for_each_turned_run(spec, head, head + 1, first % columns, last % columns, visit);
     const std::size_t begin = first % columns == 0 ? head : head + 1;
@@ -67,9 +67,10 @@ void for_each_file_run(const parameter_spec& spec, std::size_t first, std::size_
   });
 }
 
-/// Gives sink(first byte, data, size) the numbers of a parameter that this rank writes: of those that several ranks keep, rows take turns.
-///   kept          what this rank keeps of it, and where in the array
-///   turn          another for every parameter, so that small ones take turns as well
+/// Calls sink(first byte, data, size) for the elements of a parameter that this rank writes: elements stored by several ranks are divided
+/// among them in blocks of rows, round robin.
+///   kept          what this rank stores of it, and where in the array
+///   turn          different for every parameter, so that small ones are distributed too
 template <class T, class Stream, class Span>
 void write_kept(Stream& stream, const parameter_spec& spec, const kept_numbers& kept, Span array, bool as_in_files, std::size_t turn,
                 const std::function<void(std::size_t, const void*, std::size_t)>& sink) {

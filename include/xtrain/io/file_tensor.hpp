@@ -1,4 +1,4 @@
-// A tensor in a file: its name, its numbers' type, its shape, and where its numbers lie. Every format is read as these.
+// A tensor in a file: its name, dtype, shape, and the location of its elements. Readers of all formats return these.
 #pragma once
 
 #include <algorithm>
@@ -20,19 +20,19 @@ namespace xtrain {
 static_assert(std::endian::native == std::endian::little,
               "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
 
-/// A number type as files name it.
+/// A dtype as files name it.
 struct file_number {
   std::string_view name;
   std::size_t bits;
 };
 
-/// Every type that safetensors knows. xtrain computes with F64, F32, F16 and BF16; the others are checked and left alone.
+/// All dtypes of safetensors. xtrain computes with F64, F32, F16 and BF16; the others are only validated.
 inline constexpr std::array<file_number, 22> file_numbers{
     {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
      {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
      {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
-/// How many bits a number of that type has; 0 when there is none of that name.
+/// Bits per element of a dtype; 0 for an unknown name.
 [[nodiscard]] constexpr std::size_t bits_of(std::string_view number) {
   for (const file_number& known : file_numbers)
     if (known.name == number) return known.bits;
@@ -47,12 +47,12 @@ template <number T>
   else return "F16";
 }
 
-/// Whether numbers of that type can be loaded as weights.
+/// Whether tensors of that dtype can be loaded as weights.
 [[nodiscard]] constexpr bool is_floating(std::string_view number) {
   return number == "F32" || number == "BF16" || number == "F16" || number == "F64";
 }
 
-/// A dim of a layout: how many steps there are, and how many numbers apart.
+/// A dim of a layout: its size and its stride in elements.
 struct file_dim {
   std::size_t size, stride;
   friend bool operator==(const file_dim&, const file_dim&) = default;
@@ -60,11 +60,11 @@ struct file_dim {
 
 struct file_tensor {
   std::string name{};
-  std::string number{};  // as safetensors files name it: "F32"
+  std::string number{};  // the safetensors name of the dtype: "F32"
   std::vector<std::size_t> shape{};
   std::span<const std::byte> bytes{};
-  /// Where the numbers lie, unless they lie row by row one behind the other: dims, outermost first, that run through them in
-  /// the order of `shape`. A transposed [3, 2] is {3, 1}, {2, 3}. There may be more dims than `shape` has: a dim whose halves are
+  /// The memory layout unless it is row-major and contiguous: dims, outermost first, that traverse the elements in the order of
+  /// `shape`. A transposed [3, 2] is {3, 1}, {2, 3}. There may be more dims than in `shape`: a dim whose halves are
   /// interleaved is two.
   std::vector<file_dim> layout{};
 
@@ -77,8 +77,8 @@ struct file_tensor {
 
 namespace detail {
 
-/// Calls use(where, count, stride) for every run of numbers `first` … `first` + `all` − 1: `where` counts numbers from the tensor's
-/// first byte.
+/// Calls use(where, count, stride) for every run within elements `first` … `first` + `all` − 1: `where` is an element index from the
+/// tensor's first byte.
 template <class Use>
 void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all, Use&& use) {
   if (all == 0) return;
@@ -111,7 +111,7 @@ void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all,
 }  // namespace detail
 
 /// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
-///   throws  file_error when the file's number type is not a floating-point type xtrain knows
+///   throws  file_error when the file's dtype is not one of F64, F32, F16, BF16
 template <number T>
 void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   const auto convert = [&]<class F>(F) {
@@ -138,14 +138,14 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.number);
 }
 
-/// Copies elements from `first` on as they are, whatever their type; `to` holds whole elements.
+/// Copies elements from `first` on without conversion, for any dtype; `to` holds whole elements.
 inline void read_elements(const file_tensor& from, std::size_t first, std::span<std::byte> to) {
   const std::size_t bits = bits_of(from.number);
   if (from.layout.empty()) {
     if (!to.empty()) std::memcpy(to.data(), from.bytes.data() + first * bits / 8, to.size());
     return;
   }
-  const std::size_t width = bits / 8;  // elements narrower than a byte have no layout of their own
+  const std::size_t width = bits / 8;  // dtypes narrower than a byte never have a layout
   std::byte* next = to.data();
   detail::for_each_run(from, first, to.size() / width, [&](std::size_t where, std::size_t count, std::size_t stride) {
     for (std::size_t i = 0; i < count; ++i, next += width) std::memcpy(next, from.bytes.data() + (where + i * stride) * width, width);

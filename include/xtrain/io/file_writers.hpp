@@ -1,4 +1,4 @@
-// Ranks that write files together, as this room knows them: the first says what a file is called, and all say whether they could do their part.
+// Ranks that write files together: the first rank chooses the file name, and all report whether they succeeded.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ class file_writers {
   virtual ~file_writers() = default;
   [[nodiscard]] virtual std::size_t rank() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
-  /// Of all ranks, below 2^53; each gets it.
+  /// The sum over all ranks, below 2^53; every rank gets it.
   [[nodiscard]] virtual std::size_t sum(std::size_t value) = 0;
-  /// What the first rank says.
+  /// Broadcast from the first rank.
   [[nodiscard]] virtual std::string said_by_first(std::string text) = 0;
 
-  /// Every rank does its work; if one cannot, none goes on.
-  ///   throws  what this rank's work threw; file_error where it was another's
+  /// Runs `work` on every rank; if it fails on one, all throw.
+  ///   throws  what this rank's work threw; file_error where another rank failed
   template <class Work>
   void all_do(std::string_view what, Work&& work) {
     std::exception_ptr problem;
@@ -40,7 +40,7 @@ class file_writers {
   }
 };
 
-/// The ranks of a communicator, if it has messages.
+/// The ranks of a communicator that supports messages.
 template <class Group>
 class writers_of final : public file_writers {
  public:

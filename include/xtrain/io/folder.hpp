@@ -22,11 +22,11 @@
 
 namespace xtrain {
 
-/// All tensors of a folder, whichever files they are in. Looked for are, in this order:
+/// All tensors of a folder, whichever files they are in. Searched in this order:
 ///
 ///   <stem>.safetensors        or <stem>.safetensors.index.json and the files it names
 ///   pytorch_<stem>.bin        or pytorch_<stem>.bin.index.json and the files it names
-///   *.bin, *.pt, *.pth        if there is one such file: PyTorch's, llm.c's or llama2.c's
+///   *.bin, *.pt, *.pth        if there is exactly one such file: PyTorch's, llm.c's or llama2.c's
 class weight_folder : public tensor_source {
  public:
   /// throws file_error when there is none of these, when a file is missing or damaged, or when index and files disagree
@@ -43,7 +43,7 @@ class weight_folder : public tensor_source {
   }
 
  private:
-  /// Whether there is a file of that name, or an index.
+  /// Reads the file of that name, or its index; returns whether either exists.
   template <class File>
   bool read(const std::string& folder, const std::string& name) {
     const std::string single = folder + "/" + name, index = single + ".index.json";
@@ -77,7 +77,7 @@ class weight_folder : public tensor_source {
     }
   }
 
-  /// Names of the files that could be weights under names of their own.
+  /// Files that could be weights under other names.
   [[nodiscard]] static std::vector<std::string> other_files(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code ignored;
@@ -91,7 +91,7 @@ class weight_folder : public tensor_source {
 
 namespace detail {
 
-/// Tensors by the file they go to, and their bytes.
+/// Tensors grouped by shard file, and their total bytes.
 [[nodiscard]] inline std::pair<std::vector<std::vector<tensor_to_write>>, std::size_t> cut_into_shards(std::vector<tensor_to_write> tensors,
                                                                                                         std::size_t shard_bytes) {
   std::vector<std::vector<tensor_to_write>> shards(1);
@@ -108,25 +108,25 @@ namespace detail {
   return {std::move(shards), total};
 }
 
-/// What a rank does while the first writes the weights, alone or together with all.
+/// The counterpart of write_weights on the other ranks, while the first rank writes alone or together with all.
 inline void follow_weights(std::vector<tensor_to_write> tensors, std::size_t shard_bytes, file_writers* together = nullptr) {
   for (auto& shard : cut_into_shards(std::move(tensors), shard_bytes).first) (void)follow_safetensors_with(together, std::move(shard));
 }
 
 }  // namespace detail
 
-/// Writes tensors into a folder that is there, as one file or, when they are more than `shard_bytes`, as several with an
-/// index. A reader sees the old weights or the new ones, never a mixture: the switch is one rename. With `together`, the other ranks
+/// Writes tensors into an existing folder, as one file or, if they exceed `shard_bytes`, as several with an
+/// index. Readers see the old weights or the new ones, never a mixture: the switch is one rename. With `together`, the other ranks
 /// write their parts of each file.
 inline void write_weights(const std::string& folder, std::vector<tensor_to_write> tensors, std::size_t shard_bytes,
                           const std::string& stem = "model", file_writers* together = nullptr) {
   namespace fs = std::filesystem;
   const std::string single = stem + ".safetensors";
   const std::string index = single + ".index.json";
-  auto cut = detail::cut_into_shards(std::move(tensors), shard_bytes);  // lambdas below cannot name structured bindings under clang 14
+  auto cut = detail::cut_into_shards(std::move(tensors), shard_bytes);  // clang 14: lambdas below cannot capture structured bindings
   auto& shards = cut.first;
   const std::size_t total = cut.second;
-  // files of an earlier save, to be removed when nothing names them any more
+  // files of an earlier save, removed once nothing refers to them
   std::vector<std::string> old;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -143,7 +143,7 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
       const std::string digits = concat(value);
       return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
     };
-    std::string generation;  // names of an earlier save are still named by its index: choose others
+    std::string generation;  // file names of an earlier save are still in its index: choose others
     const auto name_of_shard = [&](std::size_t s) {
       return concat(stem, "-", generation, number(s + 1), "-of-", number(shards.size()), ".safetensors");
     };
@@ -161,13 +161,13 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
       (void)detail::write_safetensors_with(together, folder + "/" + fresh.back(), std::move(shards[s]));
     }
     write_file(folder + "/" + index, json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
-    fs::remove(folder + "/" + single, ignored);  // until now a reader preferred it
+    fs::remove(folder + "/" + single, ignored);  // until now readers preferred it
   }
   for (const std::string& name : old)
     if (std::find(fresh.begin(), fresh.end(), name) == fresh.end()) fs::remove(folder + "/" + name, ignored);
 }
 
-/// Makes the folder and those above it.
+/// Creates the folder and its parents.
 ///   throws  file_error
 inline void make_folder(const std::string& path) {
   std::error_code problem;

@@ -1,4 +1,4 @@
-// A folder that one process writes.
+// A lock on a folder that one process writes.
 #pragma once
 
 #include <fcntl.h>
@@ -18,13 +18,13 @@
 
 namespace xtrain {
 
-/// While it lives, no other process can have a lock of the same folder. Within a process there may be several. The lock is on the file
-/// ".lock" in the folder, and ends with the process, however that ends. Where the file system has no locks there is none.
+/// While it exists, no other process can lock the same folder. One process may have several locks. The lock is on the file
+/// ".lock" in the folder and ends with the process, however that ends. On file systems without locks there is no protection.
 class folder_lock {
  public:
   folder_lock() = default;
-  /// `use` says in errors what the folder is used for: "another run writes checkpoints there".
-  ///   throws  file_error when another process has it, or the file cannot be made
+  /// `use` states in errors what the folder is used for: "another run writes checkpoints there".
+  ///   throws  file_error when another process has the lock, or the file cannot be created
   folder_lock(const std::string& folder, const std::string& use) {
     const std::string path = folder + "/.lock";
     auto& here = locks();
@@ -38,7 +38,7 @@ class folder_lock {
       if (held_) return;
       const bool is_locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
       require<file_error>(is_locked || errno != EWOULDBLOCK, folder, ": ", use, "; it must end first, or another folder be chosen");
-      // whoever had it before may have removed it in between: then the name is another file's
+      // the previous owner may have removed the file in between: then the name refers to another file
       if (::stat(path.c_str(), &named) != 0 || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) continue;
       held_ = std::make_shared<held_file>(std::move(file), path);
       known = held_;

@@ -1,11 +1,11 @@
 // llama2.c's model files: LLaMA in fp32, sizes in a header, tensors without names.
 //
-//   version 0   28 bytes: dim, hidden dim, layers, heads, key/value heads, vocabulary (negative: the head has a weight of its own),
-//               context, int32 each; then the tensors, tables of the rotary angles among them
-//   version 1   256 bytes: "ak42" as a whole number, 1, the same seven sizes, one byte (1: the head is the embedding); then the tensors
+//   version 0   28 bytes: dim, hidden dim, layers, heads, key/value heads, vocabulary (negative: the head is not tied),
+//               sequence length, int32 each; then the tensors, including tables of the rotary angles
+//   version 1   256 bytes: "ak42" as an integer, 1, the same seven sizes, one byte (1: the head is tied); then the tensors
 //
-// Rows of queries and keys are interleaved (Meta's order). The files do not hold the epsilon of norms and the base of rotary angles:
-// the program has 1e-5 and 10000 in its source.
+// Rows of queries and keys are interleaved (Meta's order). The files do not contain the epsilon of norms and the base of rotary angles:
+// llama2.c hard-codes 1e-5 and 10000.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct llama2c_sizes {
   bool tied_head = true;
 };
 
-/// What the sizes must be, whoever says them.
+/// Validates the sizes, from a file or from a config.
 ///   throws  config_error
 inline void check(const llama2c_sizes& s, const std::string& who) {
   constexpr std::size_t limit = std::size_t{1} << 31, most_layers = 4096;
@@ -52,7 +52,7 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
   require<config_error>(s.heads % s.kv_heads == 0, who, ": heads (", s.heads, ") must be divisible by key/value heads (", s.kv_heads, ")");
 }
 
-/// The tensors in the order of a file.
+/// The tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llama2c_tensors(const llama2c_sizes& s, llama2c_version version) {
   const std::size_t d = s.width / s.heads, kv_width = s.kv_heads * d;
   std::vector<nameless_tensor> all;
@@ -80,7 +80,7 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
     layers("post_attention_layernorm", {s.width});
     feed_forward();
     all.push_back(final_norm);
-    all.push_back({.padding = s.context * d});  // cosines, then sines, of half a head's angles each
+    all.push_back({.padding = s.context * d});  // cosines, then sines, for d/2 angles per position each
   } else {
     layers("input_layernorm", {s.width});
     layers("post_attention_layernorm", {s.width});
@@ -95,10 +95,10 @@ inline void check(const llama2c_sizes& s, const std::string& who) {
 
 }  // namespace detail
 
-/// A llama2.c file, its tensors under Hugging Face's names and in their arrangement.
+/// A llama2.c file; its tensors have Hugging Face's names and layout.
 class llama2c_file {
  public:
-  /// Whether a file begins as version 1 and later do, or with sizes that a model could have: version 0 has no other mark.
+  /// Whether a file has the magic number of version 1 and later, or plausible sizes: version 0 has no magic number.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
     if (has_magic(file)) return true;
     std::array<std::int32_t, 7> sizes{};
@@ -109,7 +109,7 @@ class llama2c_file {
                        [&](const std::int32_t& size) { return size <= largest && (size > 0 || (&size == &sizes[5] && size >= -largest)); });
   }
 
-  /// throws file_error, config_error when the header and the file do not agree
+  /// throws file_error, config_error when the header contradicts the file
   explicit llama2c_file(const std::string& path) : file_(path), config_(json::object(), path) {
     std::size_t begin = 28;
     const bool legacy = !has_magic(file_.text());
@@ -134,7 +134,7 @@ class llama2c_file {
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// What a config.json would say.
+  /// The equivalent config.json.
   [[nodiscard]] const json_settings& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
@@ -189,8 +189,8 @@ class llama2c_file {
 };
 
 /// Writes a LLaMA as a llama2.c file, in fp32, one tensor at a time.
-///   config  a config.json's settings
-///   returns the names of tensors that have no place in the file and mean nothing without one
+///   config  the settings of a config.json
+///   returns the names of tensors that were left out because the file does not store them and they carry no information
 ///   throws  config_error when llama2.c would compute something else than the model does; file_error
 inline std::vector<std::string> write_llama2c(const std::string& path, const tensor_source& from, const json_settings& config,
                                               llama2c_version version = llama2c_version::legacy) {
@@ -244,7 +244,7 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
     for (const bool sines : {false, true}) {
       for (std::size_t t = 0; t < sizes.context; ++t) {
         for (std::size_t i = 0; i < row.size(); ++i) {
-          const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // in fp32 throughout, as the program has it
+          const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // in fp32 throughout, as llama2.c does
           const float angle = static_cast<float>(t) * (1.0f / std::pow(static_cast<float>(base), power));
           row[i] = sines ? std::sin(angle) : std::cos(angle);
         }

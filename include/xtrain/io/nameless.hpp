@@ -1,5 +1,5 @@
-// Files whose tensors have no names: a header with sizes, then numbers in an order that is known. Reading such a file and writing
-// one are two walks over the same list.
+// Files whose tensors have no names: a header with sizes, then the elements in a fixed order. Reading and writing such a file
+// traverse the same list.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,20 @@
 
 namespace xtrain {
 
-/// How a file has the numbers of a tensor, compared with Hugging Face's files.
+/// The layout of a tensor in a file, relative to Hugging Face's files.
 enum class arrangement {
-  same,         ///< as they have them
+  same,         ///< the same
   transposed,   ///< [columns, rows] instead of [rows, columns]
-  interleaved,  ///< each head's rows 0, 1, 2, … are those that they have at 0, d/2, 1, d/2 + 1, …: the two that rotate together
+  interleaved,  ///< rows 0, 1, 2, … of each head are rows 0, d/2, 1, d/2 + 1, … there: the pairs that rotate together
 };
 
-/// A tensor's place in the order.
+/// A tensor in the file order.
 struct nameless_tensor {
-  std::string name{};                ///< as Hugging Face's files call it; empty: numbers that belong to no tensor
-  std::vector<std::size_t> shape{};  ///< as Hugging Face's files have it
+  std::string name{};                ///< name in Hugging Face's files; empty: elements that belong to no tensor
+  std::vector<std::size_t> shape{};  ///< shape in Hugging Face's files
   arrangement how = arrangement::same;
-  std::size_t heads = 0;    ///< of an interleaved tensor
-  std::size_t padding = 0;  ///< numbers behind it that mean nothing
+  std::size_t heads = 0;    ///< number of heads of an interleaved tensor
+  std::size_t padding = 0;  ///< unused elements after it
 
   [[nodiscard]] std::size_t size() const {
     std::size_t product = name.empty() ? 0 : 1;
@@ -40,7 +40,7 @@ struct nameless_tensor {
 
 namespace detail {
 
-/// The layout of a tensor's numbers in such a file, in Hugging Face's order.
+/// The layout of a tensor's elements in such a file, traversed in Hugging Face's order.
 [[nodiscard]] inline std::vector<file_dim> layout_in_file(const nameless_tensor& tensor) {
   if (tensor.how == arrangement::same) return {};
   const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -48,7 +48,7 @@ namespace detail {
   const std::size_t d = rows / tensor.heads;
   return {{tensor.heads, d * columns}, {2, columns}, {d / 2, 2 * columns}, {columns, 1}};
 }
-/// The layout of Hugging Face's numbers, in the file's order: what undoes the other.
+/// The inverse: the layout of Hugging Face's elements, traversed in the file's order.
 [[nodiscard]] inline std::vector<file_dim> layout_for_file(const nameless_tensor& tensor) {
   if (tensor.how == arrangement::same) return {};
   const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -57,8 +57,8 @@ namespace detail {
   return {{tensor.heads, d * columns}, {d / 2, columns}, {2, d / 2 * columns}, {columns, 1}};
 }
 
-/// How many numbers all of them are.
-///   throws  file_error when no file can be as large; `who` is its name
+/// Number of elements of all tensors.
+///   throws  file_error when no file can be that large; `who` is its name
 [[nodiscard]] inline std::size_t numbers_in(std::span<const nameless_tensor> tensors, const std::string& who) {
   std::size_t all = 0;
   for (const nameless_tensor& tensor : tensors) {
@@ -72,8 +72,8 @@ namespace detail {
   return all;
 }
 
-/// The tensors of a file, named, each with its bytes and layout.
-///   throws  file_error unless they are all there, and nothing else
+/// The tensors of a file, each with its name, bytes and layout.
+///   throws  file_error unless the bytes are exactly those of the tensors
 [[nodiscard]] inline std::vector<file_tensor> named(std::span<const nameless_tensor> tensors, std::span<const std::byte> bytes,
                                                     std::string_view number, const std::string& who) {
   const std::size_t width = bits_of(number) / 8, all = numbers_in(tensors, who);
@@ -94,8 +94,9 @@ namespace detail {
   return result;
 }
 
-/// Names of a source that have no place in a file. Those that `may_be` are left out of it; a place needs its tensor.
-///   throws  config_error when one that may not be left out has no place, or a place has no tensor
+/// The tensors of a source that the file format does not store. They may be left out if may_be(name); every tensor of the
+/// format must exist.
+///   throws  config_error when another tensor would be left out, or a tensor of the format is missing
 template <class MayBe>
 [[nodiscard]] std::vector<std::string> left_out(const tensor_source& from, std::span<const nameless_tensor> places, const std::string& who,
                                                 const MayBe& may_be) {
@@ -115,9 +116,9 @@ template <class MayBe>
   return others;
 }
 
-/// Writes a tensor's numbers in the file's order, and zeros for its padding. Takes the memory of one tensor, if they are arranged
-/// differently.
-///   throws  config_error when the shape is another, file_error
+/// Writes a tensor's elements in the file's order, and zeros for its padding. Needs memory for one tensor if the layouts
+/// differ.
+///   throws  config_error when the shape differs, file_error
 template <number T>
 void write_nameless(atomic_file& file, const nameless_tensor& to, const file_tensor& from, const std::string& who) {
   require<config_error>(from.shape == to.shape, who, ": '", from.name, "' must have shape ", std::span<const std::size_t>(to.shape),

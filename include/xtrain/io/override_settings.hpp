@@ -1,4 +1,4 @@
-// Settings of a config.json, some of them replaced by those of another file.
+// Overrides settings of a config.json with those of another file.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,22 @@
 
 namespace xtrain {
 
-/// All names of a setting, for each setting.
+/// The aliases of each setting.
 using setting_names = std::vector<std::vector<std::string>>;
 
-/// What came of replacing settings.
+/// The result of overriding settings.
 struct overridden_settings {
   struct change {
-    std::string key{}, before{}, after{};  // values as JSON; before: empty where it was not set
+    std::string key{}, before{}, after{};  // values as JSON; before: empty if it was not set
   };
-  json_settings settings{};            ///< what holds now
+  json_settings settings{};            ///< the settings after overriding
   std::vector<change> changes{};       ///< what was replaced
-  std::vector<std::string> unknown{};  ///< keys that mean nothing here: they were left out
+  std::vector<std::string> unknown{};  ///< unknown keys, which were ignored
 };
 
 namespace detail {
 
-/// The type of a value in the words of an error. Whole numbers and others are one: which a setting must be, its reader says.
+/// A value's type in the words of an error message. Integers and other numbers are not distinguished: the reader of a setting checks that.
 [[nodiscard]] inline const char* kind_of(const json& value) {
   return value.is_boolean()  ? "true or false"
          : value.is_number() ? "a number"
@@ -42,14 +42,14 @@ namespace detail {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Where a setting is set.
+/// A location where a setting is set.
 struct setting_place {
   std::string name{};
   json* value = nullptr;
 };
 
-/// Every place where `key` is set: under its own name, under those that the same setting has in other files, and in objects of settings
-/// ("rope_parameters" has a rope_theta that counts before the one outside). None if it is not set.
+/// All locations where `key` is set: under its own name, under its aliases, and in nested objects of settings
+/// ("rope_parameters" has a rope_theta that takes precedence over the outer one). Empty if it is not set.
 [[nodiscard]] inline std::vector<setting_place> places_of(json& config, const std::string& key, const setting_names& known) {
   std::vector<std::string> names{key};
   for (const std::vector<std::string>& same : known)
@@ -66,9 +66,9 @@ struct setting_place {
 
 }  // namespace detail
 
-/// Replaces what `with` has and `config` knows: its own keys, and those of `known`. A value must be of the type that it replaces; null
-/// says that the setting is not given, and has no type.
-///   throws  config_error with key, expected and given
+/// Replaces the settings in `with` that are known: keys of `config` and those in `known`. A value must have the type of the one that it
+/// replaces; null means that the setting is not given, and has no type.
+///   throws  config_error with the key, the expected type and the given value
 [[nodiscard]] inline overridden_settings override_settings(const json_settings& config, const json_settings& with,
                                                            const setting_names& known = {}) {
   overridden_settings result;

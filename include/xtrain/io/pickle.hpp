@@ -1,22 +1,22 @@
-// Pickles: Python's way to write objects. What one describes is read as a tree of values; nothing that it names is ever called.
+// Pickles, Python's serialization format. The described object is read as a tree of values; nothing that it names is ever executed.
 //
-// A pickle is a program for a machine with a stack, a memo and marks. Interpreted are the operations of protocol 2 that files of
-// tensors are written with, and no others:
+// A pickle is a program for a machine with a stack, a memo and marks. Only the opcodes of protocol 2 that occur in files of
+// tensors are interpreted:
 //
-//   operation                                        what it leaves on the stack
+//   opcode                                           effect on the stack
 //   PROTO, STOP                                      nothing; the first and the last
-//   NONE, NEWTRUE, NEWFALSE                          themselves
-//   BININT, BININT1, BININT2, LONG1                  a whole number
-//   BINFLOAT                                         a real number, whose value nothing here needs
-//   BINUNICODE, BINSTRING, SHORT_BINSTRING           a text
-//   EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3, TUPLE       a tuple of what was on the stack (TUPLE: above the last MARK)
+//   NONE, NEWTRUE, NEWFALSE                          these values
+//   BININT, BININT1, BININT2, LONG1                  an integer
+//   BINFLOAT                                         a float, whose value is ignored
+//   BINUNICODE, BINSTRING, SHORT_BINSTRING           a string
+//   EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3, TUPLE       a tuple of values on the stack (TUPLE: above the last MARK)
 //   EMPTY_LIST, APPEND, APPENDS                      a list
 //   EMPTY_DICT, SETITEM, SETITEMS                    a dictionary
-//   GLOBAL                                           the name of a class or a function, if it is one of those allowed
-//   REDUCE                                           a call of such a name, recorded and not made; of OrderedDict, a dictionary
-//   BUILD                                            what is below it: attributes of a dictionary are left out
-//   BINPERSID                                        a reference to something outside of the pickle
-//   MARK; BINPUT, LONG_BINPUT; BINGET, LONG_BINGET   a mark; nothing; what was put
+//   GLOBAL                                           the name of a class or function, if it is allowed
+//   REDUCE                                           a call of such a name, recorded but not executed; for OrderedDict, a dictionary
+//   BUILD                                            the object below its argument; attributes of a dictionary are ignored
+//   BINPERSID                                        a reference to something outside the pickle
+//   MARK; BINPUT, LONG_BINPUT; BINGET, LONG_BINGET   a mark; nothing; the memoized value
 #pragma once
 
 #include <algorithm>
@@ -34,12 +34,12 @@ namespace xtrain {
 
 struct pickle_value {
   enum class kind : std::uint8_t { none, truth, whole, long_whole, real, text, tuple, list, dictionary, global, call, reference };
-  using index = std::uint32_t;  ///< of a value in its pickle
+  using index = std::uint32_t;  ///< index of a value in its pickle
 
   kind is = kind::none;
-  std::int64_t number = 0;     ///< of a truth or a whole number
-  std::string_view text{};     ///< a text; a global's name, "module.name"; the bytes of a whole number beyond 64 bits
-  std::vector<index> items{};  ///< of a tuple or a list; a dictionary's keys and values in turn; a call's function and arguments
+  std::int64_t number = 0;     ///< of a boolean or an integer
+  std::string_view text{};     ///< a string; a global's name, "module.name"; the bytes of an integer beyond 64 bits
+  std::vector<index> items{};  ///< of a tuple or a list; a dictionary's keys and values alternating; a call's function and arguments
 };
 
 class pickle {
@@ -47,11 +47,11 @@ class pickle {
   using index = pickle_value::index;
   using kind = pickle_value::kind;
 
-  /// More values than that are an attack, or a file that should be several.
+  /// More values indicate an attack, or a file that should be split.
   static constexpr std::size_t most_values = std::size_t{1} << 22;
 
-  /// Reads the pickle that `bytes` begin with. `who` and `offset`, the place of the bytes in their file, are for errors.
-  ///   throws  file_error at an operation or a name that is not allowed, or when the program is not one
+  /// Parses the pickle at the beginning of `bytes`. `who` and `offset` (of the bytes in their file) are for errors.
+  ///   throws  file_error at a forbidden opcode or name, or when the pickle is malformed
   pickle(std::string_view bytes, std::string who, std::size_t offset, std::span<const std::string_view> globals)
       : bytes_(bytes), who_(std::move(who)), offset_(offset), globals_(globals) {
     while (!stopped_) step();
@@ -59,9 +59,9 @@ class pickle {
 
   [[nodiscard]] const pickle_value& operator[](index at) const { return values_[at]; }
   [[nodiscard]] std::size_t size() const { return values_.size(); }
-  /// What the pickle is of.
+  /// The unpickled object.
   [[nodiscard]] index root() const { return root_; }
-  /// How many bytes it took.
+  /// The length of the pickle in bytes.
   [[nodiscard]] std::size_t bytes_read() const { return at_; }
 
  private:
@@ -70,7 +70,7 @@ class pickle {
     require<file_error>(holds, who_, ": not a pickle of tensors: byte ", offset_ + operation_at_, ": ", parts...);
   }
 
-  // The program.
+  // Reading the program.
 
   [[nodiscard]] std::string_view take(std::size_t count) {
     check(count <= bytes_.size() - at_, "must go on for ", count, " bytes; ", bytes_.size() - at_, " are left. Is the file cut short?");
@@ -111,7 +111,7 @@ class pickle {
     values_.push_back(std::move(value));
   }
   void push_whole(std::int64_t number) { push({.is = kind::whole, .number = number}); }
-  /// Everything above the last mark, and the mark.
+  /// Pops everything above the last mark, and the mark.
   [[nodiscard]] std::vector<index> pop_marked() {
     check(!marks_.empty(), "there must be a mark; there is none");
     const auto mark = static_cast<std::ptrdiff_t>(marks_.back());
@@ -149,7 +149,7 @@ class pickle {
     stack_.push_back(memo_[place]);
   }
 
-  // Operations that are more than one line.
+  // Opcodes that need more than one line.
 
   void push_long() {
     const std::string_view digits = take(take<std::uint8_t>());

@@ -1,5 +1,5 @@
-// Hugging Face folders: a model from one, a model into one. What is here knows names and tensors; which names, and which
-// keys of config.json, each family says itself.
+// Hugging Face folders: loading a model from one and saving a model to one. This code handles names and tensors; each model family
+// defines its tensor names and its keys of config.json.
 #pragma once
 
 #include <algorithm>
@@ -37,11 +37,11 @@
 
 namespace xtrain {
 
-/// Marks the model type that load_pretrained is to make. (Declared with the models, floors above.)
+/// Tag for the model type that load_pretrained creates. (Declared with the models, in higher layers.)
 template <class Model>
 struct pretrained_tag;
 
-/// The settings of a folder's config.json.
+/// The settings in a folder's config.json.
 ///   throws  file_error, config_error
 [[nodiscard]] inline json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; there is none of that name");
@@ -51,7 +51,7 @@ struct pretrained_tag;
 
 namespace detail {
 
-/// One letter was changed, left out, added, or swapped with the next.
+/// Whether one letter was changed, left out, added, or swapped with the next.
 [[nodiscard]] inline bool is_misspelt(std::string_view given, std::string_view meant) {
   const auto same = std::mismatch(given.begin(), given.end(), meant.begin(), meant.end());
   const std::string_view a(same.first, given.end()), b(same.second, meant.end());
@@ -62,8 +62,9 @@ namespace detail {
   return a.size() + 1 == b.size() ? a == rest(b, 1) : a.size() == b.size() + 1 && rest(a, 1) == b;
 }
 
-/// A setting that nobody asks for is somebody else's, or one of `asked` with a slip of the pen, which would silently take its default.
-///   asked   every setting with all its names
+/// Rejects misspelled settings. A setting that is never read belongs to another program, or is a typo of one in
+/// `asked`, whose default would be used silently.
+///   asked   every setting with all its aliases
 inline void require_no_misspelt(const json_settings& config, const std::vector<std::vector<std::string>>& asked) {
   const auto is_there = [&](const std::string& name) { return config.object().contains(name); };
   const auto is_asked = [&](const std::string& name) {
@@ -120,7 +121,7 @@ requires requires(const Info& family, const json_settings& config) { family.read
   if constexpr (requires { sizes.family = &family; }) sizes.family = &family;
   return sizes;
 }
-/// The same of a folder's config.json.
+/// The same for a folder's config.json.
 template <class Family>
 [[nodiscard]] auto read_sizes(const std::string& folder) {
   return sizes_of<Family>(read_config(folder));
@@ -128,7 +129,7 @@ template <class Family>
 
 namespace detail {
 
-/// How many numbers travel at once between file and device.
+/// Number of elements copied at a time between file and device.
 inline constexpr std::size_t numbers_at_once = std::size_t{1} << 20;
 
 /// The tensor of a parameter under any of its names; null when the file has none.
@@ -140,8 +141,8 @@ template <class Info, class Find>
   return nullptr;
 }
 
-/// The tensor of a file has the shape that the model's parameter has, but for its rows if any number of them will do: not where the file
-/// holds it transposed, or its rows in another order.
+/// Checks that a file's tensor has the shape of the model's parameter. With `any_rows` the number of rows may differ, unless the file
+/// stores it transposed or with its rows in another order.
 ///   throws  config_error
 template <class Entry>
 void require_place(const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
@@ -152,7 +153,7 @@ void require_place(const Entry& entry, const file_tensor& tensor, const std::str
                         " as config.json says; the file has ", std::span<const std::size_t>(tensor.shape));
 }
 
-/// A parameter's numbers from a file whose rows lie in another order, or back into one.
+/// Permutes rows from the order of a file, or into it.
 template <class T>
 [[nodiscard]] std::vector<T> reordered(std::span<const T> from, const std::vector<std::uint32_t>& order, bool into_file) {
   std::vector<T> to(from.size());
@@ -165,7 +166,7 @@ template <class T>
   return to;
 }
 
-/// Of a whole parameter, the part that this rank has.
+/// This rank's shard of a whole parameter.
 template <class Entry, class T>
 [[nodiscard]] std::vector<T> part_of(const Entry& entry, std::vector<T> whole) {
   std::vector<T> part(entry.size());
@@ -175,8 +176,8 @@ template <class Entry, class T>
   return part;
 }
 
-/// Copies a tensor into a parameter: checked, converted, transposed or its rows put in order where the files hold it otherwise. With
-/// `any_rows` the file may have more rows or fewer; see resized_rows.
+/// Loads a tensor into a parameter: checked, converted, transposed or with its rows permuted where files store it differently. With
+/// `any_rows` the file may have more or fewer rows; see resized_rows.
 template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
   using number = typename Model::compute;
@@ -199,7 +200,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
     if (entry.spec.cut.exists()) host = part_of(entry, std::move(host));
     return write();
   }
-  if (entry.spec.cut.exists()) {  // a rank reads its part only
+  if (entry.spec.cut.exists()) {  // a rank reads only its shard
     host.resize(entry.size());
     entry.spec.for_each_range(
         [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<number>(host).subspan(here, count)); });
@@ -218,14 +219,14 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   }
 }
 
-/// A strategy of several ranks may say what each of them keeps: then they can write a file together.
+/// A strategy of several ranks that tells what each rank stores, so they can write a file together.
 template <class Strategy, class Store>
 concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
   { state.kept(store, entry, std::size_t{}) } -> std::same_as<kept_numbers>;
   state.everyone().wires();
 };
 
-/// A parameter on its way into a file.
+/// A parameter to be written to a file.
 template <class Model, class Entry>
 [[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
   using number = typename Model::compute;
@@ -273,8 +274,8 @@ template <class Model, class Entry>
   return tensor;
 }
 
-/// Loads tensors into their parameters, one after the other. Those that follow come from the disk meanwhile, if this rank reads the whole
-/// of them.
+/// Loads tensors into their parameters, one after the other. The following ones are prefetched meanwhile, if this rank reads them
+/// in full.
 template <class Model, class Places, class AnyRows>
 void load_places(Model& model, const Places& places, const std::string& where, const AnyRows& any_rows) {
   constexpr std::size_t bytes_ahead = std::size_t{256} << 20;
@@ -292,14 +293,14 @@ void load_places(Model& model, const Places& places, const std::string& where, c
 
 }  // namespace detail
 
-/// How files may differ from the model that they are read into.
+/// How files may differ from the model that they are loaded into.
 struct load_options {
-  /// The model may have more words than the files, or fewer. New words begin as the mean of the old ones, in the embedding and in a head
-  /// of its own; words beyond the model's are left out.
+  /// The vocabulary sizes of model and files may differ. New rows are initialized to the mean of the old ones, in the embedding and in an
+  /// untied head; rows beyond the model's vocabulary are dropped.
   bool resize_vocabulary = false;
 };
 
-/// Loads every parameter of the model that is not an adapter's from whatever files the weights are in; `where` names them in errors.
+/// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
 ///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
 template <class Model>
 void load_weights(Model& model, const tensor_source& weights, const std::string& where, const load_options& how = {}) {
@@ -309,9 +310,9 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   std::vector<std::pair<const typename Model::store::entry*, const file_tensor*>> places;
   std::vector<const file_tensor*> used;
   for (const auto& entry : model.parameters().entries()) {
-    if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a folder of its own
+    if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a separate folder
     const file_tensor* tensor = detail::find_tensor(family, entry.spec.name, find);
-    if (tensor == nullptr && family.may_be_missing(entry.spec.name)) continue;  // it is as it was made
+    if (tensor == nullptr && family.may_be_missing(entry.spec.name)) continue;  // it keeps its initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::require_place(entry, *tensor, where, any_rows(entry));
     places.emplace_back(&entry, tensor);
@@ -324,18 +325,18 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
                        " layers, width ", model.sizes().width, ")");
   }
   detail::load_places(model, places, where, any_rows);
-  model.parallel().weights_changed(model.work(), model.parameters());  // what ranks gathered before is of other weights
+  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
   if constexpr (requires { model.meet_weights(); }) model.meet_weights();
 }
-/// The same from a folder: see weight_folder for what it may hold.
+/// The same from a folder: see weight_folder for the supported files.
 template <class Model>
 void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
   load_weights(model, weight_folder(folder), folder, how);
 }
 
-/// A model of the given sizes, with a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
-/// are mapped, not read into memory.
-///   throws  file_error, config_error when the weights are of other sizes, memory_error
+/// A model with the given config and a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
+/// are memory-mapped, not read into memory.
+///   throws  file_error, config_error when the weights do not match the config, memory_error
 template <class Model>
 [[nodiscard]] Model load_as(const std::string& folder, const typename Model::config& sizes,
                             const typename Model::context& on = typename Model::context{}, const typename Model::options& options = {},
@@ -346,7 +347,7 @@ template <class Model>
   return model;
 }
 
-/// A model from a Hugging Face folder: of the sizes that its config.json says.
+/// A model from a Hugging Face folder, with the config of its config.json.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
@@ -356,7 +357,7 @@ template <class Model>
   return load_as<Model>(folder, sizes_of(config, Model::family_of(config)), on, options);
 }
 
-/// A model from one file of llm.c or llama2.c: these hold the sizes as well.
+/// A model from one file of llm.c or llama2.c, which also contain the model config.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context& on = typename Model::context{},
@@ -370,28 +371,28 @@ template <class Model>
   return model;
 }
 
-/// The settings that say which family a folder holds. (load_model finds this by the tag.)
+/// The settings that tell which family a folder contains. (load_model finds this by the tag.)
 ///   throws  file_error, config_error
 template <class Any>
 [[nodiscard]] json_settings pretrained_settings(pretrained_tag<Any>, const std::string& folder) {
   return read_config(folder);
 }
 
-/// How a folder is written.
+/// Options for writing a folder.
 struct save_options {
-  std::size_t shard_bytes = 5'000'000'000;  ///< largest weight file
-  std::string tokenizer_from{};             ///< folder or file whose tokenizer files are copied along
-  /// Where several ranks train the model, the first writes all of it, and the others send it their parts. Otherwise each writes its own if
-  /// all see one file system.
+  std::size_t shard_bytes = 5'000'000'000;  ///< maximum size of a weight file
+  std::string tokenizer_from{};             ///< folder or file from which tokenizer files are copied
+  /// With several ranks, the first writes everything, and the others send it their parts. Otherwise each rank writes its own part if
+  /// all share a file system.
   bool one_writer = false;
 };
 
-/// Files that make a tokenizer, as folders hold them.
+/// The files of a tokenizer in a folder.
 inline constexpr std::array<const char*, 9> tokenizer_files{
     "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",     "vocab.json", "merges.txt",
     "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
 
-/// Copies a tokenizer's files: all of a folder's, or the one file that is given (under the name folders give it).
+/// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders).
 inline void copy_tokenizer(const std::string& from, const std::string& to) {
   namespace fs = std::filesystem;
   std::error_code same;
@@ -403,20 +404,20 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
-  for (const auto& entry : fs::directory_iterator(from))  // files of ranks have names of their own
+  for (const auto& entry : fs::directory_iterator(from))  // files of token ranks have varying names
     if (entry.path().extension() == ".tiktoken") copy(entry.path().string(), entry.path().filename().string());
 }
 
 namespace detail {
 
-/// The generation_config.json of a model: how its texts are sampled (do_sample, temperature, ...) as in the folder it comes from, if there is one,
-/// and its own special tokens.
+/// The generation_config.json of a model: sampling settings (do_sample, temperature, ...) from the folder that it comes from, if any,
+/// and the model's own special tokens.
 template <class Sizes>
 [[nodiscard]] std::string generation_text(const Sizes& sizes, const std::string& from) {
   json_settings generation;
   const std::string path = from + "/generation_config.json";
   if (!from.empty() && is_directory(from) && file_exists(path)) {
-    json earlier = json::parse(mapped_file(path).text(), nullptr, false);  // of one that is no JSON nothing can be kept
+    json earlier = json::parse(mapped_file(path).text(), nullptr, false);  // a malformed file is ignored
     if (earlier.is_object()) generation = json_settings(std::move(earlier), path);
   }
   if (sizes.bos >= 0) generation.set("bos_token_id", sizes.bos);
@@ -445,8 +446,8 @@ template <class Model>
 
 namespace detail {
 
-/// Where several ranks train one model, the first makes its files; all write them, or the first does and the others help. They go on when
-/// all have come to wait_for_all().
+/// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
+/// gather. They continue when all have reached wait_for_all().
 template <class Model>
 class saving_ranks {
  public:
@@ -459,7 +460,7 @@ class saving_ranks {
   [[nodiscard]] bool writes() const { return model_->parallel().everyone().rank() == 0; }
   /// Null: the first rank writes alone.
   [[nodiscard]] file_writers* together() const { return together_.get(); }
-  /// The last thing each rank does, unless something was thrown before.
+  /// The last call of each rank, unless an exception was thrown before.
   void wait_for_all() const { model_->parallel().everyone().barrier(); }
 
  private:
@@ -471,8 +472,8 @@ class saving_ranks {
 
 }  // namespace detail
 
-/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced in one
-/// rename, the weights last and all at once; checkpoints, which are whole folders, are what survives a kill at any instant.
+/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced by one
+/// rename, the weights last and all at once. To survive a kill at any instant use checkpoints, which are whole folders.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
@@ -486,7 +487,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  if constexpr (requires { model.sizes().eos; })  // it generates
+  if constexpr (requires { model.sizes().eos; })  // generative models only
     write_file(folder + "/generation_config.json", detail::generation_text(model.sizes(), options.tokenizer_from));
   write_file(folder + "/config.json", config_text(model));
   write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());

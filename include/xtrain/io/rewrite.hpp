@@ -1,4 +1,4 @@
-// A tensor of one file on its way into another: converted to a number type, and what that costs.
+// Converts a tensor of one file to a dtype for another, and measures the rounding.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace xtrain {
 
 namespace detail {
 
-/// How many numbers of a file travel at once.
+/// Number of elements converted at a time.
 inline constexpr std::size_t numbers_of_a_piece = std::size_t{1} << 16;
 
-/// Calls use(T{}) for the type of a name: "BF16".
+/// Calls use(T{}) for the type of a dtype name: "BF16".
 template <class Use>
 void with_number(std::string_view name, Use&& use) {
   if (name == "F32") return use(float{});
@@ -41,8 +41,8 @@ void for_each_piece(const file_tensor& tensor, Use&& use) {
 
 }  // namespace detail
 
-/// A tensor to be written as `number`, or as it is if its numbers are no floating-point ones. The file it is in must stay open
-/// until it is written.
+/// A tensor to be written with dtype `number`, or unchanged if it is not floating point. Its file must stay open until it is
+/// written.
 [[nodiscard]] inline tensor_to_write rewritten(const file_tensor& tensor, std::string_view number) {
   const bool converted = is_floating(tensor.number) && number != tensor.number;
   tensor_to_write result{.name = tensor.name, .number = converted ? std::string(number) : tensor.number, .shape = tensor.shape};
@@ -73,15 +73,15 @@ void for_each_piece(const file_tensor& tensor, Use&& use) {
   return result;
 }
 
-/// What a conversion changes.
+/// The largest change by a conversion.
 struct rounding_error {
   double largest = 0;            ///< |after - before|
-  double before = 0, after = 0;  ///< where it is largest
+  double before = 0, after = 0;  ///< the values where it is largest
   std::string tensor{};
 };
 
-/// Adds to `error` what converting a tensor to `number` changes. Reads the whole tensor.
-///   throws  data_error when a finite number would become infinite
+/// Updates `error` with the rounding of a tensor to dtype `number`. Reads the whole tensor.
+///   throws  data_error when a finite value would become infinite
 inline void measure_rounding(const file_tensor& tensor, std::string_view number, rounding_error& error) {
   if (!is_floating(tensor.number) || tensor.number == number) return;
   detail::with_number(number, [&]<class T>(T) {

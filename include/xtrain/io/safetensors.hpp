@@ -1,6 +1,6 @@
-// safetensors files: mapped when read, every claim of the header checked; written whole or not at all.
+// safetensors files: memory-mapped for reading, the header fully validated; written atomically.
 //
-// Layout: u64 length of the header, little-endian; the header, JSON; then the tensors' bytes, without holes.
+// Layout: u64 length of the header, little-endian; the header, JSON; then the tensors' bytes, without gaps.
 #pragma once
 
 #include <algorithm>
@@ -22,17 +22,17 @@
 
 namespace xtrain {
 
-/// A safetensors file that has passed every check of the format.
+/// A validated safetensors file.
 class safetensors_file {
  public:
   static constexpr std::uint64_t longest_header = 100'000'000;
 
-  /// throws file_error when any claim of the header does not hold
+  /// throws file_error when the header is malformed or contradicts the file
   explicit safetensors_file(const std::string& path) : file_(path) { read_header(); }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Null when there is none of that name.
+  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &tensors_[at->second];
@@ -120,7 +120,7 @@ class safetensors_file {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor to be written: its bytes are asked for when it is its turn, in pieces.
+/// A tensor to be written: its bytes are produced in pieces when they are needed.
 struct tensor_to_write {
   std::string name{};
   std::string number{};
@@ -128,13 +128,13 @@ struct tensor_to_write {
   std::size_t bytes = 0;
   /// Calls sink(data, size) with the bytes, in order.
   std::function<void(const std::function<void(const void*, std::size_t)>& sink)> produce{};
-  /// Where ranks write a file together: calls sink(first byte, data, size) with the bytes of the tensor that are this rank's to write.
+  /// For ranks that write a file together: calls sink(first byte, data, size) with the bytes of the tensor that this rank writes.
   std::function<void(const std::function<void(std::size_t, const void*, std::size_t)>& sink)> produce_own{};
 };
 
 namespace detail {
 
-/// Wide numbers first, then by name.
+/// Widest dtype first, then by name.
 inline void sort_as_written(std::vector<tensor_to_write>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
     const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
@@ -142,7 +142,7 @@ inline void sort_as_written(std::vector<tensor_to_write>& tensors) {
   });
 }
 
-/// What a rank does while another writes the file: the tensors are made of what all ranks keep, one after the other.
+/// Runs on a rank while another writes the file: takes part in gathering the tensors, one after the other.
 inline void produce_for_another(std::vector<tensor_to_write> tensors) {
   sort_as_written(tensors);
   for (const tensor_to_write& tensor : tensors) tensor.produce([](const void*, std::size_t) {});
@@ -152,7 +152,7 @@ inline void produce_for_another(std::vector<tensor_to_write> tensors) {
 
 namespace detail {
 
-/// What stands in front of the tensors' bytes.
+/// Everything before the tensors' bytes.
 ///   throws  file_error
 [[nodiscard]] inline std::string safetensors_header(const std::string& path, const std::vector<tensor_to_write>& sorted,
                                                     const std::map<std::string, std::string>& metadata) {
@@ -176,7 +176,7 @@ namespace detail {
   return std::string(reinterpret_cast<const char*>(&length), 8) + text;
 }
 
-/// The tensors' bytes, one behind the other, and the file takes its name.
+/// Writes the tensors' bytes in order, then commits the file.
 inline void write_tensors(atomic_file& file, const std::string& path, const std::vector<tensor_to_write>& sorted) {
   for (const tensor_to_write& tensor : sorted) {
     std::size_t written = 0;
@@ -192,9 +192,9 @@ inline void write_tensors(atomic_file& file, const std::string& path, const std:
 
 }  // namespace detail
 
-/// Writes a file that appears under its name only when it is whole. Tensors are ordered as the format's own writer orders
-/// them: widest type first, then by name.
-///   throws  file_error; what had the name before is untouched then
+/// Writes a file atomically. Tensors are ordered as by the format's reference implementation: widest dtype first, then by
+/// name.
+///   throws  file_error; the previous file of that name is then untouched
 inline void write_safetensors(const std::string& path, std::vector<tensor_to_write> tensors,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
   detail::sort_as_written(tensors);

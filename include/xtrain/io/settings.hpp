@@ -1,4 +1,4 @@
-// The settings in a config.json, read with their types checked and their other names known.
+// Settings of a config.json, with type checks and aliases.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace xtrain {
 
-/// An object of named settings, to read from or to write to. Where several names are given, the first that is there counts.
+/// An object of named settings, to read from or write to. If several names are given, the first one present is used.
 class json_settings final : public named_settings {
  public:
   json_settings() : object_(json::object()) {}
@@ -32,7 +32,7 @@ class json_settings final : public named_settings {
 
   [[nodiscard]] bool has(names keys) const override { return find(keys) != nullptr; }
 
-  /// A positive whole number.
+  /// A positive integer.
   [[nodiscard]] std::size_t size(names keys) const override {
     const json* value = find(keys);
     require<config_error>(value != nullptr, who_, ": '", *keys.begin(), "' must be given; it is missing");
@@ -60,7 +60,7 @@ class json_settings final : public named_settings {
     require<config_error>(value->is_string(), who_, ": '", *keys.begin(), "' must be a string; given ", value->dump());
     return value->get<std::string>();
   }
-  /// One token or a list of them; none when missing.
+  /// One token or a list of tokens; empty when missing.
   [[nodiscard]] std::vector<token> tokens(names keys) const override {
     const json* value = find(keys);
     std::vector<token> all;
@@ -78,7 +78,7 @@ class json_settings final : public named_settings {
     }
     return all;
   }
-  /// A token, negative ones too; `otherwise` when missing, none when it is null.
+  /// A token, which may be negative; `otherwise` when missing, nullopt when it is null.
   [[nodiscard]] std::optional<token> token_or(std::optional<token> otherwise, const char* key) const override {
     const json* value = find({key});
     if (value == nullptr) return object_.contains(key) ? std::nullopt : otherwise;
@@ -87,7 +87,7 @@ class json_settings final : public named_settings {
                           who_, ": '", key, "' must be a token; given ", value->dump());
     return value->get<token>();
   }
-  /// A list of strings; none when missing.
+  /// A list of strings; empty when missing.
   [[nodiscard]] std::vector<std::string> texts(names keys) const override {
     const json* value = find(keys);
     std::vector<std::string> all;
@@ -97,7 +97,7 @@ class json_settings final : public named_settings {
     for (const json& one : *value) all.push_back(one.get<std::string>());
     return all;
   }
-  /// An object inside the object; empty when missing.
+  /// A nested object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const {
     const json* value = find(keys);
     return value == nullptr ? json_settings() : json_settings(*value, concat(who_, ", '", *keys.begin(), "'"));
@@ -133,7 +133,7 @@ class json_settings final : public named_settings {
   [[nodiscard]] const std::string& who() const override { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
-  /// All names of each setting that is asked for from now on go to the end of `asked`.
+  /// From now on, appends the aliases of each setting that is read to `asked`.
   void remember_names(std::shared_ptr<std::vector<std::vector<std::string>>> asked) { asked_ = std::move(asked); }
 
  private:

@@ -1,4 +1,4 @@
-// Tensors by name, whichever files and formats they lie in.
+// Tensors by name, independent of files and formats.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace xtrain {
 
-/// What every format is read as. The files stay mapped as long as the source lives; tensors are views of them, read piece by piece
+/// The common interface of all formats. The files stay mapped as long as the source exists; tensors are views of them, read in pieces
 /// with read_numbers.
 class tensor_source {
  public:
-  /// Null when there is none of that name.
+  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = tensors_.find(name);
     return at == tensors_.end() ? nullptr : at->second;

@@ -1,10 +1,10 @@
-// PyTorch's files of tensors: .bin, .pt, .pth, as torch.save writes them now (a ZIP archive) and wrote them before 1.6.
+// PyTorch files of tensors: .bin, .pt, .pth, as torch.save writes them now (a ZIP archive) and wrote them before 1.6.
 //
-//   archive   <top>/data.pkl describes the tensors; <top>/data/<key> is a storage; <top>/byteorder, if it is there, says "little"
-//   legacy    five pickles (a magic number, a protocol, a description of the machine, the tensors, the storages' keys), then, for each
-//             key in turn, a count of numbers in 8 bytes and the numbers
+//   archive   <top>/data.pkl describes the tensors; <top>/data/<key> is a storage; <top>/byteorder, if it exists, says "little"
+//   legacy    five pickles (a magic number, a protocol version, system information, the tensors, the storages' keys), then, for each
+//             key in order, the number of elements in 8 bytes and the elements
 //
-// A tensor is a view of a storage: offset, shape, strides. Nothing that a pickle names is called: see pickle.hpp.
+// A tensor is a view of a storage: offset, shape, strides. Nothing that a pickle names is executed: see pickle.hpp.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A number type under PyTorch's names.
+/// A dtype with PyTorch's name and the name used in files.
 struct torch_number {
   std::string_view torch, file;
 };
@@ -46,7 +46,7 @@ inline constexpr std::array<torch_number, 13> torch_storages{{{"torch.FloatStora
                                                               {"torch.ComplexFloatStorage", "C64"},
                                                               {"torch.UntypedStorage", "U8"},
                                                               {"torch.storage.UntypedStorage", "U8"}}};
-/// Types of tensors in untyped storages, and of what else a file of tensors may mention.
+/// Dtypes of tensors in untyped storages, and other dtypes that a file of tensors may mention.
 inline constexpr std::array<torch_number, 19> torch_types{{{"torch.float32", "F32"},
                                                            {"torch.float64", "F64"},
                                                            {"torch.float16", "F16"},
@@ -70,7 +70,7 @@ inline constexpr std::array<std::string_view, 5> torch_functions{"collections.Or
                                                                  "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter",
                                                                  "torch.Size"};
 
-/// Every name that a file of tensors may mention.
+/// All names that a file of tensors may mention.
 inline constexpr auto torch_names = [] {
   std::array<std::string_view, torch_functions.size() + torch_storages.size() + torch_types.size()> names{};
   std::size_t next = 0;
@@ -82,29 +82,29 @@ inline constexpr auto torch_names = [] {
 
 }  // namespace detail
 
-/// The tensors of a PyTorch file, every one inside its storage and every storage inside the file.
+/// The tensors of a PyTorch file; every tensor is within its storage and every storage within the file.
 ///
-/// Names. A tensor is called by the keys that lead to it, joined by points; elements of lists and tuples by their number. If the
-/// outermost dictionary has a member 'state_dict', 'model_state_dict', 'model' or 'module' (looked for in this order) that is a
-/// dictionary with tensors, the file's tensors are those in it, and what is beside it (an optimizer's state) is left out. A file
-/// that is one tensor calls it 'tensor'.
+/// Names. A tensor's name is the sequence of keys that lead to it, joined by dots; elements of lists and tuples by their index. If the
+/// outermost dictionary has a member 'state_dict', 'model_state_dict', 'model' or 'module' (tried in this order) that is a
+/// dictionary with tensors, the file's tensors are those in it, and the rest (such as optimizer state) is ignored. A file
+/// that is a single tensor names it 'tensor'.
 class torch_file {
  public:
   static constexpr std::size_t deepest = 64, longest_name = 1000, most_tensors = std::size_t{1} << 20;
 
-  /// Whether a file begins as one that torch.save wrote.
+  /// Whether a file has a signature of torch.save.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
     return stored_zip::begins_as_one(file) || file.starts_with(legacy_magic);
   }
 
-  /// throws file_error when the file is damaged, or holds anything but tensors, numbers and texts
+  /// throws file_error when the file is damaged, or contains anything except tensors, numbers and strings
   explicit torch_file(const std::string& path) : file_(path) {
     if (stored_zip::begins_as_one(file_.text())) read_archive();
     else read_legacy();
   }
 
   [[nodiscard]] const std::vector<file_tensor>& tensors() const { return tensors_; }
-  /// Null when there is none of that name.
+  /// Null when there is no tensor of that name.
   [[nodiscard]] const file_tensor* find(std::string_view name) const {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &tensors_[at->second];
@@ -118,12 +118,12 @@ class torch_file {
   /// PROTO 2, LONG1 of ten bytes: 0x1950a86a20f9469cfc6c, STOP.
   static constexpr std::string_view legacy_magic{"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15};
 
-  /// What a reference in the pickle says of a storage.
+  /// A storage as a reference in the pickle describes it.
   struct storage {
     std::string_view key, number;
-    std::uint64_t count = 0;       ///< numbers in it
-    std::string_view view_of{};    ///< legacy: the key of the storage that it is a part of
-    std::uint64_t view_begin = 0;  ///< legacy: where in that storage it begins
+    std::uint64_t count = 0;       ///< number of elements
+    std::string_view view_of{};    ///< legacy: the key of the storage that this is a view of
+    std::uint64_t view_begin = 0;  ///< legacy: the first element of the view in that storage
   };
 
   template <class... Parts>
@@ -131,7 +131,7 @@ class torch_file {
     require<file_error>(holds, file_.path(), ": not a PyTorch file of tensors: ", parts...);
   }
 
-  // Where pickles and storages are.
+  // Locating pickles and storages.
 
   void read_archive() {
     const stored_zip archive(file_);
@@ -215,7 +215,7 @@ class torch_file {
 
   // Storages and tensors.
 
-  /// ('storage', type, key, device, count), and in legacy files None or (key of the whole, begin, count).
+  /// ('storage', type, key, device, count), and in legacy files None or (key of the owning storage, begin, count).
   [[nodiscard]] storage storage_of(const pickle& values, index at) const {
     const pickle_value& name = values[values[at].items.front()];
     const auto item = [&](std::size_t i) -> const pickle_value& { return values[name.items[i]]; };
@@ -238,14 +238,14 @@ class torch_file {
     return one;
   }
 
-  /// The value of a call of one of PyTorch's functions that make a tensor; null for every other value.
+  /// The value if it is a call of a function that rebuilds a tensor; null for every other value.
   [[nodiscard]] static const pickle_value* tensor_call(const pickle& values, index at) {
     const pickle_value& value = values[at];
     if (value.is != kind::call || values[value.items[0]].text == "torch.Size") return nullptr;
     return &value;
   }
 
-  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the type as its seventh argument; a parameter is a tensor and more.
+  /// _rebuild_tensor_v2(storage, offset, shape, strides, …); v3 has the dtype as its seventh argument; a parameter wraps a tensor.
   template <class BytesOf>
   [[nodiscard]] file_tensor make_tensor(const pickle& values, const pickle_value& call, const std::string& name,
                                         const BytesOf& bytes_of) const {
@@ -275,7 +275,7 @@ class torch_file {
     return tensor;
   }
 
-  /// The numbers of a tuple: a shape or strides.
+  /// The elements of a tuple: a shape or strides.
   [[nodiscard]] std::vector<std::size_t> numbers_of(const pickle& values, index at, const std::string& name) const {
     check(values[at].is == kind::tuple, "'", name, "': shape and strides must be tuples");
     std::vector<std::size_t> numbers;
@@ -286,7 +286,7 @@ class torch_file {
     return numbers;
   }
 
-  /// The bytes of a storage: what the file has under its key, or a part of it.
+  /// The bytes of a storage: those stored under its key, or a part of them.
   [[nodiscard]] std::span<const std::byte> part_of(const storage& from, std::string_view bytes) const {
     const std::uint64_t width = bits_of(from.number) / 8, all = bytes.size() / width;
     check(from.view_begin <= all && from.count <= all - from.view_begin, "storage '", from.key, "' must have ", from.count, " numbers of ",
@@ -294,7 +294,7 @@ class torch_file {
     return {reinterpret_cast<const std::byte*>(bytes.data()) + from.view_begin * width, static_cast<std::size_t>(from.count * width)};
   }
 
-  /// Gives the tensor its shape, and its bytes and layout inside a storage.
+  /// Sets the tensor's shape, and its bytes and layout within a storage.
   void place(file_tensor& tensor, std::vector<std::size_t> shape, const std::vector<std::size_t>& strides, std::uint64_t offset,
              std::span<const std::byte> storage_bytes) const {
     tensor.shape = std::move(shape);
@@ -302,12 +302,12 @@ class torch_file {
     check(given.size() == steps.size() && given.size() <= deepest, "'", tensor.name, "': must have a stride for every dim, and at most ",
           deepest, " dims; it has ", given.size(), " dims and ", steps.size(), " strides");
     const std::size_t width = bits_of(tensor.number) / 8, room = storage_bytes.size() / width;
-    std::size_t count = 1, last = 0;  // numbers in it, and the place of its last one
+    std::size_t count = 1, last = 0;  // number of elements, and the index of the last one
     bool in_order = true, overflow = false, empty = false;
     for (std::size_t d = given.size(); d-- > 0;) {
       in_order = in_order && (given[d] == 1 || steps[d] == count);
       empty = empty || given[d] == 0;
-      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // an empty tensor's other dims count all the same
+      const std::size_t dim = std::max<std::size_t>(given[d], 1);  // the other dims of an empty tensor must be valid, too
       std::size_t reach = 0;
       overflow = overflow || __builtin_mul_overflow(dim - 1, steps[d], &reach) || __builtin_add_overflow(last, reach, &last) ||
                  __builtin_mul_overflow(count, dim, &count);
@@ -356,7 +356,7 @@ class torch_file {
     return value.is == kind::dictionary || value.is == kind::list || value.is == kind::tuple;
   }
 
-  /// Whether there are tensors in a value, however deep. Every value is looked into once.
+  /// Whether a value contains tensors, at any depth. Every value is visited once.
   bool holds_tensors(const pickle& values, index at, std::size_t depth) {
     const pickle_value& value = values[at];
     if (!is_container(value)) return tensor_call(values, at) != nullptr;
@@ -371,7 +371,7 @@ class torch_file {
     return any;
   }
 
-  /// Adds the tensors of a value that holds some. `name` leads to it, and is the same again afterwards.
+  /// Adds the tensors of a value that contains some. `name` is the path to it, unchanged on return.
   template <class BytesOf>
   void collect_below(const pickle& values, index at, std::string& name, const BytesOf& bytes_of) {
     const pickle_value& value = values[at];
@@ -405,7 +405,7 @@ class torch_file {
   mapped_file file_;
   std::vector<file_tensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
-  std::vector<contents> contents_;  ///< of the pickle's values, while names are given
+  std::vector<contents> contents_;  ///< of the pickle's values, while names are assigned
 };
 
 }  // namespace xtrain

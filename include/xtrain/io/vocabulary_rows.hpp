@@ -1,4 +1,4 @@
-// A row for each word: what becomes of embeddings and heads where a model has other words than the files.
+// Resizes embeddings and heads when a model's vocabulary size differs from the files'.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// The least multiple that holds as many words.
-///   throws  config_error when it is none
+/// `words` rounded up to a multiple.
+///   throws  config_error when the multiple is 0 or the result overflows
 [[nodiscard]] inline std::size_t padded_vocabulary(std::size_t words, std::size_t multiple) {
   require<config_error>(multiple > 0 && words + multiple > words,
                         "padded_vocabulary: the multiple must be positive and not beyond all numbers; given ", multiple);
@@ -23,12 +23,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// A tensor's numbers as a parameter of `rows` rows has them. Rows that the file lacks are the mean of those it has: such words are as
-/// likely as an average one, and the others' logits stay.     [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
+/// A tensor's elements for a parameter with `rows` rows. Rows missing in the file are the mean of its rows: a new token is as likely
+/// as an average one; other logits stay.  [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
 template <number T>
 class resized_rows {
  public:
-  ///   throws  file_error when there is no row to take the mean of
+  ///   throws  file_error when there is no row to average
   resized_rows(const file_tensor& from, std::size_t rows) : from_(&from) {
     if (from.shape.empty() || rows <= from.shape[0]) return;
     require<file_error>(from.size() > 0, "tensor '", from.name, "': must have rows, so that new ones can be made; it is empty");

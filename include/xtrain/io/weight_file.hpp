@@ -1,4 +1,4 @@
-// One file of weights, in any format: which, its first bytes say.
+// One file of weights in any format, detected by its first bytes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace xtrain {
 
 enum class weight_format { safetensors, torch, llmc, llama2c };
 
-/// The name of a format, for people.
+/// A readable name of a format.
 [[nodiscard]] constexpr std::string_view name_of(weight_format format) {
   switch (format) {
     case weight_format::safetensors:
@@ -34,7 +34,7 @@ enum class weight_format { safetensors, torch, llmc, llama2c };
   }
 }
 
-/// The format of a file that begins so; none when it is of no format that is known.
+/// The format of a file that begins with these bytes; nullopt for an unknown format.
 [[nodiscard]] inline std::optional<weight_format> format_of(std::string_view file) {
   if (torch_file::begins_as_one(file)) return weight_format::torch;
   if (llmc_file::begins_as_one(file)) return weight_format::llmc;
@@ -45,10 +45,10 @@ enum class weight_format { safetensors, torch, llmc, llama2c };
   return {};
 }
 
-/// The tensors of a file, and the model's sizes if the format holds them.
+/// The tensors of a file, and the model config if the format contains it.
 class weight_file : public tensor_source {
  public:
-  /// throws file_error, config_error when the file is damaged, or of no format that is known
+  /// throws file_error, config_error when the file is damaged or its format unknown
   explicit weight_file(const std::string& path) {
     const std::optional<weight_format> format = format_of(mapped_file(path).text());
     require<file_error>(format.has_value(), path,
@@ -65,7 +65,7 @@ class weight_file : public tensor_source {
   }
 
   [[nodiscard]] weight_format format() const { return format_; }
-  /// What a config.json would say: of llm.c's and llama2.c's files.
+  /// The equivalent config.json of an llm.c or llama2.c file.
   [[nodiscard]] const std::optional<json_settings>& config() const { return config_; }
 
  private:

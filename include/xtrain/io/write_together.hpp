@@ -1,5 +1,5 @@
-// A safetensors file that ranks write together: the first makes it, with its header and its length, each writes its own ranges, and it takes its
-// name when all are done. Where ranks do not see one file system, the first writes all of it.
+// A safetensors file that ranks write together: the first rank creates it with its header and full length, each rank writes its own ranges,
+// and the file is renamed when all are done. If the ranks do not share a file system, the first rank writes all of it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// This rank's ranges of the file, the data of which begin at `begin`.
+/// Writes this rank's ranges of the file, whose data begin at `begin`.
 inline void write_own_ranges(file_ranges& file, std::size_t begin, const std::vector<tensor_to_write>& sorted) {
   for (const tensor_to_write& tensor : sorted) {
     tensor.produce_own([&](std::size_t first, const void* data, std::size_t size) { file.write_at(begin + first, data, size); });
@@ -32,10 +32,10 @@ inline void write_own_ranges(file_ranges& file, std::size_t begin, const std::ve
 
 }  // namespace detail
 
-/// Every rank calls it, with the same tensors; the file is called as the first rank says. Its bytes are those that write_safetensors writes.
-/// Whether ranks see one file system is found out by the file: they look for it under a name that was drawn for it.
-///   returns how many ranks wrote: all of them, or 1
-///   throws  file_error on every rank if one cannot write its part; what had the name before is untouched then
+/// Called by every rank with the same tensors; the first rank's file name is used. The bytes equal those of write_safetensors.
+/// To detect a shared file system, all ranks look for the file under its random temporary name.
+///   returns the number of ranks that wrote: all of them, or 1
+///   throws  file_error on every rank if one cannot write its part; the previous file of that name is then untouched
 inline std::size_t write_safetensors_together(file_writers& ranks, const std::string& path, std::vector<tensor_to_write> tensors,
                                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
   const bool first = ranks.rank() == 0;
@@ -71,13 +71,13 @@ inline std::size_t write_safetensors_together(file_writers& ranks, const std::st
 
 namespace detail {
 
-/// The same by the first rank alone, where there is nobody to write with.
+/// The same, or by the first rank alone if `together` is null.
 inline std::size_t write_safetensors_with(file_writers* together, const std::string& path, std::vector<tensor_to_write> tensors) {
   if (together != nullptr) return write_safetensors_together(*together, path, std::move(tensors));
   write_safetensors(path, std::move(tensors));
   return 1;
 }
-/// What the others do meanwhile.
+/// The counterpart on the other ranks.
 inline std::size_t follow_safetensors_with(file_writers* together, std::vector<tensor_to_write> tensors) {
   if (together != nullptr) return write_safetensors_together(*together, "files of the first rank", std::move(tensors));
   produce_for_another(std::move(tensors));

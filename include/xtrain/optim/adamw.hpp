@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// Two running means per weight. Weight decay applies to matrices only: norms and biases are not decayed.
+/// Two moment estimates per weight. Weight decay applies to matrices only; norms and biases are not decayed.
 struct adamw {
   static constexpr std::string_view name = "adamw";
 
@@ -61,7 +61,7 @@ struct adamw {
       }
     }
 
-    /// What a checkpoint must hold.
+    /// The arrays that a checkpoint must contain.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());

@@ -13,10 +13,10 @@
 
 namespace xtrain {
 
-/// What a step needs besides gradients.
+/// The arguments of an optimizer step besides the gradients.
 struct optimizer_step {
   double learning_rate = 0;
-  double gradient_scale = 1;  ///< every gradient is multiplied with this: clipping and the loss scale in one number
+  double gradient_scale = 1;  ///< multiplies every gradient: gradient clipping and loss scale combined
   std::size_t step = 1;       ///< counted from 1
   std::uint64_t seed = 0;     ///< of stochastic rounding
 };
@@ -36,7 +36,7 @@ using state_of = typename O::template state<Device, Precision>;
 template <class Device, class Precision>
 using const_store = const parameter_store<Device, Precision>;
 
-/// state(config, execution, store): allocates what it remembers per trained weight.
+/// state(config, execution, store): allocates the optimizer state per trained weight.
 template <class O, class Device, class Precision>
 concept optimizer_state_opens_on_a_store = requires(const typename O::config& settings, execution<Device>& on,
                                                     const_store<Device, Precision>& store) {
@@ -54,7 +54,7 @@ struct any_visitor {
   void operator()(std::string_view, Span) const {}
 };
 
-/// visit(f) calls f(name, span) for every array that a checkpoint must hold.
+/// visit(f) calls f(name, span) for every array that a checkpoint must contain.
 template <class O, class Device, class Precision>
 concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precision>& state, any_visitor visitor) {
   state.visit(visitor);
@@ -62,7 +62,7 @@ concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precisio
 
 }  // namespace clause
 
-/// A policy that makes gradients into steps. Whether it works for a device and a precision is asked where they are known.
+/// An optimizer policy. Whether it supports a device and a precision is checked by optimizer_for.
 template <class O>
 concept optimizer = clause::optimizer_has_a_name<O> && clause::optimizer_config_is_default_initializable<O>;
 

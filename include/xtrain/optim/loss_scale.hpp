@@ -1,4 +1,4 @@
-// Keeps gradients inside the range of a narrow exponent by scaling the loss.         [Micikevicius et al. 2018, section 3.2]
+// Keeps gradients in the range of a narrow exponent by scaling the loss.             [Micikevicius et al. 2018, section 3.2]
 #pragma once
 
 #include <algorithm>
@@ -8,17 +8,17 @@
 
 namespace xtrain {
 
-/// The scale halves when gradients overflow and doubles when they have fitted for a while.
+/// The scale halves when gradients overflow and doubles after enough steps without overflow.
 class dynamic_loss_scale {
  public:
   struct config {
     double start = 65536.0;
-    std::size_t growth_window = 1000;  ///< good steps in a row before the scale doubles
-    std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling restores them
-    double floor = 1.0;                ///< the scale never falls below
+    std::size_t growth_window = 1000;  ///< consecutive good steps before the scale doubles
+    std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
+    double floor = 1.0;                ///< the minimum scale
   };
 
-  /// throws config_error when a number is out of range
+  /// throws config_error when a setting is out of range
   explicit dynamic_loss_scale(const config& settings) : settings_(settings), scale_(settings.start), overflows_left_(settings.hysteresis) {
     require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor,
                           "loss scale: must start at or above its floor, and the floor above 0; start ", settings.start, ", floor ",
@@ -43,7 +43,7 @@ class dynamic_loss_scale {
     if (overflows_left_ == 0) scale_ = std::max(scale_ / 2.0, settings_.floor);
   }
 
-  /// What a checkpoint must hold.
+  /// The state that a checkpoint must contain.
   struct memory {
     double scale = 0;
     std::size_t good = 0;

@@ -1,4 +1,4 @@
-// The optimizer's own copy of the weights, where the precision keeps one.
+// The optimizer's master weights, if the precision has them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// Master weights, wider than those the layers read; nothing at all when the precision has none.
+/// Master weights, in a wider dtype than the weights that layers read; empty when the precision has none.
 template <class Device, class Precision>
 class master_copy {
  public:
@@ -25,7 +25,7 @@ class master_copy {
   }
 
   [[nodiscard]] device_span<master, memory> span() const { return buffer_.template as<master>(); }
-  /// The part that belongs to a run of the trained parameters; empty when there is no copy.
+  /// The slice of a run of the trained parameters; empty when there are no master weights.
   [[nodiscard]] device_span<master, memory> of(const decay_run& run) const {
     return exists ? span().subspan(run.kept, run.size()) : device_span<master, memory>{};
   }

@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// One running sum per weight, or nothing when momentum is 0. Weight decay is decoupled (as in adamw) and applies to
+/// One velocity per weight, or no state when momentum is 0. Weight decay is decoupled (as in adamw) and applies to
 /// matrices only; PyTorch's SGD adds it to the gradient instead.
 struct sgd {
   static constexpr std::string_view name = "sgd";

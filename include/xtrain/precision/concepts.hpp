@@ -1,4 +1,4 @@
-// What a precision policy must say, clause by clause.
+// The requirements on a precision policy, clause by clause.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// How a new weight becomes a stored weight.
+/// How an updated weight is rounded to its stored dtype.
 enum class rounding : std::uint8_t { nearest, stochastic };
 
 namespace clause {
@@ -32,11 +32,11 @@ concept precision_says_whether_the_loss_is_scaled = requires {
   { P::scales_loss } -> std::same_as<const bool&>;
 };
 
-/// Kernels multiply weights with activations of the same type.
+/// Kernels multiply weights and activations of the same dtype.
 template <class P>
 concept parameter_is_of_compute_type = std::same_as<typename P::parameter, typename P::compute>;
 
-/// Kernels sum in the accumulate type and round a weight's gradient once: to compute, or not at all.
+/// Kernels accumulate in accumulate_t<compute> and round a weight gradient once, to compute, or not at all.
 template <class P>
 concept gradient_is_of_compute_or_accumulate_type =
     std::same_as<typename P::gradient, typename P::compute> || std::same_as<typename P::gradient, accumulate_t<typename P::compute>>;
@@ -45,19 +45,19 @@ template <class P>
 concept master_not_narrower_than_parameter =
     number_traits<typename P::master>::unit_roundoff <= number_traits<typename P::parameter>::unit_roundoff;
 
-/// Without either, steps below half a unit of the parameter vanish and training stalls silently.
+/// Without either, updates smaller than half a unit in the last place of the parameter vanish and training stalls silently.
 template <class P>
 concept narrow_parameters_have_a_master_or_round_stochastically =
     sizeof(typename P::parameter) > 2 || !std::same_as<typename P::parameter, typename P::master> || P::update == rounding::stochastic;
 
-/// Gradients below 6e-8 are zero in fp16.
+/// Gradients below 6e-8 underflow to zero in fp16.
 template <class P>
 concept narrow_exponent_scales_the_loss =
     (number_traits<typename P::compute>::exponent_bits >= 8 && number_traits<typename P::gradient>::exponent_bits >= 8) || P::scales_loss;
 
 }  // namespace clause
 
-/// Number types by role, and the rounding of updates.
+/// Dtypes by role, and how updates are rounded.
 template <class P>
 concept precision = clause::precision_has_a_name<P> && clause::precision_names_a_number_for_every_role<P> &&
     clause::precision_says_how_updates_are_rounded<P> && clause::precision_says_whether_the_loss_is_scaled<P> &&
@@ -65,7 +65,7 @@ concept precision = clause::precision_has_a_name<P> && clause::precision_names_a
     clause::master_not_narrower_than_parameter<P> && clause::narrow_parameters_have_a_master_or_round_stochastically<P> &&
     clause::narrow_exponent_scales_the_loss<P>;
 
-/// The optimizer keeps weights of its own, wider than those the layers read.
+/// The optimizer keeps master weights in a wider dtype than the weights that layers read.
 template <class P>
 inline constexpr bool has_master_copy = !std::is_same_v<typename P::master, typename P::parameter>;
 

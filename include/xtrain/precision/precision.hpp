@@ -1,4 +1,4 @@
-// Which number type holds each thing, and where it is rounded. One struct per policy.
+// Which dtype is used where, and where it is rounded. One struct per policy.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -11,14 +11,14 @@ struct fp32 {
   static constexpr std::string_view name = "fp32";
   using parameter = float;  ///< weights as layers read them
   using compute = float;    ///< activations and their gradients
-  using gradient = float;   ///< gradients of weights
-  using master = float;     ///< weights as the optimizer changes them
-  using state = float;      ///< what the optimizer remembers per weight
+  using gradient = float;   ///< weight gradients
+  using master = float;     ///< master weights, which the optimizer updates
+  using state = float;      ///< optimizer state per weight
   static constexpr rounding update = rounding::nearest;
   static constexpr bool scales_loss = false;
 };
 
-/// bf16 weights and activations; gradients of weights accumulate in fp32 over micro-batches and ranks; fp32 master copy and optimizer state.
+/// bf16 weights and activations; weight gradients accumulate in fp32 over micro-batches and ranks; fp32 master weights and optimizer state.
 /// 18 bytes per weight with adamw.                                      [Kalamkar et al. 2019]
 struct bf16_mixed {
   static constexpr std::string_view name = "bf16_mixed";
@@ -31,14 +31,14 @@ struct bf16_mixed {
   static constexpr bool scales_loss = false;
 };
 
-/// bf16_mixed, but gradients of weights are rounded to bf16 with every micro-batch and every rank's sum. 16 bytes per weight with adamw, and half as
-/// much to send; where one micro-batch is a step, on one rank, what is lost is one rounding.
+/// bf16_mixed, but weight gradients are rounded to bf16 after every micro-batch and every rank's sum. 16 bytes per weight with adamw, and
+/// half the communication; with one micro-batch per step on one rank, the only loss is one rounding.
 struct bf16_gradients : bf16_mixed {
   static constexpr std::string_view name = "bf16_gradients";
   using gradient = bf16;
 };
 
-/// Everything stored in bf16, sums in fp32. 8 bytes per weight with adamw. Steps smaller than half a bf16 unit would be
+/// Everything stored in bf16, accumulated in fp32. 8 bytes per weight with adamw. Updates smaller than half a bf16 unit would be
 /// lost, so they are rounded up or down at random instead.              [Gupta et al. 2015; Zamirai et al. 2020]
 struct bf16_pure {
   static constexpr std::string_view name = "bf16_pure";
@@ -51,8 +51,8 @@ struct bf16_pure {
   static constexpr bool scales_loss = false;
 };
 
-/// fp16 weights, activations and gradients; fp32 master copy and optimizer state. Gradients would underflow in fp16, so the
-/// loss is scaled, and the scale follows what fits.                     [Micikevicius et al. 2018]
+/// fp16 weights, activations and gradients; fp32 master weights and optimizer state. Gradients would underflow in fp16, so dynamic
+/// loss scaling is used.                                                [Micikevicius et al. 2018]
 struct fp16_mixed {
   static constexpr std::string_view name = "fp16_mixed";
   using parameter = fp16;
@@ -64,7 +64,7 @@ struct fp16_mixed {
   static constexpr bool scales_loss = true;
 };
 
-/// Everything in fp64: for checking gradients, not for training.
+/// Everything in fp64: for gradient checks, not for training.
 struct fp64 {
   static constexpr std::string_view name = "fp64";
   using parameter = double;

@@ -1,5 +1,5 @@
-// Memory for one pass through a model: taken and given back in the order of a stack, out of one piece that is allocated
-// once. How large that piece must be is found by rehearsing the same program.
+// Memory for one pass through a model: a stack allocator over one allocation. Its size is found by a dry run of
+// the same program.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,23 @@
 
 namespace xtrain {
 
-/// A stack of memory. On a device that rehearses it has no end: it measures.
+/// A stack allocator. On a dry-run device it has no limit: it measures.
 template <class Device>
 class arena {
  public:
   using memory = typename Device::memory;
   static constexpr std::size_t alignment = 64;
 
-  /// `bytes` of device memory; ignored where it measures.
+  /// `bytes` of device memory; ignored in a dry run.
   arena(const typename Device::context& device, std::size_t bytes, memory_role role)
       : measures_(rehearses(device)), memory_(device, measures_ ? 0 : bytes, role), role_(role), capacity_(measures_ ? ~std::size_t{0} : bytes) {}
 
-  /// Elements that are not defined yet.
-  ///   throws  memory_error when the arena is smaller than what the pass takes
+  /// Uninitialized elements.
+  ///   throws  memory_error when the arena is smaller than the pass needs
   template <class T>
   [[nodiscard]] device_span<T, memory> take(std::size_t n) {
     const std::size_t bytes = (n * sizeof(T) + alignment - 1) / alignment * alignment;
-    if (bytes > capacity_ - used_)  // asked in every kernel: the text is made only when there is need of it
+    if (bytes > capacity_ - used_)  // on the hot path of every kernel: the message is built only on failure
       fail<memory_error>("arena of the ", name_of(role_), ": must be large enough for the pass; ", bytes_text(bytes), " asked, ",
                          bytes_text(used_), " of ", bytes_text(capacity_), " in use");
     T* first = static_cast<T*>(static_cast<void*>(base() + used_));
@@ -41,12 +41,12 @@ class arena {
   }
 
   [[nodiscard]] std::size_t used() const { return used_; }
-  /// Gives back everything taken since `used()` was `mark`.
+  /// Frees everything taken since `used()` was `mark`.
   void release(std::size_t mark) { used_ = mark; }
   [[nodiscard]] std::size_t high_water() const { return high_water_; }
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
 
-  /// Gives back, at the end of a block of code, what was taken in it.
+  /// Frees at the end of a scope what was taken in it.
   class scope {
    public:
     explicit scope(arena& of) : arena_(&of), mark_(of.used()) {}
@@ -72,7 +72,7 @@ class arena {
   std::size_t high_water_ = 0;
 };
 
-/// What the forward leaves for the backward: pushed on the way forth, popped on the way back, last in, first out.
+/// Saved activations: pushed in the forward pass, popped in the backward pass, last in, first out.
 template <class Device>
 class stash {
  public:
@@ -80,7 +80,7 @@ class stash {
 
   stash(const typename Device::context& device, std::size_t bytes) : arena_(device, bytes, memory_role::stash) {}
 
-  /// Memory for n elements that stays until it is popped.
+  /// Memory for n elements, kept until popped.
   template <class T>
   [[nodiscard]] device_span<T, memory> push(std::size_t n) {
     const std::size_t mark = arena_.used();
@@ -89,7 +89,7 @@ class stash {
     return span;
   }
   /// The memory pushed last. It stays readable until the next push.
-  ///   throws  shape_error when n elements of T are not what was pushed last: the backward must mirror the forward
+  ///   throws  shape_error when n elements of T are not what was pushed last: the backward pass must mirror the forward pass
   template <class T>
   device_span<T, memory> pop(std::size_t n) {
     const entry last = take_back(n * sizeof(T), kind::memory);
@@ -97,7 +97,7 @@ class stash {
     return span_of<T, memory>(static_cast<T*>(last.address), n);
   }
 
-  /// Remembers where something is that lies elsewhere (further down in the stash, say). Costs no device memory.
+  /// Saves the address of memory that is owned elsewhere (e.g. further down in the stash). Costs no device memory.
   template <class T>
   void push_reference(device_span<T, memory> span) {
     pushed_.push_back({const_cast<std::remove_const_t<T>*>(span.raw()), span.bytes(), 0, kind::reference});
@@ -107,12 +107,12 @@ class stash {
     return span_of<T, memory>(static_cast<T*>(take_back(n * sizeof(T), kind::reference).address), n);
   }
 
-  /// Remembers a number that the host knows. Costs no device memory.
+  /// Saves a number known on the host. Costs no device memory.
   void push_number(std::size_t number) { pushed_.push_back({nullptr, 0, number, kind::number}); }
   [[nodiscard]] std::size_t pop_number() { return take_back(0, kind::number).mark; }
 
   [[nodiscard]] std::size_t entries() const { return pushed_.size(); }
-  /// Forgets everything pushed since there were `entries`.
+  /// Discards everything pushed since there were `entries` entries.
   void drop(std::size_t entries) {
     for (std::size_t i = pushed_.size(); i > entries; --i)
       if (pushed_[i - 1].what == kind::memory) arena_.release(pushed_[i - 1].mark);
@@ -120,7 +120,7 @@ class stash {
   }
   [[nodiscard]] std::size_t high_water() const { return arena_.high_water(); }
   [[nodiscard]] std::size_t capacity() const { return arena_.capacity(); }
-  /// Room for this many entries, so that a step allocates nothing on the host either.
+  /// Reserves host memory for this many entries, so that a step does not allocate on the host either.
   void reserve(std::size_t entries) { pushed_.reserve(entries); }
   [[nodiscard]] std::size_t reserved() const { return pushed_.capacity(); }
 
@@ -129,7 +129,7 @@ class stash {
   struct entry {
     void* address = nullptr;
     std::size_t bytes = 0;
-    std::size_t mark = 0;  // what the arena goes back to; of a number, the number
+    std::size_t mark = 0;  // the arena mark to release to; for a number, the number
     kind what = kind::memory;
   };
   [[nodiscard]] static constexpr const char* name_of(kind what) {
@@ -150,7 +150,7 @@ class stash {
   std::vector<entry> pushed_;
 };
 
-/// Where an operation runs, and memory it may use while it runs.
+/// Where an operation runs, and the scratch memory it may use while running.
 template <class Device>
 struct execution {
   typename Device::stream& stream;

@@ -1,4 +1,4 @@
-// Memory whose size no plan can know: it grows to what turns out to be needed, and stays.
+// Memory whose size cannot be planned: it grows on demand and is kept.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ class growing_memory {
 
   growing_memory(const typename Device::context& device, memory_role role) : memory_(device, 0, role), role_(role) {}
 
-  /// n elements, where they were the last time unless that was too little: then what was there is lost, and an eighth more than is
-  /// asked for is taken, because the next time will ask for a little more or less. Nobody may be at work in the memory.
-  ///   throws  memory_error when the device cannot give as much
+  /// n elements, in the same memory as last time if that is large enough. Otherwise its contents are lost and an eighth more than
+  /// asked for is allocated, because the next request will be slightly different. No work may be using the memory.
+  ///   throws  memory_error when the device cannot allocate it
   template <class T>
   [[nodiscard]] device_span<T, memory> at_least(std::size_t n) {
     const std::size_t bytes = n * sizeof(T);

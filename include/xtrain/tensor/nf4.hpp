@@ -1,4 +1,4 @@
-// Numbers kept in four bits each: where they lie, and how they come there.
+// NF4: weights stored in four bits each; their memory layout and quantization.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace xtrain {
 
-/// Whether an adapter's policy keeps the frozen weights of linear layers in four bits.
+/// Whether an adapter policy stores the frozen weights of linear layers in four bits.
 template <class Adapter>
 inline constexpr bool quantises_weights = false;
 template <class Adapter>
 requires requires { Adapter::quantises_weights; }
 inline constexpr bool quantises_weights<Adapter> = Adapter::quantises_weights;
 
-/// Quantised numbers in Memory; kernel::dequantise_nf4 says what each array is.
+/// Quantized values in Memory; kernel::dequantise_nf4 describes each array.
 template <class Memory>
 struct nf4_view {
   std::size_t n = 0;
@@ -31,7 +31,7 @@ struct nf4_view {
   device_span<float, Memory> outer{};
 };
 
-/// The same on the host, owned.
+/// The same on the host, owning its memory.
 struct nf4_numbers {
   std::vector<std::uint8_t> code_n2{}, scale_k{};
   std::vector<float> outer{};
@@ -39,14 +39,14 @@ struct nf4_numbers {
 
 namespace nf4 {
 
-/// The place of the number in `rising` that is nearest to x; the lower of two.
+/// Index of the value in the ascending array `rising` that is nearest to x; the lower index on a tie.
 template <std::size_t N>
 [[nodiscard]] std::uint8_t nearest(const std::array<float, N>& rising, float x) {
   const auto above = static_cast<std::size_t>(std::lower_bound(rising.begin() + 1, rising.end() - 1, x) - rising.begin());
   return static_cast<std::uint8_t>(x - rising[above - 1] <= rising[above] - x ? above - 1 : above);
 }
 
-/// The same of a whole block among `shares`: those that lie below are counted, which takes no branches, so a vector at a time.
+/// The same for a whole block against `shares`. It counts the code boundaries below each value, without branches, so it vectorizes.
 [[nodiscard]] inline std::array<std::uint8_t, block> nearest_shares(const std::array<float, block>& x) {
   std::array<std::uint32_t, block> above;
   above.fill(1);
@@ -58,9 +58,9 @@ template <std::size_t N>
   return place;
 }
 
-/// Every number becomes the nearest share of its block's largest magnitude, and every such magnitude, less the mean of all, the nearest
-/// share of the largest of 256.
-///   T   any number type; magnitudes are taken in fp32
+/// Each element becomes the nearest code in `shares` relative to its block's absolute maximum; each of these maxima, minus their mean,
+/// becomes the nearest code in `scale_shares` relative to the absolute maximum of a group of 256.
+///   T   any dtype; magnitudes are computed in fp32
 template <class T>
 [[nodiscard]] nf4_numbers quantise(std::span<const T> x) {
   const std::size_t n = x.size(), blocks = scales(n);

@@ -1,4 +1,4 @@
-// What a layer declares of a parameter, and the handle it gets.
+// What a layer declares about a parameter, and the handle that it gets.
 #pragma once
 
 #include <array>
@@ -15,22 +15,22 @@
 
 namespace xtrain {
 
-/// What a parameter is before training.
+/// How a parameter is initialized.
 struct initial_values {
   enum class kind : std::uint8_t { constant, normal, uniform };
   kind distribution = kind::constant;
-  double value = 0;  // the constant, the standard deviation around zero, or the largest magnitude
-  std::size_t zeros_begin = 0, zeros_end = 0;  // elements that are zero whatever the others are
+  double value = 0;  // the constant, the standard deviation (mean zero), or the bound of [-value, value]
+  std::size_t zeros_begin = 0, zeros_end = 0;  // elements in this range are zero regardless of the distribution
 
   [[nodiscard]] static constexpr initial_values constant(double value) { return {.distribution = kind::constant, .value = value}; }
   [[nodiscard]] static constexpr initial_values normal(double deviation) { return {.distribution = kind::normal, .value = deviation}; }
   [[nodiscard]] static constexpr initial_values uniform(double largest) { return {.distribution = kind::uniform, .value = largest}; }
-  /// The same, but for elements begin … end − 1, which are zero.
+  /// The same, with elements begin … end − 1 set to zero.
   [[nodiscard]] constexpr initial_values with_zeros(std::size_t begin, std::size_t end) const {
     return {.distribution = distribution, .value = value, .zeros_begin = begin, .zeros_end = end};
   }
 
-  /// Elements 4·quad … 4·quad + 3, a function of the site.
+  /// Initial values of elements 4·quad … 4·quad + 3, a function of the site.
   [[nodiscard]] std::array<double, 4> quad(const random_site& site, std::uint64_t index) const {
     std::array<double, 4> values{value, value, value, value};
     if (distribution == kind::normal) {
@@ -43,7 +43,7 @@ struct initial_values {
     return values;
   }
 
-  /// Elements from `first` on.
+  /// Initial values of the elements from `first` on.
   template <class T>
   void draw(const random_site& site, std::size_t first, std::span<T> to) const {
     for (std::size_t i = first; i < first + to.size();) {
@@ -54,18 +54,18 @@ struct initial_values {
   }
 };
 
-/// The order in which files hold a parameter's rows: our row i is the file's row (*order)[i]. None: as they are.
+/// The order of a parameter's rows in files: row i in memory is row (*order)[i] of the file. Null: the same order.
 using file_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
-/// Rows of a parameter that are next to one another.
+/// Consecutive rows of a parameter.
 struct row_range {
   std::size_t begin = 0, count = 0;
 };
 
-/// Which part of a whole parameter a rank has, where ranks divide layers: some ranges of its rows, some columns.
+/// The shard of a whole parameter that a tensor-parallel rank has: some row ranges, some columns.
 struct parameter_cut {
-  std::vector<std::size_t> whole{};  // shape; none: the parameter is not divided
-  std::vector<row_range> rows{};     // in the order in which they lie here; none: all
+  std::vector<std::size_t> whole{};  // shape of the whole parameter; empty: not sharded
+  std::vector<row_range> rows{};     // in memory order; empty: all rows
   std::size_t first_column = 0;
 
   [[nodiscard]] bool exists() const { return !whole.empty(); }
@@ -73,24 +73,24 @@ struct parameter_cut {
 
 /// One named parameter.
 struct parameter_spec {
-  std::string name{};                // as files name it, e.g. "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::size_t> shape{};  // one or two dims; matrices are [out, in]; of what this rank has
+  std::string name{};                // name in files, e.g. "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::size_t> shape{};  // of this rank's shard: one or two dims; matrices are [out, in]
   initial_values initial{};
   bool trainable = true;
-  bool transposed_in_files = false;  // files hold [in, out]
+  bool transposed_in_files = false;  // files store [in, out]
   file_order rows_in_files{};
-  bool quantised = false;  // kept in four bits; not trained
+  bool quantised = false;  // stored in four bits (NF4); not trained
   parameter_cut cut{};
-  /// Where ranks divide layers: how many neighbouring ranks have the same numbers (0: all of them), and whether the gradients that
-  /// they make must be added up.
+  /// With tensor parallelism: how many adjacent ranks have the same values (0: all of them), and whether their
+  /// gradients are partial and must be summed.
   std::size_t copies = 0;
   bool gradients_are_parts = false;
-  /// Where ranks hold different experts: the one that has it; none: all of them, and each makes a part of its gradients.
+  /// With expert parallelism: the owner rank; nullopt: every rank has it, and each computes a partial gradient.
   std::optional<std::size_t> holder{};
 
-  /// The shape that files know.
+  /// The shape in files.
   [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }
-  /// Calls visit(first element here, first element of the whole, count) for ranges that are next to one another in both.
+  /// Calls visit(first element in the shard, first element in the whole, count) for ranges that are contiguous in both.
   template <class Visit>
   void for_each_range(Visit&& visit) const {
     const std::size_t columns = shape.size() > 1 ? shape[1] : 1, whole_columns = whole_shape().size() > 1 ? whole_shape()[1] : 1;
@@ -109,7 +109,7 @@ struct parameter_spec {
   }
 };
 
-/// A handle: one parameter, or several that lie side by side and are used as one matrix (queries, keys and values).
+/// A handle to one parameter, or to several adjacent ones that are used as one matrix (queries, keys and values).
 class parameter {
  public:
   constexpr parameter() = default;

@@ -1,12 +1,12 @@
-// The parameters of a model: named, flat, contiguous. Layers hold handles; whoever walks over all parameters (an optimizer,
-// a checkpoint, a reduction) sees one array.
+// The parameters of a model in one flat, contiguous array, each with a name. Layers hold handles; code that visits all parameters
+// (optimizers, checkpoints, reductions) sees one array.
 //
-// Order in memory: what is trained first, what is frozen behind it; within each, block by block; within a block, matrices
-// before vectors. So a block is a range, and so is everything in a block that weight decay applies to.
+// Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
+// vectors. So a block is a range, and so is the part of a block that weight decay applies to.
 //
-// Ranks that train the same weights can divide the array among them: each keeps an equal part of every block (see `slicing`).
-// Blocks that are being computed then lie whole in windows: memory that blocks share, one after the other. Ranks that hold different
-// blocks, or different experts, know all parameters by name and shape, and have memory for their own (see `keep`, `hold`).
+// Data-parallel ranks can shard the array: each keeps an equal part of every block (see `slicing`, ZeRO). Blocks in use are then gathered
+// into windows: memory that blocks share in turn. Pipeline- and expert-parallel ranks, which have different blocks or experts, know the
+// names and shapes of all parameters, and allocate memory for their own (see `keep`, `hold`).
 #pragma once
 
 #include <algorithm>
@@ -48,17 +48,17 @@ class parameter_store {
   struct entry {
     parameter_spec spec{};
     std::size_t block = 0;
-    std::size_t offset = 0;  // of the trained ones: in the flat array of trained parameters; of the frozen: behind them;
-                             // of the quantised: which of these it is
+    std::size_t offset = 0;  // trained: in the flat array of trained parameters; frozen: in the same array, after the trained ones;
+                             // quantized: index among the quantized parameters
     std::uint32_t group = 0;
-    bool is_here = true;  // false: another rank has it, here there is no memory for it
+    bool is_here = true;  // false: on another rank, no memory allocated here
 
     [[nodiscard]] std::size_t size() const {
       std::size_t product = 1;
       for (const std::size_t dim : spec.shape) product *= dim;
       return product;
     }
-    /// Of the parameter that files know.
+    /// Number of elements of the whole parameter, as in files.
     [[nodiscard]] std::size_t whole_size() const {
       std::size_t product = 1;
       for (const std::size_t dim : spec.whole_shape()) product *= dim;
@@ -72,14 +72,14 @@ class parameter_store {
         gradients_(device, 0, memory_role::gradients), gradient_windows_(device, 0, memory_role::gradients),
         codes_(device, 0, memory_role::weights), outer_scales_(device, 0, memory_role::weights) {}
 
-  /// Parameters declared from now on belong to block `index`. Blocks are the unit in which memory moves and gradients are
-  /// reduced.
+  /// Parameters declared after this call belong to block `index`. Blocks are the unit of memory movement and gradient
+  /// reduction.
   void begin_block(std::size_t index) { block_ = index; }
   [[nodiscard]] std::size_t blocks() const { return block_ + 1; }
-  /// Parameters declared from now on are held by one of neighbouring ranks, or by all.
+  /// Parameters declared after this call have the given owner among the expert-parallel ranks, or are on all of them.
   void begin_holder(std::optional<std::size_t> rank) { holder_ = rank; }
 
-  /// Parameters that will lie side by side in this order.
+  /// Declares parameters that will be adjacent in memory, in this order.
   ///   throws  config_error when a name is taken or the parameters do not have the same rank, columns and trainability
   parameter declare(std::vector<parameter_spec> adjacent) {
     require<config_error>(!adjacent.empty(), "parameters: at least one must be declared");
@@ -107,7 +107,7 @@ class parameter_store {
     return declare(std::move(one));
   }
 
-  /// A block that reads parameters of another: both are needed while it is computed.
+  /// Records that `block` reads parameters of block `other`: both are needed while it is computed.
   void reads_from(std::size_t block, std::size_t other) { also_read_.push_back({block, other}); }
   /// Calls visit(other) for every other block that the block reads from.
   template <class Visit>
@@ -116,7 +116,7 @@ class parameter_store {
       if (reader == block) visit(other);
   }
 
-  /// This rank has memory for parameters of which chosen(entry) is true; other ranks have the others. Before allocate().
+  /// Allocates memory on this rank only for parameters where chosen(entry) is true; other ranks have the rest. Call before allocate().
   template <class Chosen>
   void keep(Chosen&& chosen) {
     for (entry& e : entries_) {
@@ -126,22 +126,22 @@ class parameter_store {
       all_here_ = all_here_ && e.is_here;
     }
   }
-  /// Of parameters that have a holder, this rank has memory for those that `rank`, its own number, holds. Neighbours have everything else
-  /// too. Before allocate().
+  /// Of the parameters with an owner, this expert-parallel rank (number `rank`) allocates memory for those that it owns; every rank has
+  /// the other parameters. Call before allocate().
   void hold(std::size_t rank) {
     for (entry& e : entries_) {
       e.is_here = !e.spec.holder || *e.spec.holder == rank;
       all_here_ = all_here_ && e.is_here;
     }
   }
-  /// False: some parameters are on other ranks.
+  /// False if some parameters are on other ranks.
   [[nodiscard]] bool all_here() const { return all_here_; }
 
-  /// Lays all declared parameters out and allocates their values. Nothing can be declared afterwards.
+  /// Assigns offsets to all declared parameters and allocates their values. Nothing can be declared afterwards.
   ///   throws  memory_error when they do not fit
   void allocate(const slicing& divided = {}) {
     divided_ = divided;
-    double numbers = 0;  // shapes may come from a file: their products must not wrap around
+    double numbers = 0;  // shapes may come from a file: their products must not overflow
     for (const entry& e : entries_) {
       double product = 1;
       for (const std::size_t dim : e.spec.shape) product *= static_cast<double>(dim);
@@ -158,7 +158,7 @@ class parameter_store {
     outer_scales_ = buffer<Device>(device_, quantised_.back().outer_end() * sizeof(float), memory_role::weights);
   }
 
-  /// Memory for gradients of what is trained. Their values are not defined.
+  /// Allocates gradients of the trained parameters, uninitialized.
   void allocate_gradients() {
     gradients_ = buffer<Device>(device_, (divided_.gradients ? trained_ / divided_.parts : trained_) * sizeof(gradient_type),
                                 memory_role::gradients);
@@ -167,18 +167,18 @@ class parameter_store {
   }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
 
-  /// Weights that others stepped may still be on their way when a step ends. Whoever gets at those of a block from now on has arrive(block)
-  /// wait for them first. A view that was taken before must be taken again.
+  /// Weights updated by other ranks may still be in transit when a step ends. Every access to the weights of a block then first calls
+  /// arrive(block), which waits for them. Views taken earlier must be taken again.
   void when_read(std::function<void(std::size_t block)> arrive) { arrive_ = std::move(arrive); }
 
-  /// Empty when another rank has it.
-  ///   throws  config_error when it is quantised: it has no values
+  /// Empty if the parameter is on another rank.
+  ///   throws  config_error when it is quantized: it has no values
   [[nodiscard]] device_span<parameter_type, memory> value(parameter p) const {
     const entry& first = entries_[p.first()];
     require_values(first);
     return first.is_here ? value_at(first, size(p)) : device_span<parameter_type, memory>{};
   }
-  /// Empty when the parameter is frozen or there is no memory for gradients.
+  /// Empty when the parameter is frozen or gradients are not allocated.
   [[nodiscard]] device_span<gradient_type, memory> gradient(parameter p) const {
     if (!trains(p) || !has_gradients() || !entries_[p.first()].is_here) return {};
     return gradient_at(entries_[p.first()], size(p));
@@ -191,7 +191,7 @@ class parameter_store {
   }
 
   [[nodiscard]] const std::vector<entry>& entries() const { return entries_; }
-  /// Where blocks lie in windows, this is the window: defined while the block is there.
+  /// With sharded weights this is the block's window, defined only while the block is gathered.
   [[nodiscard]] device_span<parameter_type, memory> value(const entry& e) const {
     require_values(e);
     return e.is_here ? value_at(e, e.size()) : device_span<parameter_type, memory>{};
@@ -200,27 +200,27 @@ class parameter_store {
     if (!e.spec.trainable || !has_gradients() || !e.is_here) return {};
     return gradient_at(e, e.size());
   }
-  /// throws config_error when this rank does not keep all weights; `who` needs them
+  /// throws config_error when this rank does not have all weights; `who` names the caller
   void require_whole(std::string_view who) const {
     require_all_here(who);
     require_undivided(who);
   }
-  /// throws config_error when other ranks have some of the parameters
+  /// throws config_error when some parameters are on other ranks
   void require_all_here(std::string_view who) const {
     require<config_error>(all_here_, who, ": all of the model must be on this rank; its strategy gives ranks different ",
                           blocks_here_ ? "experts" : "layers", ". Save the model, and do it where one rank loads it");
   }
-  /// throws config_error when other ranks have some of the blocks
+  /// throws config_error when some blocks are on other ranks
   void require_blocks_here(std::string_view who) const {
     if (!blocks_here_) require_all_here(who);
   }
-  /// throws config_error when ranks share blocks
+  /// throws config_error when weights are sharded within blocks
   void require_undivided(std::string_view who) const {
     const bool whole = !divided_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
     require<config_error>(whole, who, ": all weights must be on this rank; its strategy divides them among ranks. ", "Save the model, and do it where one rank loads it");
   }
-  /// Sets elements of a parameter from `first` on; of those, the ones that this rank keeps. The host memory must stay until the
-  /// stream is synchronised.
+  /// Sets elements of a parameter from `first` on, as far as this rank stores them. The host memory must stay valid until the
+  /// stream is synchronized.
   template <class Stream>
   void write(Stream& stream, const entry& e, std::size_t first, std::span<const parameter_type> host) const {
     if (!e.is_here) return;
@@ -232,7 +232,7 @@ class parameter_store {
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
   }
   [[nodiscard]] bool is_quantised(parameter p) const { return p.exists() && entries_[p.first()].spec.quantised; }
-  /// Of a quantised parameter.
+  /// The memory of a quantized parameter.
   [[nodiscard]] nf4_view<memory> quantised(const entry& e) const {
     const quantised_place& at = quantised_[e.offset];
     const auto bytes = codes_.template as<std::uint8_t>();
@@ -241,7 +241,7 @@ class parameter_store {
             .scale_k = bytes.subspan(at.codes + nf4::code_bytes(at.n), nf4::scales(at.n)),
             .outer = outer_scales_.template as<float>().subspan(at.outer, nf4::outer_scales(at.n))};
   }
-  /// Gives a parameter all its values, from the host; quantises them where it is quantised.
+  /// Sets all values of a parameter from the host; quantizes them if the parameter is quantized.
   template <class Stream, class T>
   void set(Stream& stream, const entry& e, std::span<const T> host) const {
     if (e.spec.quantised) {
@@ -259,31 +259,31 @@ class parameter_store {
   /// Bytes of all values.
   [[nodiscard]] std::size_t bytes() const { return values_.bytes() + value_windows_.bytes() + codes_.bytes() + outer_scales_.bytes(); }
 
-  /// Null when there is no parameter of that name.
+  /// The parameter of that name, or null.
   [[nodiscard]] const entry* find(std::string_view name) const {
     const auto found = numbers_.find(name);
     return found == numbers_.end() ? nullptr : &entries_[found->second];
   }
 
-  /// A handle of that one parameter, though it may lie in a matrix with others; one that does not exist when there is none of that name.
+  /// A handle to that one parameter, even if it is part of a fused matrix; a handle with exists() == false if there is none of that name.
   [[nodiscard]] parameter handle_of(std::string_view name) const {
     const entry* found = find(name);
     return found == nullptr ? parameter{} : parameter(static_cast<std::uint32_t>(found - entries_.data()), 1);
   }
 
   [[nodiscard]] const slicing& divided() const { return divided_; }
-  /// Everything that is trained, padding between parameters included (padding is zero and stays zero). Only where this rank
-  /// keeps all of it.
+  /// All trained values, including the padding between parameters (padding is zero and stays zero). Empty if this rank stores only
+  /// its shard.
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
     await_all();
     return values_.template as<parameter_type>().subspan(0, divided_.values ? 0 : trained_);
   }
-  /// The gradients that this rank keeps: of all that is trained, or of its part.
+  /// The gradients that this rank stores: of all trained parameters, or of its shard.
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
 
-  /// What this rank's optimizer steps: everything that is trained, or a part of every block.
+  /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
-  /// Numbers in all runs: how long the optimizer's arrays are.
+  /// Number of elements in all runs: the length of the optimizer state arrays.
   [[nodiscard]] std::size_t stepped() const { return trained_ / divided_.parts; }
   [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
     await_all();
@@ -292,32 +292,32 @@ class parameter_store {
   [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
     return gradients_.template as<gradient_type>().subspan(divided_.gradients ? run.kept : run.begin, run.size());
   }
-  /// Elements of a parameter that one rank keeps, and where they begin in its arrays.
+  /// Elements of a parameter that one rank stores, and where they begin in its arrays.
   struct piece {
     std::size_t first = 0, kept = 0, count = 0;
   };
-  /// Which elements of a parameter the rank with that part of every block keeps: none, perhaps.
+  /// The elements of a parameter in shard `part` of its block; may be empty.
   [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const {
-    if (!e.is_here || e.spec.quantised) return {};  // numbers of four bits lie elsewhere, and every rank that has them has all
+    if (!e.is_here || e.spec.quantised) return {};  // 4-bit values are stored separately and are never sharded
     const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
     const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
     return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};
   }
   [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, divided_.part); }
-  /// The weights that this rank keeps: all of them, or pieces.
+  /// The weights that this rank stores: all of them, or its shards.
   [[nodiscard]] device_span<parameter_type, memory> kept_values() const {
     await_all();
     return values_.template as<parameter_type>();
   }
 
-  /// Where in the trained array the block's parameters are.
+  /// The range of a block in the flat array of trained parameters.
   [[nodiscard]] decay_run block(std::size_t index) const { return {block_begin_[index], block_begin_[index + 1]}; }
-  /// A block as ranks exchange it: all of it, and the part of it that this rank keeps.
+  /// A block as it is communicated: the whole block, and this rank's shard of it.
   template <class T>
   struct block_memory {
     device_span<T, memory> whole{}, part{};
   };
-  /// Gradients: the part lies in the whole until it is added to what the rank keeps.
+  /// Gradients: the shard is inside the whole block until it is added to the gradients that this rank stores.
   [[nodiscard]] block_memory<gradient_type> block_gradients(std::size_t index) const {
     const std::size_t begin = block_begin_[index], n = block_begin_[index + 1] - begin, part = n / divided_.parts;
     const auto whole = divided_.gradients ? gradient_windows_.template as<gradient_type>().subspan(gradient_window_[index], n)
@@ -328,7 +328,7 @@ class parameter_store {
     return gradients_.template as<gradient_type>().subspan(block_begin_[index] / divided_.parts,
                                                            (block_begin_[index + 1] - block_begin_[index]) / divided_.parts);
   }
-  /// Weights that are trained, or (`frozen`) those that are not.
+  /// The trained weights of a block, or its frozen ones if `frozen`.
   [[nodiscard]] block_memory<parameter_type> block_values(std::size_t index, bool frozen) const {
     const std::vector<std::size_t>& begins = frozen ? frozen_begin_ : block_begin_;
     const std::size_t begin = begins[index], n = begins[index + 1] - begin, part = n / divided_.parts;
@@ -337,22 +337,22 @@ class parameter_store {
     const std::size_t window = value_window_[index] + (frozen ? block_begin_[index + 1] - block_begin_[index] : 0);
     return {value_windows_.template as<parameter_type>().subspan(window, n), all.subspan(begin / divided_.parts, part)};
   }
-  /// Blocks whose windows are the same memory: 0 is alone, the last is alone, the others take turns with their neighbours' neighbours.
+  /// Whether two blocks use the same window: the first and the last block have their own, the others alternate between two windows.
   [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const {
     const std::size_t last = blocks() - 1;
     return a == b || (a != 0 && b != 0 && a != last && b != last && a % 2 == b % 2);
   }
 
-  /// Length of an array of all parameters, padding included.
+  /// Length of the flat array of all parameters, including padding.
   [[nodiscard]] std::size_t total() const { return total_; }
-  /// Numbers in all parameters, without padding.
+  /// Number of elements of all parameters, without padding.
   [[nodiscard]] std::size_t count() const { return counted(false); }
-  /// Numbers in the parameters that are trained.
+  /// Number of elements of the trained parameters.
   [[nodiscard]] std::size_t trained_count() const { return counted(true); }
 
   [[nodiscard]] const typename Device::context& device() const { return device_; }
 
-  /// Sets everything to zero, then every parameter whose name is `chosen` to its initial values: a function of (seed, name,
+  /// Sets everything to zero, then every parameter whose name is `chosen` to its initial values, which are a function of (seed, name,
   /// element).
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
@@ -387,9 +387,9 @@ class parameter_store {
   }
 
  private:
-  static constexpr std::size_t alignment = 32;  // elements: a cache line and more for every type, gradients and master copies included
+  static constexpr std::size_t alignment = 32;  // elements: at least a cache line for every dtype, gradients and master weights included
 
-  /// Where one parameter's codes and the scales behind them are, and its outer scales.
+  /// Where one quantized parameter's codes, followed by its scales, and its outer scales are.
   struct quantised_place {
     std::size_t n = 0, codes = 0, outer = 0;
 
@@ -413,7 +413,7 @@ class parameter_store {
     return all;
   }
 
-  /// Offsets of all parameters. Where ranks divide the array, every block is padded to equal parts.
+  /// Computes the offsets of all parameters. With sharding, every block is padded to equal shards.
   void lay_out() {
     std::vector<std::uint32_t> order;
     for (std::uint32_t i = 0; i < entries_.size(); ++i)
@@ -424,7 +424,7 @@ class parameter_store {
       };
       return key(entries_[a]) < key(entries_[b]);
     });
-    std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: what lies in front on a rank that has everything
+    std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: elements in front that only other ranks have
     const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
       begins.assign(blocks() + 1, offset);
       for (std::size_t b = 0; b < blocks(); ++b) {
@@ -456,7 +456,7 @@ class parameter_store {
     total_ = offset;
   }
 
-  /// Ranges that decay and ranges that do not, cut to what this rank steps.
+  /// Ranges with and without weight decay, restricted to what this rank steps.
   void find_runs() {
     const auto add = [&](const decay_run& run) {
       if (run.begin >= run.end) return;
@@ -466,7 +466,7 @@ class parameter_store {
         last->end = run.end;
       else runs_.push_back(run);
     };
-    // cut where parameters that are elsewhere lie in between
+    // split where parameters on other ranks lie in between in the full array
     const auto add_pieces = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
       for (std::size_t i = 0; i < in_front_.size(); ++i) {
         const std::size_t from = std::max(begin, in_front_[i].offset);
@@ -476,7 +476,7 @@ class parameter_store {
     };
     for (std::size_t b = 0; b < blocks(); ++b) {
       const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / divided_.parts;
-      std::size_t vectors = begin;  // where matrices end: padding belongs to what is before it
+      std::size_t vectors = begin;  // where matrices end: padding belongs to what precedes it
       bool any = false;
       for (const entry& e : entries_) {
         if (!e.spec.trainable || e.block != b || e.decays() || !e.is_here) continue;
@@ -492,13 +492,13 @@ class parameter_store {
     }
   }
 
-  /// Where blocks of an entry's kind begin, and how much of its block a rank keeps.
+  /// The block boundaries for an entry's kind (trained or frozen), and the shard size of its block.
   [[nodiscard]] const std::vector<std::size_t>& begins_of(const entry& e) const { return e.spec.trainable ? block_begin_ : frozen_begin_; }
   [[nodiscard]] std::size_t own_size(const entry& e) const {
     return (begins_of(e)[e.block + 1] - begins_of(e)[e.block]) / divided_.parts;
   }
 
-  /// Where each block's window begins, and how long all are together.
+  /// Computes where each block's window begins; returns the total length.
   [[nodiscard]] std::size_t place_windows(std::vector<std::size_t>& begins, bool frozen_too) const {
     const auto size_of = [&](std::size_t b) {
       return block_begin_[b + 1] - block_begin_[b] + (frozen_too ? frozen_begin_[b + 1] - frozen_begin_[b] : 0);
@@ -534,19 +534,19 @@ class parameter_store {
 
   typename Device::context device_;
   std::vector<entry> entries_;
-  std::map<std::string, std::size_t, std::less<>> numbers_;  // which of them has that name
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // index of an entry by name
   std::vector<decay_run> runs_;
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
   slicing divided_{};
-  std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; one more than there are blocks
+  std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; number of blocks + 1 elements
   struct displacement {
     std::size_t offset = 0, elsewhere = 0;
   };
-  std::vector<displacement> in_front_;  // from an offset on, how much lies in front that other ranks have
+  std::vector<displacement> in_front_;  // from an offset on, how many elements in front are on other ranks
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
   std::optional<std::size_t> holder_{};
-  std::function<void(std::size_t)> arrive_{};  // none: all weights are there
+  std::function<void(std::size_t)> arrive_{};  // empty: all weights are present
   bool all_here_ = true, blocks_here_ = true;
   std::size_t trained_ = 0;
   std::size_t total_ = 0;

@@ -1,4 +1,4 @@
-// How the array of a model's parameters is visited, stepped and divided.
+// How the flat array of a model's parameters is traversed, stepped and sharded.
 #pragma once
 
 #include <cstddef>
@@ -6,21 +6,21 @@
 
 namespace xtrain {
 
-/// A range of the flat array of trained parameters that weight decay applies to, or does not.
+/// A range of the flat array of trained parameters with or without weight decay.
 struct decay_run {
   std::size_t begin = 0, end = 0;
   bool decays = false;
-  std::size_t kept = 0;     // where the range begins in an array of what this rank steps
-  std::size_t element = 0;  // and in the array that one rank with all blocks has: what random numbers are drawn by
+  std::size_t kept = 0;     // where the range begins in the arrays that this rank steps
+  std::size_t element = 0;  // index in the flat array of a single rank with all blocks: the index of random numbers
 
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// What a block is visited for. The forward of an evaluation has no backward. A backward may be in two parts: the first reads weights, the second
-/// adds to gradients in windows (to others both do).
+/// Why a block is visited. The forward pass of an evaluation has no backward pass. A backward pass may be split in two (B and W of
+/// zero-bubble): the first part reads weights; gradients in windows are added to in the second only, other gradients in both.
 enum class block_visit : std::uint8_t { forward, backward, evaluation, backward_input, backward_weight };
 
-/// Whether the block before is visited next, with its weights.
+/// Whether the preceding block is visited next, with its weights.
 [[nodiscard]] constexpr bool goes_back(block_visit visit) { return visit == block_visit::backward || visit == block_visit::backward_input; }
 
 /// Consecutive blocks of a model: first, first + 1, … last − 1.
@@ -31,16 +31,16 @@ struct block_range {
   friend constexpr bool operator==(const block_range&, const block_range&) = default;
 };
 
-/// How ranks divide a model's parameters.                      [Rajbhandari et al. 2020, "ZeRO", section 5: stages 1, 2, 3]
+/// How data-parallel ranks shard a model's parameters.         [Rajbhandari et al. 2020, "ZeRO", section 5: stages 1, 2, 3]
 struct slicing {
-  std::size_t parts = 1;   ///< of every block; this rank steps one of them
-  std::size_t part = 0;    ///< which
-  bool gradients = false;  ///< it keeps gradients of its part only
-  bool values = false;     ///< it keeps weights of its part only
+  std::size_t parts = 1;   ///< shards per block; this rank steps one of them
+  std::size_t part = 0;    ///< index of this rank's shard
+  bool gradients = false;  ///< this rank stores gradients of its shard only (stage 2)
+  bool values = false;     ///< this rank stores weights of its shard only (stage 3)
 };
 
-/// What a rank keeps of a parameter in an array: elements `first` … `first` + `count` - 1, from the array's element `at` on. Of the ranks that keep
-/// the same ones, this is number `copy`.
+/// What a rank stores of a parameter in an array: elements `first` … `first` + `count` - 1, from index `at` of the array on.
+/// `copies` ranks store the same elements; this is copy number `copy`.
 struct kept_numbers {
   std::size_t first = 0, at = 0, count = 0;
   std::size_t copies = 1, copy = 0;

@@ -9,7 +9,7 @@
 
 namespace xtrain {
 
-/// Moves, never copies. Its elements are not defined until something writes them.
+/// Move-only. Elements are uninitialized until written.
 template <class T, std::size_t N, class Device>
 class tensor {
  public:

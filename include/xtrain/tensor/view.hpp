@@ -1,4 +1,4 @@
-// Memory with a shape. A view does not own what it looks at.
+// Memory with a shape. Views do not own memory.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ template <std::size_t N>
   return product;
 }
 
-/// N dims, row-major. The innermost dims lie densely; rows of the first dim may be further apart (a range of columns of a
-/// wider matrix), and `dense()` says whether they are.
+/// N dims, row-major. The inner dims are contiguous; rows of the first dim may be strided (a range of columns of a
+/// wider matrix); `dense()` tells whether there are no gaps.
 template <class T, std::size_t N, class Memory>
 class tensor_view {
  public:
@@ -31,14 +31,14 @@ class tensor_view {
   static constexpr std::size_t rank = N;
 
   constexpr tensor_view() = default;
-  /// Dense: `span` holds exactly the shape's elements.
+  /// Dense: `span` holds exactly as many elements as the shape has.
   ///   throws  shape_error otherwise
   constexpr tensor_view(device_span<T, Memory> span, const shape_of_rank<N>& shape)
       : data_(span.data()), shape_(shape), stride_(shape[0] == 0 ? 0 : elements(shape) / shape[0]) {
     require<shape_error>(elements(shape) == span.size(), "tensor: the memory must hold the shape's elements; shape ", shape, " over ",
                          span.size(), " elements");
   }
-  /// A null view of a shape: an optional argument that is not given.
+  /// A null view: an optional argument that is not given.
   [[nodiscard]] static constexpr tensor_view none() { return {}; }
 
   constexpr operator tensor_view<const T, N, Memory>() const requires(!std::is_const_v<T>) {
@@ -54,7 +54,7 @@ class tensor_view {
   [[nodiscard]] constexpr bool exists() const { return static_cast<bool>(data_); }
   [[nodiscard]] constexpr device_ptr<T, Memory> data() const { return data_; }
 
-  /// Everything from the first element to the last, gaps between rows included.
+  /// Everything from the first element to the last, including gaps between rows.
   [[nodiscard]] constexpr device_span<T, Memory> extent() const {
     return size() == 0 ? device_span<T, Memory>{} : device_span<T, Memory>{data_, (shape_[0] - 1) * stride_ + size() / shape_[0]};
   }

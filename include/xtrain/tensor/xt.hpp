@@ -1,7 +1,7 @@
-// xtensor, by the only header that names it. Its headers have moved before (0.26); here is where that is absorbed.
+// xtensor; the only header that includes it. Its headers have moved before (0.26); this header absorbs such changes.
 //
-// This header needs nothing of the tensor room. The reference backend, two floors below, includes it for that reason and
-// as the only guest: its kernels are xtensor expressions.
+// This header depends on no other header of this folder. The reference backend, two layers below, includes it as the only
+// exception: its kernels are xtensor expressions.
 #pragma once
 
 #if __has_include(<xtensor/containers/xtensor.hpp>)
@@ -25,8 +25,8 @@
 
 namespace xtrain {
 
-/// Allocates on 64-byte boundaries. xtensor's own default depends on compiler flags (XTENSOR_USE_XSIMD, -mavx2), which
-/// would make one program's arrays two types; this one never changes.
+/// Allocates on 64-byte boundaries. xtensor's default allocator depends on compiler flags (XTENSOR_USE_XSIMD, -mavx2), so
+/// the type of an array would differ between translation units with different flags; this one never changes.
 template <class T>
 struct cache_line_allocator {
   using value_type = T;
@@ -41,7 +41,7 @@ struct cache_line_allocator {
   friend bool operator==(const cache_line_allocator&, const cache_line_allocator&) { return true; }
 };
 
-/// An xtensor container of N dims, row-major, the same type under every compiler flag.
+/// An xtensor container of N dims, row-major, the same type with all compiler flags.
 template <class T, std::size_t N>
 using array = xt::xtensor<T, N, xt::layout_type::row_major, cache_line_allocator<T>>;
 

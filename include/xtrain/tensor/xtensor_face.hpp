@@ -1,4 +1,4 @@
-// Tensors as xtensor expressions and back. Where the host can reach the memory nothing is copied.
+// Tensors as xtensor expressions and vice versa. Host-addressable memory is not copied.
 #pragma once
 
 #include <array>
@@ -32,13 +32,13 @@ template <class T, std::size_t N, class Device>
   return as_xtensor(owner.view());
 }
 
-/// Numbers that are recorded somewhere, e.g. the losses of a run.
+/// Recorded values, e.g. the losses of a run.
 template <class T>
 [[nodiscard]] auto as_xtensor(std::span<T> values) {
   return adapted(values, std::array<std::size_t, 1>{values.size()});
 }
 
-/// A container of the caller's as a view: nothing is copied. The container must outlive the view.
+/// A view of the caller's container: nothing is copied. The container must outlive the view.
 template <class T, std::size_t N>
 [[nodiscard]] tensor_view<T, N, host_memory> view_of(array<T, N>& container) {
   shape_of_rank<N> shape{};
@@ -52,7 +52,7 @@ template <class T, std::size_t N>
   return {span_of(container.data(), container.size()), shape};
 }
 
-/// A copy of device memory, wherever it is.
+/// Copies device memory, wherever it is, to an array.
 template <class Stream, class T, std::size_t N, class Memory>
 [[nodiscard]] array<std::remove_const_t<T>, N> to_xtensor(Stream& stream, const tensor_view<T, N, Memory>& view) {
   array<std::remove_const_t<T>, N> copy(view.shape());
@@ -61,7 +61,7 @@ template <class Stream, class T, std::size_t N, class Memory>
   return copy;
 }
 
-/// Evaluates any expression of the view's shape into device memory, rounded to its type.
+/// Evaluates an expression of the view's shape into device memory, rounded to its dtype.
 ///   throws  shape_error unless the shapes are equal
 template <class Stream, class Expression, class T, std::size_t N, class Memory>
 void assign(Stream& stream, const tensor_view<T, N, Memory>& to, const xt::xexpression<Expression>& from) {
