@@ -35,8 +35,8 @@ struct gradient_recipe {
 /// Sizes, inputs and tolerance of a check.
 struct gradient_check {
   std::size_t b = 2, t = 3;           ///< batch size and sequence length: different from each other and from every width
-  std::size_t inputs = 0;             ///< width of x
-  std::size_t outputs = 0;            ///< width of y
+  std::size_t inputs = 0;             ///< channels of x
+  std::size_t outputs = 0;            ///< channels of y
   std::vector<token> positions = {};  ///< position ids of the tokens; empty: counted within each sequence
   std::vector<token> starts = {};     ///< first position each token attends to (start of its sample); empty: 0
   std::vector<token> withins = {};    ///< second position of each token; empty: none
