@@ -1,4 +1,4 @@
-// What a device is. Each folder beside this file implements one kind of hardware; no code outside this room names hardware.
+// What a device is. Each folder beside this file implements one kind of hardware; no code outside this folder names hardware.
 #pragma once
 
 #include <concepts>
