@@ -1,5 +1,5 @@
-// What rounding costs where gradients are added up over many micro-batches: the same run in fp32, in bf16_mixed (gradients accumulate in fp32)
-// and with bf16_gradients (rounded after every micro-batch), each with 16 sequences at once and in 16 micro-batches of one.
+// Rounding error of gradient accumulation over many micro-batches: the same run in fp32, in bf16_mixed (gradients accumulate in fp32)
+// and with bf16_gradients (rounded after every micro-batch), each with one batch of 16 sequences and with 16 micro-batches of one.
 //
 //   accumulation TEXT [STEPS] [WIDTH]        300 steps, width 128; the loss is on the last tenth of the text, which is not trained on
 #include <cmath>
@@ -39,7 +39,7 @@ outcome train(const xtrain::dataset& text, const xtrain::dataset& held_out, cons
   return {trainer.evaluate(held_out).loss, std::vector<double>(losses.begin(), losses.end())};
 }
 
-/// Of the losses of all steps, the root of the mean square.
+/// Root mean square difference of the losses of all steps.
 double difference(const outcome& a, const outcome& b) {
   double squares = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i) squares += (a.losses[i] - b.losses[i]) * (a.losses[i] - b.losses[i]);

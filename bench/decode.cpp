@@ -1,5 +1,5 @@
-// Generating text: how fast a prompt is read and how fast tokens come one by one, beside what the processor and its memory could
-// do at most. The weights are random; what is written does not matter.
+// Text generation: prefill and decode speed in tokens per second, compared with the peak of the processor and its
+// memory. The weights are random; the generated text does not matter.
 //
 //   decode [gpt2|llama] [fp32|bf16] [PROMPT] [NEW]        GPT-2 124M (default), or a LLaMA of 1.1B
 #include <algorithm>
@@ -52,7 +52,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
     std::sort(of.begin(), of.end());
     return of[of.size() / 2];
   };
-  // products with the blocks' weights for each token; the head's only for the last
+  // products with the blocks' weights for each token; with the head's only for the last
   const double table = static_cast<double>(sizes.vocabulary * sizes.width * (sizes.tied_head ? 1 : 2));
   const double operations = 2.0 * (static_cast<double>(model.parameters().count()) - table) * median(prefill);
   std::printf(

@@ -1,9 +1,9 @@
-// A folder of 1.1 billion weights, of TinyLlama's shape: how long it takes to load, what fine-tuning beside it takes, what converting
-// it takes. The weights are random; the folder has 2.2 GB and is made first.
+// A model folder of 1.1 billion weights, with TinyLlama's sizes: time and memory of loading it, of fine-tuning adapters on it, and of
+// converting it. The weights are random; the folder has 2.2 GB and is created first.
 //
 //   folders make FOLDER                                      bf16, in files of at most 500 MB
 //   folders load FOLDER [cold]                               until the first logits; cold: the system forgets the files before
-//   folders lora|qlora FOLDER [ROWS] [CONTEXT] [STEPS]       adapters of rank 16 of every linear layer, in bf16_mixed
+//   folders load FOLDER [cold]                               until the first logits; cold: files dropped from the page cache first
 //   folders watch PROGRAM ARGUMENT...                        seconds and memory of any program: `convert --from ... --number fp32`
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -57,7 +57,7 @@ void make(const std::string& folder) {
   std::printf("%zu weights\n", model.parameters().count());
 }
 
-/// The system keeps files that were read; what it forgets comes from the disk again.
+/// Drops a folder's files from the system's page cache, so that they are read from disk again.
 void forget(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const xtrain::detail::descriptor file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));

@@ -1,6 +1,6 @@
-// Kernels one by one on memory that no cache holds: the cpu device, the reference device (on a sixteenth of the rows), and for some
-// the plain loop that one would write first. Counters: operations and bytes per second, and the share of what the processor was
-// measured to do or of what its memory did just before and after, whichever binds the kernel more.
+// Single kernels on memory that exceeds all caches: the cpu device, the reference device (on a sixteenth of the rows), and for some
+// kernels the plain loop that one would write first. Counters: operations and bytes per second, and the fraction of the processor's
+// measured peak, or of the memory bandwidth measured just before and after, whichever is the tighter bound for the kernel.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -50,12 +50,12 @@ const machine& this_machine() {
   static const machine measured;
   return measured;
 }
-/// Neighbours take memory bandwidth away by the minute.
+/// Measured each time: other programs on the machine change the available bandwidth by the minute.
 double bandwidth_now() { return xtrain::measure_bandwidth(this_machine().device, 0.15); }
 
 constexpr std::size_t width = 768, context = 1024, head_dim = 64, vocabulary = 50257;
 
-// What a kernel needs, and the kernel itself. `n` is how many rows (tokens) it works on.
+// A kernel's operands, and the kernel itself. `n` is the number of rows (tokens).
 
 template <class T>
 struct rms_norm {
@@ -196,7 +196,7 @@ struct rotary {
   std::vector<token> position;
   xtrain::kernel::rotary<host_memory, T> kernel;
 };
-/// As many rows are gathered as the table has, so that the bytes of both are what moves.
+/// Gathers as many rows as the table has, so that the memory traffic is the bytes of both.
 template <class T>
 struct embedding {
   explicit embedding(std::size_t n) : table(numbers<T>(n * width)), y(n * width), index(n) {
@@ -206,7 +206,7 @@ struct embedding {
   std::vector<T> table, y;
   std::vector<token> index;
   xtrain::kernel::embedding<host_memory, T> kernel;
-  /// Not accumulated: what is written is not read.
+  /// Not accumulated: the output is not read.
   [[nodiscard]] std::size_t bytes() const { return (table.size() + y.size()) * sizeof(T) + index.size() * sizeof(token); }
 };
 template <class T>
@@ -219,7 +219,7 @@ struct embedding_backward {
   std::vector<token> index;
   xtrain::kernel::embedding_backward<host_memory, T> kernel;
 };
-/// `T` is what the model computes with; a narrow one has a master copy beside it.
+/// `T` is the compute dtype; a narrow one has a master copy.
 template <class T>
 struct adamw {
   explicit adamw(std::size_t n)
@@ -257,7 +257,7 @@ struct sum_of_squares {
   std::vector<double> sum;
   xtrain::kernel::sum_of_squares<host_memory, T> kernel;
 };
-/// Rows of `context` tokens.
+/// Sequences of `context` tokens.
 template <class T>
 struct attention {
   explicit attention(std::size_t n) : qkv(numbers<T>(n * 3 * width)), o(n * width), lse(n * width / head_dim) {
@@ -342,7 +342,7 @@ void count(benchmark::State& state, const Case& one, bool narrow, double bandwid
   using benchmark::Counter;
   state.counters["op/s"] = Counter(runs * operations, Counter::kIsRate);
   state.counters["B/s"] = Counter(runs * moved, Counter::kIsRate);
-  state.counters["share"] = Counter(runs * least, Counter::kIsRate);  // seconds that it must take for a second that it takes
+  state.counters["share"] = Counter(runs * least, Counter::kIsRate);  // minimum seconds per second of run time
 }
 
 template <class Device, class Case>

@@ -1,5 +1,5 @@
-// What it costs to keep a run's memory in files: a llama trained with everything in memory, with the optimizer's state in a file, and with
-// weights, gradients, optimizer state and stash in files. A control group that allows less memory than the run has shows the rest:
+// Cost of keeping a run's memory in files: a llama trained with everything in memory, with the optimizer state in a file, and with
+// weights, gradients, optimizer state and stash in files. Run it also in a control group with less memory than the run needs:
 //
 //   offload none|optimizer|everything [width] [layers] [folder]
 #include <sys/resource.h>
@@ -38,7 +38,7 @@ void measure(std::size_t width, std::size_t layers, const typename Offload::conf
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-4);
     times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
-  std::sort(times.begin() + 1, times.end());  // the first step is not like the others
+  std::sort(times.begin() + 1, times.end());  // the first step is an outlier
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
   std::printf("%zu parameters  in memory %s  in files %s  %.3f s per step  anonymous and mapped memory at most %.0f MiB  pages read %ld\n",

@@ -1,7 +1,7 @@
-// How much of an exchange of gradients and weights is hidden behind computing: two ranks, a thread each, over wires with latency and little
-// bandwidth. Printed for each strategy: the step without such wires, with them, how long the messages of a step take by themselves, and
-// the share of that time that the step did not become longer by. Ranks that share rows have one of 1024 tokens,
-// and train adapters, so that what they send is not gradients; others have four of 128 each.
+// Overlap of communication and computation: how much of the exchange of gradients and weights is hidden. Two ranks, one thread each, with a
+// transport of limited latency and bandwidth. Printed for each strategy: the step time without the slow transport, with it, the time of a
+// step's messages alone, and the fraction of that time that did not lengthen the step. Context-parallel ranks share one sequence of 1024
+// tokens and train adapters, so that they exchange mostly activations; other ranks have four sequences of 128 tokens each.
 //
 //   overlap [megabytes per second] [latency in microseconds]
 #include <algorithm>

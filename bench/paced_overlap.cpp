@@ -1,7 +1,7 @@
-// What overlap is worth where computing and messages do not share a processor: a layer's forward takes eight milliseconds and its backward
-// sixteen, in which the rank's thread sleeps, and wires have latency and little bandwidth. Printed for each strategy: a step without such wires;
-// over them, when whoever begins an exchange waits for it at once; as it is; how long the messages that ranks with the same layers exchange
-// take by themselves; the step at best; and how much of what can be hidden is.
+// The value of overlap when computation and messages do not compete for a processor: a layer's forward pass is a sleep of eight
+// milliseconds and its backward pass one of sixteen, and the transport has limited latency and bandwidth. Printed for each strategy: the
+// step time without the slow transport; with it, when every exchange is waited for at once; with it and overlap; the time of the messages
+// between ranks with the same layers alone; the best possible step time; and the fraction of the hideable time that is hidden.
 //
 //   paced_overlap [megabytes per second]
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr std::size_t layers = 8, tokens = 16;
 
 bool exchanges_wait = false;
 
-/// The strategy, where layers take their time.
+/// The strategy, with sleeping layers.
 template <class Strategy>
 struct paced : Strategy {
   template <class Device>
@@ -51,7 +51,7 @@ struct paced : Strategy {
     template <class Store>
     void weights_changed(stream& on, Store& store) {
       base::weights_changed(on, store);
-      if (exchanges_wait) (void)store.kept_values();  // whoever reads them waits for them
+      if (exchanges_wait) (void)store.kept_values();  // reading them waits for the exchange
     }
   };
 };
@@ -63,7 +63,7 @@ struct recipe : defaults {
 
 struct seconds_and_traffic {
   double seconds = 0;                // median of steps
-  double gradients = 0, weights = 0;  // bytes in a step
+  double gradients = 0, weights = 0;  // bytes per step
 };
 
 template <class Parallel>
@@ -99,8 +99,8 @@ seconds_and_traffic steps_over(std::size_t ranks, const typename Parallel::confi
   return found;
 }
 
-/// Gradients are there when blocks go back, and weights that were stepped are needed when blocks go forth, a third of the time; in a pipeline, and
-/// where weights are asked for both ways, messages can be anywhere.
+/// Gradients become available during the backward pass, and updated weights are needed during the forward pass, a third of the time; in a
+/// pipeline, and where weights are gathered in both passes, messages can be anywhere.
 template <class Parallel>
 double at_best(double without, double gradients, double weights) {
   if constexpr (requires { Parallel::stage; })

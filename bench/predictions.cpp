@@ -1,4 +1,4 @@
-// Predicted steps beside published ones: what plan/predict.hpp says of runs that others have measured. Nothing is run.
+// Predicted step times compared with published ones: plan/predict.hpp applied to runs that others have measured. Nothing is run.
 //
 //   predictions
 #include <cstdio>
@@ -37,7 +37,7 @@ decoder_config untied_llama(decoder_config sizes) {
   return sizes;
 }
 
-/// The one mesh that a reference names, however much memory it takes.
+/// The one mesh that a reference gives, whatever memory it needs.
 template <class Model, class Strategies>
 found_plan predicted(const decoder_config& sizes, const search_settings& settings, machine on) {
   on.memory = std::size_t{1} << 50;
@@ -54,7 +54,7 @@ void row(const char* what, const std::string& published, const found_plan& plan)
   row(what, concat(published, " tokens/s"), concat(fixed(plan.tokens_per_second, 0), " tokens/s"), plan);
 }
 
-/// Megatron's share of peak counts all of attention's square.                          [Narayanan et al. 2021, section 5.1]
+/// Megatron's fraction of peak counts the full square of attention.                          [Narayanan et al. 2021, section 5.1]
 void megatron_row(const char* what, const char* published, const decoder_config& c, const found_plan& plan) {
   const auto l = static_cast<double>(c.layers), h = static_cast<double>(c.width), s = static_cast<double>(c.context), v = static_cast<double>(c.vocabulary);
   const double operations = 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
@@ -105,7 +105,7 @@ void ascend() {
       predicted<bloom<recomputes>, in_turn>(b176, {.devices = 96, .rows = 512, .batches = {2}, .tensors = {8}, .pipelines = {12}}, ascend_910b()));
 }
 
-/// The processor this runs on: train_step measures the same.
+/// This machine's processor: train_step measures the same configuration.
 template <class Recipe>
 void here(const char* what, const machine& on, std::size_t batch, std::size_t context) {
   const decoder_config sizes = gpt(12, 768, 12, 50'257, 1024);

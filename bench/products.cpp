@@ -1,4 +1,4 @@
-// The matrix products of training through the cpu device's kernel, beside what the processor could do at most.
+// The matrix products of training with the cpu device's kernel, compared with the processor's peak.
 //
 //   products [all|forward|input|weight|lora] [both|fp32|bf16] [THREADS...]
 #include <cstdio>

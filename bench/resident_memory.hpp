@@ -1,4 +1,4 @@
-// How much memory a process has taken that no file backs, while it runs: what a mapped file brings in is not counted.
+// Anonymous memory of a process (RssAnon) while it runs: pages of mapped files are not counted.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-/// Bytes of that kind now; 0 when the process has ended.
+/// Anonymous bytes now; 0 when the process has ended.
 inline std::size_t anonymous_bytes(pid_t process) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(status, line);)
@@ -20,7 +20,7 @@ inline std::size_t anonymous_bytes(pid_t process) {
   return 0;
 }
 
-/// The most that a process had, looked at a thousand times a second.
+/// The maximum over time, sampled a thousand times a second.
 class memory_watch {
  public:
   explicit memory_watch(pid_t process) : before_(anonymous_bytes(process)) {
@@ -32,7 +32,7 @@ class memory_watch {
     });
   }
   [[nodiscard]] double most_mebibytes() const { return static_cast<double>(most_) / 1048576.0; }
-  /// More than when the watch began.
+  /// Maximum minus the value when the watch began.
   [[nodiscard]] double taken_mebibytes() const { return static_cast<double>(most_ - std::min(most_.load(), before_)) / 1048576.0; }
 
  private:

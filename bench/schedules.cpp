@@ -1,8 +1,8 @@
-// Pipeline schedules, simulated: bubbles beside what papers say of them, and pictures. Nothing is timed, so the numbers are the
+// Pipeline schedules, simulated: bubbles compared with the papers' formulas, and pictures. Nothing is timed, so the numbers are the
 // same on every machine. Then measured: ranks that sleep instead of computing, with real messages and real waits.
 //   schedules                      the simulated tables of include/xtrain/parallel/schedule/README.md
 //   schedules <folder>             and its pictures, written there
-//   schedules delays [ms] [runs]   the measured ones: what takes 1 in the others takes so many milliseconds (20)
+//   schedules delays [ms] [runs]   the measured ones: one unit of the other tables takes this many milliseconds (20)
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A model whose forward takes 1 on each of one chunk per rank, and its backward 2; with more chunks, each is so much shorter.
+/// With one chunk per rank, the forward pass of a stage takes 1 and its backward pass 2; with more chunks, each is proportionally shorter.
 pipeline_costs model_costs(std::size_t chunks, double unit = 1.0) {
   const double part = unit / static_cast<double>(chunks);
   return {.stages = {{.forward = {part, 0}, .backward_input = {part, 0}, .backward_weight = {part, 0}}}};
@@ -63,7 +63,7 @@ void print_bubbles(std::size_t ranks, std::size_t count) {
   }
 }
 
-/// The same rows in equal micro-batches and in AscendSpeed's lists. `fixed` is what a micro-batch takes beside its rows, a row being 1.
+/// The same sequences in equal micro-batches and in AscendSpeed's lists. `fixed_cost`: the fixed cost per micro-batch; a sequence costs 1.
 void print_variable(std::size_t ranks, double fixed_cost) {
   const auto list = manual_micro_batches(ranks);
   const std::size_t step_rows = 4 * list.size();
@@ -94,7 +94,8 @@ void write_picture(const std::string& folder, const pipeline_schedule& schedule,
   std::printf("%s: %zu bytes\n", path.c_str(), picture.size());
 }
 
-/// How delays are measured: seconds of what takes 1, and of how many runs the shortest is taken. What else a machine does only adds.
+/// How delays are measured: seconds per unit, and the number of runs, of which the shortest counts. Other load on the machine only adds
+/// time.
 struct delays {
   double unit = 0.02;
   std::size_t runs = 3;
@@ -126,7 +127,7 @@ void print_delayed_bubbles(const delays& how, std::size_t ranks, std::size_t cou
   print_delayed(how, all_in_all_out_schedule(ranks, 2, rows), interleaved_bubble(ranks, 2, count));
 }
 
-/// The same rows in equal micro-batches and in AscendSpeed's lists: a row takes a fifth of what takes 1.
+/// The same sequences in equal micro-batches and in AscendSpeed's lists: a sequence takes a fifth of a unit.
 void print_delayed_lists(const delays& how, std::size_t ranks, send_mode mode) {
   const auto list = manual_micro_batches(ranks);
   const row_cost cost{0, how.unit / 5};

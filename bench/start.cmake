@@ -1,4 +1,4 @@
-# Starts a benchmark and lets it run for a few seconds at most: it must end without an error, or still be at work. Run as
+# Starts a benchmark and lets it run for a few seconds at most: it must end without an error, or still be running. Run as
 #   cmake -D "COMMAND=program;argument;..." -D SECONDS=2 -P start.cmake
 execute_process(COMMAND ${COMMAND} TIMEOUT ${SECONDS} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 if(NOT result STREQUAL "0" AND NOT result MATCHES "timeout")

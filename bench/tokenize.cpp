@@ -1,8 +1,8 @@
-// Text to tokens, on one thread and on several.
+// Tokenization speed, on one thread and on several.
 //
 //   tokenize TOKENIZER FILE [THREADS...]
 //
-// The file is cut into documents of about 4 KiB, at line breaks, and encoded as a batch, again and again for a second.
+// The file is split at line breaks into documents of about 4 KiB, which are encoded as a batch, repeatedly for one second.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Training steps: tokens per second, and the memory that was planned beside the memory that the process took.
+// Training steps: tokens per second, and planned memory compared with the memory that the process took.
 //
 //   train_step fp32|bf16_mixed|bf16_gradients|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
 //   train_step llama_lora                          [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
@@ -43,7 +43,7 @@ double resident_mebibytes() {
 
 const xtrain::decoder_config gpt2_124m{.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024};
 const xtrain::decoder_config gpt2_1m{.vocabulary = 1024, .width = 128, .layers = 4, .heads = 4, .context = 256};
-/// The shape of TinyLlama: the smallest LLaMA that people fine-tune.
+/// TinyLlama's sizes: the smallest LLaMA that is commonly fine-tuned.
 const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
                                          .width = 2048,
                                          .layers = 22,
@@ -72,7 +72,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows,
   trainer.fit(data);
 
   std::vector<double> seconds = watch.seconds;
-  seconds.erase(seconds.begin());  // the first one touches memory for the first time
+  seconds.erase(seconds.begin());  // the first step touches memory for the first time
   std::sort(seconds.begin(), seconds.end());
   const double tokens_per_step = static_cast<double>(rows * context), median = seconds[seconds.size() / 2];
   const double planned = static_cast<double>(trainer.plan().total()) / 1048576.0, taken = resident_mebibytes() - before;

@@ -1,4 +1,4 @@
-// Runs a command several times and prints the median of its processor time and the most memory that it or any of its children held.
+// Runs a command several times and prints the median of its processor time and the peak memory of it or any of its children.
 //
 //   measure NAME BUDGET_SECONDS BUDGET_MEBIBYTES TIMES COMMAND...
 #include <spawn.h>

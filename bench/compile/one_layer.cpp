@@ -1,4 +1,4 @@
-// What one layer, forward and backward, costs a user's compiler.
+// Compile time of one layer, forward and backward, for a user.
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/train/recipe.hpp>
 

@@ -1,4 +1,4 @@
-// What one operation on the cpu device costs a user's compiler.
+// Compile time of one operation on the cpu device, for a user.
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/ops/norm.hpp>
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What xtrain costs a user's compiler at -O2: three sources against their budgets. Processor time, so that other programs on the
-# machine do not count; the median of three runs.
+# Compile time of xtrain for a user at -O2: three sources against their budgets. Processor time, so that other load on the
+# machine does not count; the median of three runs.
 #
 #   run.sh [COMPILER] [FLAGS...]
 set -eu

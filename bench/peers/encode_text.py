@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Text to tokens with the packages `tokenizers` and `tiktoken`: the same documents that bench/tokenize encodes.
+"""Tokenization with the packages `tokenizers` and `tiktoken`: the same documents that bench/tokenize encodes.
 
     encode_text.py tokenizers TOKENIZER.JSON FILE [THREADS...]
     encode_text.py tiktoken   RANKS:FAMILY   FILE [THREADS...]      FAMILY: gpt2, cl100k, qwen, llama3
@@ -72,7 +72,7 @@ def main():
     with open(sys.argv[3], "rb") as file:
         data = file.read()
     for threads in sys.argv[4:] or ["1", "2"]:
-        child = os.fork()  # a pool of threads keeps its size for as long as its process lives
+        child = os.fork()  # a thread pool keeps its size for the lifetime of its process
         if child == 0:
             run(sys.argv[1], sys.argv[2], documents_of(data), len(data), int(threads))
             os._exit(0)

@@ -1,5 +1,5 @@
-// What every program that times matrix products shares, xtrain's and the peers': which products, the arrays they work on, how long one
-// takes, what the processor could do at most, and the line that is printed. A program brings the product alone.
+// Shared by all programs that time matrix products, xtrain's and the peers': the list of products, their operands, timing,
+// the processor's measured peak, and the printed line. Each program supplies only the product.
 #pragma once
 
 #pragma GCC diagnostic push
@@ -39,7 +39,7 @@ struct product {
   const char* form = "";
   std::size_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
-  bool b_is_a_weight = true;  ///< and not an activation: a library may keep it in an order of its own
+  bool b_is_a_weight = true;  ///< weight, not activation: a library may keep it in its own packed format
 
   [[nodiscard]] double operations() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
@@ -62,7 +62,7 @@ struct choice {
 };
 
 /// Reads  [all|forward|input|weight|lora] [both|fp32|bf16] [THREADS...].
-///   throws  std::invalid_argument when a word is none of these
+///   throws  std::invalid_argument for any other argument
 [[nodiscard]] inline choice read_choice(int argc, char** argv) {
   const auto word = [&](int index, const char* otherwise) { return std::string_view(argc > index ? argv[index] : otherwise); };
   const auto refuse = [](const char* must, std::string_view given) {
@@ -84,7 +84,7 @@ struct choice {
   struct layer {
     std::size_t m, n, k;
   };
-  // 256 rows are a small batch, 1024 a usual one; 50304 is the vocabulary of GPT-2 rounded up; the last is a LLaMA's
+  // 256 rows are a small batch, 1024 a typical one; 50304 is the vocabulary of GPT-2 rounded up; the last is a LLaMA's
   for (const auto& [m, n, k] : {layer{256, 768, 768}, layer{256, 3072, 768}, layer{256, 768, 3072}, layer{256, 50304, 768},
                                 layer{1024, 768, 768}, layer{1024, 3072, 768}, layer{2048, 4096, 4096}}) {
     if (form == "all" || form == "forward") chosen.all.push_back(forward(m, n, k));
@@ -108,7 +108,7 @@ struct choice {
   return chosen;
 }
 
-/// An array as a training run has it: on its own pages, on huge ones where it fills them.
+/// An array allocated as in a training run: on its own pages, huge ones where it fills them.
 class bytes {
  public:
   explicit bytes(std::size_t size) {
@@ -117,7 +117,7 @@ class bytes {
     const std::size_t whole = (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, whole)));
     if (!data_) throw std::bad_alloc();
-    if (alignment == huge) ::madvise(data_.get(), whole, MADV_HUGEPAGE);  // a wish: where it is not granted, timings are a little lower
+    if (alignment == huge) ::madvise(data_.get(), whole, MADV_HUGEPAGE);  // only advice: if refused, timings are slightly worse
     std::fill_n(data_.get(), whole, std::byte{0});
   }
   [[nodiscard]] std::byte* data() const { return data_.get(); }
@@ -156,7 +156,7 @@ struct operands {
   array<T> a, b, c;
 };
 
-/// A program that multiplies something else is no peer: a few numbers of C are computed again, after the first run.
+/// Spot check: recomputes a few elements of C after the first run, so that a peer that computes something else is rejected.
 ///   throws  std::runtime_error
 template <class T>
 void require_right(const product& p, const operands<T>& x) {
@@ -169,7 +169,7 @@ void require_right(const product& p, const operands<T>& x) {
       sum += a * b;
       magnitude += std::abs(a * b);
     }
-    // k products summed in fp32, in any order: k · 2^-24 of their magnitudes at most. Then one rounding to T.
+    // k products summed in fp32, in any order: error at most k · 2^-24 of their magnitudes. Then one rounding to T.
     const double allowed = static_cast<double>(p.k) * 0x1p-24 * magnitude + 2 * xtrain::number_traits<T>::unit_roundoff * std::abs(sum);
     const double found = static_cast<float>(x.c[i * p.n + j]);
     if (!(std::abs(found - sum) <= allowed))
@@ -178,7 +178,7 @@ void require_right(const product& p, const operands<T>& x) {
   }
 }
 
-/// Median of the runs of 0.3 s, and of five at least. What the first 0.1 s take is not counted: threads that slept may share one
+/// Median over runs for 0.3 s, and of at least five. The first 0.1 s are not counted: threads that slept may share one
 /// processor until the system moves them apart.
 template <class Run>
 [[nodiscard]] double median_seconds(Run&& run) {
@@ -202,7 +202,7 @@ template <class Run>
 }
 
 #ifdef __AVX512BF16__
-/// Chains of multiply-adds of pairs of bf16, as measure_peak has them of fp32.
+/// Chains of multiply-adds of bf16 pairs, as measure_peak has for fp32.
 [[nodiscard]] inline float bf16_chains(std::size_t rounds) {
   constexpr std::size_t chains = 12;
   __m512 sum[chains];
@@ -220,7 +220,7 @@ template <class Run>
 }
 #endif
 
-/// Operations per second that multiply-adds of T reach on this thread. A processor without instructions for bf16 multiplies it as fp32.
+/// Operations per second of multiply-adds of T on this thread. A processor without bf16 instructions multiplies it as fp32.
 template <class T>
 [[nodiscard]] double measure_thread() {
 #ifdef __AVX512BF16__
@@ -236,7 +236,7 @@ template <class T>
   return xtrain::measure_peak(xtrain::cpu::context({.threads = 1}));
 }
 
-/// What so many threads could reach together: the best that each sees in 0.3 s, on a processor of its own. A peer may have bound the
+/// Peak of `threads` threads together: the best that each reaches in 0.3 s on its own processor. A peer may have pinned the
 /// calling thread to one processor, and threads inherit that.
 template <class T>
 [[nodiscard]] double measure_peak(std::size_t threads) {
@@ -248,7 +248,7 @@ template <class T>
       cpu_set_t own;
       CPU_ZERO(&own);
       CPU_SET(t, &own);
-      ::sched_setaffinity(0, sizeof(own), &own);  // where it is refused, the system chooses
+      ::sched_setaffinity(0, sizeof(own), &own);  // if refused, the system chooses
       const auto end = clock::now() + std::chrono::milliseconds(300);
       while (clock::now() < end) best[t] = std::max(best[t], measure_thread<T>());
     });
@@ -256,7 +256,7 @@ template <class T>
   return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
-/// One line: who, number type, threads, form, sizes, speed. `compare` reads it.
+/// One line: program, dtype, threads, form, sizes, speed. `compare` parses it.
 template <class T>
 void print(const char* who, std::size_t threads, const product& p, double seconds, double peak) {
   const double reached = p.operations() / seconds;
@@ -266,7 +266,7 @@ void print(const char* who, std::size_t threads, const product& p, double second
   std::fflush(stdout);
 }
 
-/// Calls time_one(threads, product, peak) for everything that was chosen, in one number type.
+/// Calls time_one(threads, product, peak) for everything that was chosen, in one dtype.
 template <class T, class Time>
 void time_all(const choice& chosen, Time&& time_one) {
   for (const std::size_t threads : chosen.threads) {

@@ -1,5 +1,5 @@
-// The matrix products of training through oneDNN: 'plain', and 'packed', where the weights are brought into oneDNN's own order
-// before and not while time is taken.
+// The matrix products of training through oneDNN: 'plain', and 'packed', where the weights are reordered to oneDNN's own format
+// beforehand, outside the timed part.
 //
 //   products_onednn [all|forward|input|weight|lora] [both|fp32|bf16] [THREADS...]
 #include <omp.h>
@@ -22,7 +22,7 @@ constexpr memory::data_type type_of = std::is_same_v<T, float> ? memory::data_ty
 
 template <class T>
 void time_product(std::size_t threads, const product& p, double peak, bool packed) {
-  omp_set_num_threads(static_cast<int>(threads));  // read when the primitive is made
+  omp_set_num_threads(static_cast<int>(threads));  // read when the primitive is created
   const products::operands<T> x(p);
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);

@@ -1,4 +1,4 @@
-// The matrix products of training through OpenBLAS, which has them in fp32 alone.
+// The matrix products of training through OpenBLAS, which supports only fp32.
 //
 //   products_openblas [all|forward|input|weight|lora] [both|fp32] [THREADS...]
 #include <cblas.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A training step in PyTorch, the same as xtrain's train_step makes it: forward, backward, clipping, AdamW.
+"""A training step in PyTorch, the same as in xtrain's train_step: forward, backward, gradient clipping, AdamW.
 
     pytorch_step.py fp32|bf16|fp32_compiled|bf16_compiled [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
     pytorch_step.py llama_lora|llama_lora_compiled        [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
 
-The script starts itself again in the environment in which PyTorch was fastest; README.md beside it says what was tried.
-PEER_UNTUNED=1 leaves the environment as it is.
+The script restarts itself in the environment in which PyTorch was fastest; README.md in this folder lists what was tried.
+PEER_UNTUNED=1 leaves the environment unchanged.
 """
 import glob
 import os
@@ -13,15 +13,15 @@ import subprocess
 import sys
 import tempfile
 
-# A step allocates and frees the same hundreds of MiB again and again. By default glibc gives large blocks back to the system at
-# once, and faulting them in again costs more than any kernel. tcmalloc keeps them, as glibc does when told to.
+# Every step allocates and frees the same hundreds of MiB. By default glibc returns large blocks to the system at
+# once, and faulting them in again costs more than any kernel. tcmalloc keeps them, as glibc does with these settings.
 PATIENT_GLIBC = {
     "MALLOC_MMAP_THRESHOLD_": "17179869184",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 THREADS = {"OMP_WAIT_POLICY": "active", "OMP_PROC_BIND": "close"}
-HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # both make products slower where they do not fit the processor
+HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # both make products slower if they do not match the processor
 
 
 def processor_is(*words):
@@ -34,7 +34,7 @@ def processor_is(*words):
 
 
 def mkl_on_amd():
-    """The shared library made of mkl_on_amd.c, or nothing where it is no use or there is no compiler."""
+    """The shared library built from mkl_on_amd.c, or nothing if it does not help or there is no compiler."""
     if not processor_is("AuthenticAMD", "avx512f"):
         return []
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mkl_on_amd.c")
@@ -126,7 +126,7 @@ class GPT2(nn.Module):
 
 
 def llama_with_adapters():
-    """The shape of TinyLlama 1.1B with random weights in bf16; adapters where xtrain's llama has them by default."""
+    """TinyLlama 1.1B's sizes with random weights in bf16; adapters on the layers where xtrain's llama has them by default."""
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -155,13 +155,13 @@ def main(mode="fp32", rows="4", context="64", steps="7"):
     model = llama_with_adapters() if kind == "llama_lora" else GPT2()
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    # as xtrain does by default: matrices decay, norms and biases do not
+    # as xtrain by default: weight decay on matrices, not on norms and biases
     optimizer = torch.optim.AdamW([{"params": [p for p in trained if p.dim() >= 2], "weight_decay": 0.01},
                                    {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}], lr=1e-4, fused=True)
 
     def loss_of(tokens_bt, targets_bt):
         if kind == "llama_lora":
-            # shifted here, so that the rows are as long as xtrain's
+            # labels are already shifted, so that sequences are as long as xtrain's
             return model(input_ids=tokens_bt, labels=targets_bt, shift_labels=targets_bt).loss
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "bf16"):
             return model(tokens_bt, targets_bt)
@@ -169,7 +169,7 @@ def main(mode="fp32", rows="4", context="64", steps="7"):
     if compiled:
         loss_of = torch.compile(loss_of)
 
-    # the first step compiles, and touches memory for the first time; those after it still look for blocks of the right size
+    # the first step compiles, and touches memory for the first time; in the next ones the allocator still adapts its block sizes
     warm_up = 2 if kind == "llama_lora" else 3
     seconds = []
     for _ in range(warm_up + steps):

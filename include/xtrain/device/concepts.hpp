@@ -1,4 +1,4 @@
-// What a device is. One folder beside this file implements it for one kind of hardware; nothing else names hardware.
+// What a device is. Each folder beside this file implements one kind of hardware; no code outside this folder names hardware.
 #pragma once
 
 #include <concepts>
@@ -20,15 +20,15 @@ concept device_has_a_name = requires {
 template <class D>
 concept device_has_typed_memory = names_a_memory<typename D::memory>;
 
-/// What a kernel's scratch memory may depend on, known without opening the device (threads, blocks, cache sizes).
+/// What the size of a kernel's scratch memory may depend on, known without opening the device (threads, blocks, cache sizes).
 template <class D>
 concept device_has_properties = std::copyable<typename D::properties>;
 
-/// An opened device: a cheap handle.
+/// An opened device: a handle that is cheap to copy.
 template <class D>
 concept device_opens = std::copyable<typename D::context> && std::default_initializable<typename D::context>;
 
-/// The opened device allocates and counts.
+/// The opened device allocates memory and counts it.
 template <class D>
 concept device_allocates = requires(const typename D::context& opened, void* memory, std::size_t bytes, memory_role role) {
   { opened.allocate(bytes, role) } -> std::same_as<void*>;
@@ -38,7 +38,7 @@ concept device_allocates = requires(const typename D::context& opened, void* mem
   { opened.properties() } -> std::convertible_to<typename D::properties>;
 };
 
-/// A queue of work, done in the order it was given, perhaps later: until synchronize() returns, nothing may be
+/// A queue of work, executed in order and possibly asynchronously: until synchronize() returns, nothing may be
 /// assumed done.
 template <class D>
 concept device_orders_work_in_streams = std::constructible_from<typename D::stream, const typename D::context&>;
@@ -52,7 +52,7 @@ concept device_stream_moves_memory = requires(typename D::stream& stream, void* 
   stream.synchronize();
 };
 
-/// An event marks a place in a stream; another stream, or the host, can wait for it.
+/// An event marks a point in a stream; another stream, or the host, can wait for it.
 template <class D>
 concept device_has_events = requires(typename D::stream& stream) {
   { stream.record() } -> std::copyable;
@@ -62,7 +62,7 @@ concept device_has_events = requires(typename D::stream& stream) {
 
 }  // namespace clause
 
-/// Where memory lives and work runs. Which kernels a device has is asked per kernel: see `runs_kernel`.
+/// Where memory lives and work runs. Support for each kernel is queried separately: see `runs_kernel`.
 template <class D>
 concept device = clause::device_has_a_name<D> && clause::device_has_typed_memory<D> && clause::device_has_properties<D> &&
     clause::device_opens<D> && clause::device_allocates<D> && clause::device_orders_work_in_streams<D> &&
@@ -71,13 +71,13 @@ concept device = clause::device_has_a_name<D> && clause::device_has_typed_memory
 template <class D>
 concept host_addressable = device<D> && clause::memory_is_host_addressable<typename D::memory>;
 
-/// Copies `from.size()` elements to the device. The host memory must stay as it is until the stream is synchronised.
+/// Copies `from.size()` elements to the device. The host memory must not change until the stream is synchronized.
 template <class Stream, class T, class Memory>
 void copy_to_device(Stream& stream, device_span<T, Memory> to, std::span<const std::type_identity_t<T>> from) {
   stream.copy_from_host(to.raw(), from.data(), from.size_bytes());
 }
 
-/// Copies to the host. The host memory holds the values only after the stream is synchronised.
+/// Copies to the host. The host memory holds the values only after the stream is synchronized.
 template <class Stream, class T, class Memory>
 void copy_to_host(Stream& stream, std::span<std::remove_const_t<T>> to, device_span<T, Memory> from) {
   stream.copy_to_host(to.data(), from.raw(), to.size_bytes());

@@ -1,4 +1,4 @@
-// What the control groups (cgroups, version 1 and 2) that hold this process allow it, however deep it is in them.
+// The memory and CPU limits of the control groups (cgroups, version 1 and 2) that contain this process, at any nesting depth.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace xtrain::detail {
 
-/// A file that the system makes while it is read; empty when it cannot be read.
+/// Contents of a file that the kernel generates on each read (/proc, /sys); empty when it cannot be read.
 [[nodiscard]] inline std::string read_system_file(const std::string& path) {
   std::string text;
   if (std::FILE* file = std::fopen(path.c_str(), "re")) {
@@ -22,7 +22,7 @@ namespace xtrain::detail {
   return text;
 }
 
-/// The parts of a text between separators.
+/// Splits a text at a separator.
 [[nodiscard]] inline std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   std::vector<std::string_view> all;
   while (!text.empty()) {
@@ -33,8 +33,8 @@ namespace xtrain::detail {
   return all;
 }
 
-/// The folders of the groups of one controller ("memory", "cpu") that hold this process: its own, the one around it, and so on.
-///   root   stands before every path that is read: for tests
+/// The cgroup folders of one controller ("memory", "cpu") that apply to this process: its own group, then each parent group.
+///   root   prefix of every path that is read; for tests
 [[nodiscard]] inline std::vector<std::string> control_groups(std::string_view controller, const std::string& root = {}) {
   const std::string own = read_system_file(root + "/proc/self/cgroup"), mounts = read_system_file(root + "/proc/self/mountinfo");
   const auto names = [&](std::string_view list) {
@@ -55,8 +55,8 @@ namespace xtrain::detail {
       const std::string_view controllers = line.substr(first + 1, second - first - 1);
       if (is_unified ? !controllers.empty() : !names(controllers)) continue;
       std::string path(line.substr(second + 1));
-      if (fields[3] != "/" && path.starts_with(fields[3])) path.erase(0, fields[3].size());  // only this part of the tree is mounted
-      if (path.starts_with("/..")) path.clear();                                             // the process is outside of what can be seen
+      if (fields[3] != "/" && path.starts_with(fields[3])) path.erase(0, fields[3].size());  // only a subtree is mounted
+      if (path.starts_with("/..")) path.clear();                                             // the process is outside the visible subtree
       for (;;) {
         while (path.ends_with('/')) path.pop_back();
         folders.push_back(root + std::string(fields[4]) + path);
@@ -68,7 +68,7 @@ namespace xtrain::detail {
   return folders;
 }
 
-/// Bytes that the groups allow; the largest number where they say nothing.
+/// The smallest memory limit of these groups in bytes; the largest std::size_t if there is none.
 [[nodiscard]] inline std::size_t control_group_memory(const std::string& root = {}) {
   std::size_t least = ~std::size_t{0};
   for (const std::string& folder : control_groups("memory", root))
@@ -80,7 +80,7 @@ namespace xtrain::detail {
   return least;
 }
 
-/// Processors that the groups' quotas amount to, rounded up; the largest number where they say nothing.
+/// The smallest CPU quota of these groups in processors, rounded up; the largest std::size_t if there is none.
 [[nodiscard]] inline std::size_t control_group_processors(const std::string& root = {}) {
   std::size_t least = ~std::size_t{0};
   for (const std::string& folder : control_groups("cpu", root)) {

@@ -1,4 +1,4 @@
-// What every device in host memory shares: allocation that is counted and limited, and a stream that works at once.
+// Shared by all devices in host memory: allocation that is counted and limited, and a synchronous stream.
 #pragma once
 
 #include <fcntl.h>
@@ -27,14 +27,14 @@ namespace xtrain {
 
 namespace detail {
 
-/// Bytes this process may use: the machine's memory, what its control groups allow, or what is left of `ulimit -v` and `ulimit -d`, whichever
-/// is least.
+/// Bytes that this process may use: the smallest of the machine's memory, the limits of its control groups, and what remains of `ulimit -v`
+/// and `ulimit -d`.
 [[nodiscard]] inline std::size_t host_memory_available() {
   const long pages = ::sysconf(_SC_PHYS_PAGES);
   const long page = ::sysconf(_SC_PAGE_SIZE);
   std::size_t available = pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : ~std::size_t{0};
   available = std::min(available, control_group_memory());
-  unsigned long long addresses = 0, data = 0;  // that are taken already, in pages                        [proc(5), statm]
+  unsigned long long addresses = 0, data = 0;  // in use, in pages                                      [proc(5), statm]
   if (std::sscanf(read_system_file("/proc/self/statm").c_str(), "%llu %*u %*u %*u %*u %llu", &addresses, &data) != 2) return available;
   for (const auto& [resource, taken] : {std::pair{RLIMIT_AS, addresses}, {RLIMIT_DATA, data}}) {
     rlimit limit{};
@@ -45,8 +45,8 @@ namespace detail {
   return available;
 }
 
-/// Memory whose contents are those of a new file without a name.
-///   throws  memory_error when the folder cannot hold it
+/// Maps a new unnamed file as memory.
+///   throws  memory_error when the folder has no room for it
 [[nodiscard]] inline void* map_new_file(const std::string& folder, std::size_t bytes, memory_role role) {
   const auto refuse = [&](const char* what, int why) {
     fail<memory_error>("offload: ", name_of(role), " must fit a file in '", folder, "'; ", what, " of ", bytes_text(bytes), " failed: ",
@@ -56,7 +56,7 @@ namespace detail {
   const int file = ::mkstemp(path.data());
   if (file < 0) refuse("making one", errno);
   ::unlink(path.c_str());
-  // taken now: a disk that is full later would kill the process
+  // allocate the blocks now: writing to a disk that has become full would kill the process
   int failed = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   void* const memory = failed != 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (failed == 0 && memory == MAP_FAILED) failed = errno;
@@ -67,28 +67,28 @@ namespace detail {
 
 }  // namespace detail
 
-/// An opened device whose memory is the host's. A handle: copies share the tally and the limit.
+/// An opened device in host memory. A handle: copies share the tally and the limit.
 class host_context {
  public:
-  /// `memory_limit` in bytes; 0 means what the machine, the control groups and ulimit allow.
+  /// `memory_limit` in bytes; 0: what the machine, the control groups and ulimit allow.
   explicit host_context(std::size_t memory_limit) : shared_(std::make_shared<shared>()) {
     shared_->limit = memory_limit != 0 ? memory_limit : detail::host_memory_available();
   }
 
   host_context() : host_context(0) {}
 
-  /// Of a device on which nothing is real; see device/rehearsal.hpp.
+  /// A context for dry runs; see device/rehearsal.hpp.
   struct rehearsing_t {};
   explicit host_context(rehearsing_t) : shared_(std::make_shared<shared>()) {
     shared_->limit = ~std::size_t{0};
     shared_->rehearses = true;
   }
   [[nodiscard]] bool rehearses() const { return shared_->rehearses; }
-  /// What was counted instead of done.
+  /// What the dry run counted.
   [[nodiscard]] dry_record& record() const { return shared_->record; }
 
-  /// Aligned to a cache line, from 2 MiB on to huge pages. The contents are not defined.
-  ///   throws  memory_error when the limit would be passed or the system refuses
+  /// Aligned to a cache line; from 2 MiB on, to huge pages. The contents are uninitialized.
+  ///   throws  memory_error when the limit would be exceeded or the system refuses
   [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
     if (shared_->rehearses) {
       shared_->tally.add(role, bytes);
@@ -123,9 +123,9 @@ class host_context {
     shared_->tally.remove(role, bytes);
   }
 
-  /// From now on, what this handle and its copies allocate for these roles lies in files of a folder, and does not count against the limit.
-  /// The files have no names: they are gone when their memory is released, and when the process ends.
-  ///   folder  empty: what TMPDIR names, or /tmp
+  /// From now on, memory that this handle and its copies allocate for these roles is in files of a folder, and does not count against the
+  /// limit. The files are unnamed: they disappear when their memory is released and when the process ends.
+  ///   folder  empty: TMPDIR, or /tmp if that is not set
   void keep_in_files(memory_role_set roles, std::string folder) {
     if (shared_->rehearses) return;
     if (folder.empty()) {
@@ -134,9 +134,9 @@ class host_context {
     }
     files_ = {roles, std::move(folder)};
   }
-  /// What is in files, by role.
+  /// Bytes in files, by role.
   [[nodiscard]] memory_count memory_in_files() const { return shared_->in_files.count(); }
-  /// Memory that will be read soon: the system may begin to bring it from its file.
+  /// Prefetch hint: this memory will be read soon, so the system may start to load it from its file.
   void will_read(const void* memory, std::size_t bytes) const {
     if (!shared_->rehearses) will_be_read({static_cast<const std::byte*>(memory), bytes});
   }
@@ -160,8 +160,8 @@ class host_context {
   files files_{};
 };
 
-/// A stream in host memory does everything before it returns, so there is never anything to wait for. That of a context that rehearses
-/// counts.
+/// A stream in host memory completes each operation before it returns, so there is never anything to wait for. The stream of a dry-run
+/// context only counts.
 class host_stream {
  public:
   struct event {
@@ -192,13 +192,13 @@ class host_stream {
   void synchronize() const {
     if (dry_record* const record = counts()) ++record->synchronisations;
   }
-  /// Where work is counted that is not done; null where it is done.
+  /// The record of a dry run; null on a stream that does the work.
   [[nodiscard]] dry_record* counts() const { return opened_ ? &opened_->record() : nullptr; }
   [[nodiscard]] event record() const { return {}; }
   void wait(event) const {}
 
  protected:
-  // for streams that copy in ways of their own
+  // for streams with their own copy functions
   [[nodiscard]] bool copy_is_counted(std::size_t bytes) const { return is_counted("copy", 2 * bytes); }
   [[nodiscard]] bool zeros_are_counted(std::size_t bytes) const { return is_counted("fill_zero", bytes); }
 
@@ -212,7 +212,7 @@ class host_stream {
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
 
-  std::shared_ptr<host_context> opened_{};  // kept open, where it rehearses
+  std::shared_ptr<host_context> opened_{};  // kept open in a dry run
 };
 
 }  // namespace xtrain

@@ -1,5 +1,5 @@
-// Typed memory. A device_ptr knows whose memory it points into; only where the host can reach that memory does
-// following it compile.
+// Typed memory. The type of a device_ptr says which memory it points into; dereferencing compiles only where the host can
+// access that memory.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ concept memory_is_host_addressable = names_a_memory<Memory> && Memory::host_addr
 
 }  // namespace clause
 
-/// An address in Memory. `raw()` is for handing on to that memory's device; the host follows a pointer only where
+/// An address in Memory. `raw()` is for passing on to that memory's device; host code can dereference the pointer only where
 /// Memory is host-addressable.
 template <class T, class Memory>
 class device_ptr {
@@ -56,7 +56,7 @@ class device_ptr {
   T* raw_ = nullptr;
 };
 
-/// `size` elements of Memory, one after the other. Does not own them.
+/// `size` contiguous elements of Memory. Non-owning.
 template <class T, class Memory>
 class device_span {
  public:
@@ -91,7 +91,7 @@ template <class T, std::size_t N>
   return {device_ptr<T, host_memory>(host.data()), host.size()};
 }
 
-/// What a piece of device memory is for. Memory is counted, planned and reported by role.
+/// What a block of device memory is used for. Memory is counted, planned and reported by role.
 enum class memory_role : std::uint8_t { weights, gradients, optimizer, stash, workspace, batch, cache, other };
 
 inline constexpr std::size_t memory_roles = 8;
@@ -102,7 +102,7 @@ inline constexpr std::size_t memory_roles = 8;
   return names[static_cast<std::size_t>(role)];
 }
 
-/// Some of the roles.
+/// A set of roles.
 class memory_role_set {
  public:
   constexpr memory_role_set() = default;
@@ -117,10 +117,10 @@ class memory_role_set {
   unsigned bits_ = 0;
 };
 
-/// Bytes by role, and how often memory was asked for. A plain value: what a tally showed at one moment.
+/// Bytes by role, and the number of allocations. A plain value: a snapshot of a tally.
 struct memory_count {
   std::array<std::size_t, memory_roles> now{};
-  std::array<std::size_t, memory_roles> peak{};  // of each role by itself
+  std::array<std::size_t, memory_roles> peak{};  // of each role separately
   std::size_t total_now = 0;
   std::size_t total_peak = 0;
   std::size_t allocations = 0;
@@ -129,7 +129,7 @@ struct memory_count {
   [[nodiscard]] std::size_t peak_of(memory_role role) const { return peak[static_cast<std::size_t>(role)]; }
 };
 
-/// Counts the memory that one opened device has given out. Safe to use from several threads.
+/// Counts the memory that one opened device has allocated. Thread-safe.
 class memory_tally {
  public:
   void add(memory_role role, std::size_t bytes) {
@@ -169,14 +169,14 @@ class memory_tally {
   std::atomic<std::size_t> allocations_{0};
 };
 
-/// Device memory that is owned. Moves, never copies; keeps the device open for as long as it lives.
+/// Owned device memory. Move-only; keeps the device open while it exists.
 template <class Device>
 class buffer {
  public:
   using memory = typename Device::memory;
   using context = typename Device::context;
 
-  /// throws memory_error when the device cannot give `bytes` more, or is not allowed to
+  /// throws memory_error when the device does not have, or may not allocate, `bytes` more
   buffer(const context& device, std::size_t bytes, memory_role role)
       : device_(device), raw_(bytes == 0 ? nullptr : device_.allocate(bytes, role)), bytes_(bytes), role_(role) {}
   buffer(buffer&& from) noexcept

@@ -1,4 +1,4 @@
-// The offload axis: which memory lives elsewhere.
+// The offload axis: which memory is kept outside the device.
 #pragma once
 
 #include <concepts>
@@ -17,7 +17,7 @@ concept offload_has_a_name = requires {
   { O::name } -> std::convertible_to<std::string_view>;
 };
 
-/// roles: what is not in the device's memory.
+/// roles: what is kept outside the device's memory.
 template <class O>
 concept offload_says_what_moves = requires {
   { O::roles } -> std::convertible_to<memory_role_set>;
@@ -38,9 +38,9 @@ struct no_offload {
   struct config {};
 };
 
-/// What the roles name is in files, of which the system keeps in memory what was used last: a run may be larger than the memory it is
-/// allowed.  [Rajbhandari et al. 2021, "ZeRO-Infinity"]
-///   offload_to_file<memory_role::optimizer>                                      touched once in a step
+/// Keeps the memory of the given roles in memory-mapped files; the system caches the most recently used pages. A run can then be larger
+/// than its memory limit.  [Rajbhandari et al. 2021, "ZeRO-Infinity"]
+///   offload_to_file<memory_role::optimizer>                                      accessed once per step
 ///   offload_to_file<memory_role::optimizer, memory_role::gradients, memory_role::weights, memory_role::stash>
 template <memory_role... Roles>
 struct offload_to_file {
@@ -48,7 +48,7 @@ struct offload_to_file {
   static constexpr std::string_view name = "to file";
   static constexpr memory_role_set roles{Roles...};
   struct config {
-    std::string folder{};  ///< on the disk to be used; empty: what TMPDIR names, or /tmp
+    std::string folder{};  ///< on the disk to be used; empty: TMPDIR, or /tmp if that is not set
   };
 };
 

@@ -1,6 +1,6 @@
-// Rehearsing: doing nothing and counting everything, to know what a program will need before it needs it. `dry<Device>` rehearses for any
-// device, as another type: everything that is made of a device is compiled once more for it. A device whose contexts can rehearse themselves
-// saves its users that.
+// Dry runs: execute nothing and count everything, to know what a program will need before it runs. `dry<Device>` does this for any device,
+// as another type, so everything templated on the device is compiled a second time. A device whose own contexts support dry runs saves
+// users that cost.
 #pragma once
 
 #include <concepts>
@@ -13,12 +13,12 @@
 
 namespace xtrain {
 
-/// What all runs of one kernel amount to.
+/// Totals over all runs of one kernel.
 struct kernel_count {
   std::string_view name;
   std::size_t runs = 0;
   double operations = 0;  // floating-point operations that are necessary
-  double bytes = 0;       // bytes that must move at the least
+  double bytes = 0;       // minimum memory traffic in bytes
 };
 
 /// What a program would have done.
@@ -50,7 +50,7 @@ struct dry_record {
   }
 };
 
-/// Addresses of memory that does not exist: they can be compared, never followed.
+/// Addresses of nonexistent memory: they can be compared, never dereferenced.
 class unreal_addresses {
  public:
   [[nodiscard]] void* next(std::size_t bytes) {
@@ -66,9 +66,9 @@ class unreal_addresses {
 
 namespace clause {
 
-/// Context::rehearsing(properties) is a context of an opened device with these properties on which nothing is real: it counts what it
-/// allocates and gives addresses that nobody may follow; its streams have counts(), into which kernels and copies go instead of being done,
-/// and show zeros to the host. The counts() of other streams are null.
+/// Context::rehearsing(properties) opens a context for dry runs of a device with these properties: it counts allocations and returns
+/// addresses that must not be dereferenced; counts() of its streams records kernels and copies, which are not executed, and copies to the
+/// host write zeros. counts() of any other stream is null.
 template <class D>
 concept device_rehearses_itself = requires(const typename D::properties& properties, const typename D::context& opened,
                                            const typename D::stream& stream) {
@@ -80,14 +80,14 @@ concept device_rehearses_itself = requires(const typename D::properties& propert
 
 }  // namespace clause
 
-/// Whether nothing on this opened device is real.
+/// Whether this opened device is for dry runs.
 template <class Context>
 [[nodiscard]] constexpr bool rehearses(const Context& opened) {
   if constexpr (requires { opened.rehearses(); }) return opened.rehearses();
   else return false;
 }
 
-/// Where a stream counts instead of working; null where it works.
+/// The record of a dry run; null on a stream that does the work.
 template <class Stream>
 [[nodiscard]] constexpr dry_record* counts_of(const Stream& stream) {
   if constexpr (requires { stream.counts(); }) return stream.counts();

@@ -1,5 +1,5 @@
-// A device that lacks kernels, made whole: what it lacks runs on the host, is counted, and is reported. With it a new
-// device trains on its first day and knows which kernel to write next.
+// Completes a device that lacks kernels: the missing ones run on the host, are counted, and are reported. A new device can
+// then train from its first day and shows which kernel to write next.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace xtrain {
 struct fallback_count {
   std::string_view kernel;
   std::size_t runs = 0;
-  double seconds = 0;  // copies and host work together
+  double seconds = 0;  // copies and host computation together
 };
 
-/// `Host` runs what `Device` does not have.
+/// `Host` runs the kernels that `Device` lacks.
 template <device Device, device Host = cpu>
 struct with_host_fallback {
   static constexpr std::string_view name = Device::name;
@@ -37,13 +37,13 @@ struct with_host_fallback {
         : Device::context(device), counts_(std::make_shared<std::vector<fallback_count>>()) {}
     context() : context(typename Device::context{}) {}
 
-    /// Which kernels ran on the host, the most expensive first: the order in which to write them for the device.
+    /// Kernels that ran on the host, the most expensive first: the order in which to write them for the device.
     [[nodiscard]] std::vector<fallback_count> fallbacks() const {
       std::vector<fallback_count> counts = *counts_;
       std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
       return counts;
     }
-    /// The same as a table to print; empty when the device ran everything itself.
+    /// The same as a printable table; empty when the device ran everything itself.
     [[nodiscard]] std::string report() const {
       std::string text;
       for (const fallback_count& count : fallbacks())
@@ -106,7 +106,7 @@ struct with_host_fallback {
   };
 };
 
-/// The device's own kernel where it has one: the call below is for all others.
+/// The device's own kernel is preferred; this overload takes all others.
 template <class Stream, class Kernel, class Memory>
 requires(!requires(typename Stream::device_stream & own, const Kernel& kernel, scratch_span<Memory> scratch) {
   run_kernel(own, kernel, scratch);

@@ -6,14 +6,14 @@
 
 namespace xtrain::ops {
 
-/// y = gelu(x) in its tanh form; shapes equal.
+/// y = gelu(x), tanh approximation; equal shapes.
 template <class Device, class T>
 void gelu_tanh(execution<Device>& on, in_matrix<T, Device> x_nf, matrix<T, Device> y_nf) {
   require_shape("gelu_tanh: y_nf", y_nf.shape(), x_nf.shape());
   launch(on, kernel::gelu_tanh<typename Device::memory, T>{.n = x_nf.size(), .x_n = x_nf.span(), .y_n = y_nf.span()});
 }
 
-/// dx = dy · gelu'(x); dx_nf may be the memory of x_nf or of dy_nf.
+/// dx = dy · gelu'(x); dx_nf may alias x_nf or dy_nf.
 template <class Device, class T>
 void gelu_tanh_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_matrix<T, Device> dy_nf, matrix<T, Device> dx_nf) {
   require_shape("gelu_tanh_backward: dy_nf", dy_nf.shape(), x_nf.shape());
@@ -22,14 +22,14 @@ void gelu_tanh_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_mat
                  .n = x_nf.size(), .x_n = x_nf.span(), .dy_n = dy_nf.span(), .dx_n = dx_nf.span()});
 }
 
-/// y = gelu(x) by the error function; shapes equal.
+/// y = gelu(x), exact form with erf; equal shapes.
 template <class Device, class T>
 void gelu_erf(execution<Device>& on, in_matrix<T, Device> x_nf, matrix<T, Device> y_nf) {
   require_shape("gelu_erf: y_nf", y_nf.shape(), x_nf.shape());
   launch(on, kernel::gelu_erf<typename Device::memory, T>{.n = x_nf.size(), .x_n = x_nf.span(), .y_n = y_nf.span()});
 }
 
-/// dx = dy · gelu'(x); dx_nf may be the memory of x_nf or of dy_nf.
+/// dx = dy · gelu'(x); dx_nf may alias x_nf or dy_nf.
 template <class Device, class T>
 void gelu_erf_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_matrix<T, Device> dy_nf, matrix<T, Device> dx_nf) {
   require_shape("gelu_erf_backward: dy_nf", dy_nf.shape(), x_nf.shape());
@@ -38,14 +38,14 @@ void gelu_erf_backward(execution<Device>& on, in_matrix<T, Device> x_nf, in_matr
                  .n = x_nf.size(), .x_n = x_nf.span(), .dy_n = dy_nf.span(), .dx_n = dx_nf.span()});
 }
 
-/// y = tanh(x); y_nc may be the memory of x_nc.
+/// y = tanh(x); y_nc may alias x_nc.
 template <class Device, class T>
 void tanh(execution<Device>& on, in_matrix<T, Device> x_nc, matrix<T, Device> y_nc) {
   require_shape("tanh: y_nc", y_nc.shape(), x_nc.shape());
   launch(on, kernel::tanh<typename Device::memory, T>{.n = x_nc.size(), .x_n = x_nc.span(), .y_n = y_nc.span()});
 }
 
-/// dx = dy · (1 − y²); dx_nc may be the memory of dy_nc.
+/// dx = dy · (1 − y²); dx_nc may alias dy_nc.
 template <class Device, class T>
 void tanh_backward(execution<Device>& on, in_matrix<T, Device> y_nc, in_matrix<T, Device> dy_nc, matrix<T, Device> dx_nc) {
   require_shape("tanh_backward: dy_nc", dy_nc.shape(), y_nc.shape());
@@ -62,7 +62,7 @@ void swiglu(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, matrix<T, D
   launch(on, kernel::swiglu<typename Device::memory, T>{.n = n, .f = f, .gate_up_n2f = gate_up_n2f.span(), .y_nf = y_nf.span()});
 }
 
-/// dgate_up_n2f written; it may be the memory of gate_up_n2f.
+/// dgate_up_n2f is written; it may alias gate_up_n2f.
 template <class Device, class T>
 void swiglu_backward(execution<Device>& on, in_matrix<T, Device> gate_up_n2f, in_matrix<T, Device> dy_nf, matrix<T, Device> dgate_up_n2f) {
   const std::size_t n = dy_nf.shape(0), f = dy_nf.shape(1);

@@ -8,21 +8,21 @@ namespace xtrain::ops {
 
 using kernel::attention_shape;
 
-/// What attention does besides its shape.
+/// Settings of attention besides its shape.
 template <class Device>
 struct attention_settings {
   double scale = 1.0;
   double dropout = 0.0;
-  std::size_t window = 0;              // times a query sees, itself included; 0: all
-  in_vector<token, Device> end_bt{};   // one past the last time each query sees; none: causal
-  in_vector<float, Device> slope_h{};  // how much each head's scores fall with distance; none: not at all
+  std::size_t window = 0;              // sliding window in positions, the query's own included; 0: unlimited
+  in_vector<token, Device> end_bt{};   // one past the last position each query attends to; none: causal
+  in_vector<float, Device> slope_h{};  // ALiBi: how fast each head's scores fall with distance; none: no bias
   random_site random{};
 };
 
 namespace detail {
 
-/// throws shape_error unless heads divide, the rows of qkv hold them, and there is a slope for each and an end for each query, or
-/// none.
+/// throws shape_error unless num_heads is a multiple of num_kv_heads, the rows of qkv hold all heads, and there is a slope for each head
+/// and an end for each query, or none.
 template <class Device, class T, class M>
 void require_attention(const char* who, const attention_shape& s, const attention_settings<Device>& settings, matrix_view<T, M> qkv) {
   if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
@@ -34,7 +34,7 @@ void require_attention(const char* who, const attention_shape& s, const attentio
 
 }  // namespace detail
 
-/// Attention, causal where the settings have no ends; kernel::attention has the formula.
+/// Attention, causal unless the settings have ends; the formula is in kernel::attention.
 ///   qkv [b·t, (h+2k)·d] read; start_bt read or none; o_nc [b·t, h·d], lse [b·h·t] written
 template <class Device, class T>
 void attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
@@ -80,9 +80,9 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
                                                                     .dqkv = dqkv.span()});
 }
 
-/// Attention of new tokens over a cache, which takes them up.
+/// Attention of new tokens over a key/value cache, to which they are appended.
 ///   qkv [b·t, (h+2k)·d], length_b read; k_cache, v_cache [b·k, capacity·d] updated; o_nc written
-///   lengths + t must not pass the capacity: whoever has the lengths on the host checks
+///   length + t must not exceed the capacity: checked by the caller that has the lengths on the host
 template <class Device, class T>
 void cached_attention(execution<Device>& on, const attention_shape& s, const attention_settings<Device>& settings, in_matrix<T, Device> qkv,
                       in_vector<token, Device> length_b, matrix<T, Device> k_cache, matrix<T, Device> v_cache, matrix<T, Device> o_nc) {

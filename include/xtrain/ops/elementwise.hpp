@@ -14,14 +14,14 @@ void add(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Devic
   launch(on, kernel::add<typename Device::memory, T>{.n = x.size(), .factor = factor, .x_n = x.span(), .y_n = y.span()});
 }
 
-/// y = x, both dense
+/// y = x, both contiguous
 template <class Device, class T, std::size_t N>
 void copy(execution<Device>& on, in_tensor<T, N, Device> x, tensor_of<T, N, Device> y) {
   require_shape("copy: y", y.shape(), x.shape());
   copy_within(on.stream, y.span(), x.span());
 }
 
-/// y = x, or x added to y; rows of either may lie apart
+/// y = x, or x added to y; the rows of both may be strided
 template <class Device, class T>
 void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> y, result how = result::replaces) {
   require_shape("copy_rows: y", y.shape(), x.shape());
@@ -34,14 +34,14 @@ void copy_rows(execution<Device>& on, in_matrix<T, Device> x, matrix<T, Device> 
                                                            .y = y.extent()});
 }
 
-/// y = x rounded to another number type
+/// y = x rounded to another dtype
 template <class Device, class X, class Y, class M>
 void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {
   require<shape_error>(x.size() == y.size(), "cast: y must have ", x.size(), " elements; given ", y.size());
   launch(on, kernel::cast<M, std::remove_const_t<X>, Y>{.n = x.size(), .x_n = x, .y_n = y});
 }
 
-/// y = dropout(x), or y += dropout(x). The same call with gradients is the backward.
+/// y = dropout(x), or y += dropout(x). The same call on gradients is the backward.
 template <class Device, class T, std::size_t N>
 void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
              result how = result::replaces) {

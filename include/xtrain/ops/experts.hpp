@@ -7,7 +7,7 @@
 
 namespace xtrain::ops {
 
-/// Which experts the rows of a batch go to, and where their copies lie. See kernel::expert_routing.
+/// The experts of each row of a batch, and the slots of its copies. See kernel::expert_routing.
 template <class Device, class A>
 struct expert_routes {
   matrix<A, Device> probability_ne{};
@@ -19,7 +19,7 @@ struct expert_routes {
 
 namespace detail {
 
-/// throws shape_error unless the routes are those of n rows
+/// throws shape_error unless the routes have the shapes for n rows
 template <class Device, class A>
 void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::size_t experts) {
   const std::size_t k = routes.choice_nk.shape(1);
@@ -34,9 +34,9 @@ void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::
 
 }  // namespace detail
 
-/// The k likeliest experts of each row, their weights, and every choice's slot.
+/// The k most probable experts of each row, their weights, and the slot of every choice.
 ///   logits_ne read; routes, count_e written; load_e written, or none
-///   throws  shape_error unless the shapes fit
+///   throws  shape_error unless the shapes match
 template <class Device, class X>
 void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                     const expert_routes<Device, accumulate_t<std::remove_const_t<X>>>& routes, vector<token, Device> count_e,
@@ -58,7 +58,7 @@ void expert_routing(execution<Device>& on, matrix<X, Device> logits_ne,
                                                                                      .load_e = load_e.extent()});
 }
 
-/// dlogits from the gradient of every choice's weight, and of every expert's probability where experts are balanced.
+/// dlogits from the gradients of the choices' weights, and of the experts' probabilities if there is a load-balancing loss.
 template <class Device, class T>
 void expert_routing_backward(execution<Device>& on, const expert_routes<Device, accumulate_t<T>>& routes,
                              in_matrix<accumulate_t<T>, Device> dweight_nk, in_vector<accumulate_t<T>, Device> dprobability_e,
@@ -78,7 +78,7 @@ void expert_routing_backward(execution<Device>& on, const expert_routes<Device, 
                                                                          .dlogits_ne = dlogits_ne.span()});
 }
 
-/// y row i = Σ_j weight_ij · x row slot_ij, or added to y. Without weights it is the backward of gathering rows into slots.
+/// y row i = Σ_j weight_ij · x row slot_ij, or added to y. Without weights it is the backward of dispatching rows into slots.
 template <class Device, class T>
 void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
                     in_matrix<T, Device> x_sc, matrix<T, Device> y_nc, result how = result::replaces) {
@@ -96,7 +96,7 @@ void expert_combine(execution<Device>& on, in_matrix<token, Device> slot_nk, in_
                                                                 .y_nc = y_nc.span()});
 }
 
-/// dx row slot_ij = weight_ij · dy row i, dweight_ij = dy row i · x row slot_ij; dx_sc may be the memory of x_sc.
+/// dx row slot_ij = weight_ij · dy row i, dweight_ij = dy row i · x row slot_ij; dx_sc may alias x_sc.
 template <class Device, class T>
 void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slot_nk, in_matrix<accumulate_t<T>, Device> weight_nk,
                              in_matrix<T, Device> x_sc, in_matrix<T, Device> dy_nc, matrix<T, Device> dx_sc,
@@ -119,8 +119,8 @@ void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slo
 }
 
 /// The load-balancing loss of all layers, added to the loss of every row that has a target, and its gradient.
-///   weight          of the balance in each row's loss
-///   gradient_scale  what the gradient of each row's loss is multiplied with
+///   weight          coefficient of the load-balancing loss in each row's loss
+///   gradient_scale  factor on the gradient of each row's loss
 ///   count_le, load_le, target_n read; loss_n added to; dprobability_e written
 template <class T, class Device>
 void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in_matrix<accumulate_t<T>, Device> load_le,

@@ -1,4 +1,4 @@
-// Where every operation goes: a checked kernel is given scratch memory and put on a stream.
+// Launching an operation: a checked kernel is given scratch memory and queued on a stream.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace xtrain::ops {
 
-// Arguments of operations. Number types are deduced from what an operation writes; what it reads may be const or not.
+// Arguments of operations. Dtypes are deduced from the outputs; inputs may be const or not.
 template <class T, class Device>
 using vector = vector_view<T, typename Device::memory>;
 template <class T, class Device>
@@ -23,7 +23,7 @@ using in_tensor = std::type_identity_t<tensor_view<const T, N, typename Device::
 template <class T, class Device>
 using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::memory>>;
 
-/// Queues the kernel. Its scratch memory is free for the next kernel at once: a stream works in order.
+/// Queues the kernel. The next kernel can reuse its scratch memory at once, because a stream executes in order.
 template <class Device, class Kernel>
 void launch(execution<Device>& on, const Kernel& kernel) {
   static_assert(

@@ -6,7 +6,7 @@
 
 namespace xtrain::ops {
 
-/// Cross-entropy of x · weightᵀ + bias against the targets, row by row, without ever holding all logits.
+/// Cross-entropy of x · weightᵀ + bias against the targets, row by row, without storing all logits.
 ///   x_nc, weight_vc, target_n, bias_v or none read; loss_n written
 template <class Device, class X>
 void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matrix<std::remove_const_t<X>, Device> weight_vc,
@@ -27,9 +27,9 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
                                                                                            .loss_n = loss_n.span()});
 }
 
-/// The same with gradients, in one pass: logits are there only once.
-///   gradient_scale  what the gradient of each row's loss is multiplied with: 1 / targets of the whole step, times the loss scale
-///   z_loss          kernel::linear_cross_entropy says what it adds
+/// The same with gradients, in one pass: logits are computed only once.
+///   gradient_scale  factor on the gradient of each row's loss: 1 / number of targets in the whole step, times the loss scale
+///   z_loss          see kernel::linear_cross_entropy
 ///   dx_nc written; dweight_vc and dbias_v added to, or none
 template <class Device, class T, class G>
 void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,

@@ -6,12 +6,12 @@
 
 namespace xtrain::ops {
 
-/// Whether a result replaces what is there or is added to it.
+/// Whether a result replaces the output's content or is added to it.
 enum class result : bool { replaces, is_added };
 
 /// y = alpha · x · wᵀ + bias, or added to y.
 ///   x_ni read, w_oi read, bias_o read or none, y_no written
-///   throws  shape_error unless the shapes fit
+///   throws  shape_error unless the shapes match
 template <class Device, class X, class C>
 void linear(execution<Device>& on, matrix<X, Device> x_ni, in_matrix<std::remove_const_t<X>, Device> w_oi,
             in_vector<std::remove_const_t<X>, Device> bias_o, matrix<C, Device> y_no, result how = result::replaces, double alpha = 1.0) {

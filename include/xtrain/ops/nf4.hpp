@@ -7,7 +7,7 @@
 
 namespace xtrain::ops {
 
-/// y = what x stands for
+/// y = x dequantized
 ///   throws  shape_error unless y has as many elements
 template <class Device, class T>
 void dequantise(execution<Device>& on, const nf4_view<typename Device::memory>& x, vector<T, Device> y_n) {

@@ -6,9 +6,9 @@
 
 namespace xtrain::ops {
 
-/// Root-mean-square normalisation; kernel::rms_norm has the formula.
+/// Root-mean-square normalization; the formula is in kernel::rms_norm.
 ///   x_nc, weight_c read; y_nc, rstd_n written
-///   throws  shape_error unless the shapes fit
+///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c, double epsilon, matrix<T, Device> y_nc,
               vector<accumulate_t<T>, Device> rstd_n) {
@@ -46,9 +46,9 @@ void rms_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vect
                                                                       .dweight_c = dweight_c.extent()});
 }
 
-/// Layer normalisation; kernel::layer_norm has the formula.
+/// Layer normalization; the formula is in kernel::layer_norm.
 ///   x_nc, weight_c, bias_c read; y_nc, mean_n, rstd_n written
-///   throws  shape_error unless the shapes fit
+///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void layer_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c, in_vector<T, Device> bias_c,
                 double epsilon, matrix<T, Device> y_nc, vector<accumulate_t<T>, Device> mean_n, vector<accumulate_t<T>, Device> rstd_n) {

@@ -5,8 +5,8 @@
 
 namespace xtrain::ops {
 
-/// One step of AdamW over flat memory; kernel::adamw has the formula and says what each operand is.
-///   throws  shape_error unless all memory has the same number of elements
+/// One step of AdamW over flat memory; kernel::adamw has the formula and describes each operand.
+///   throws  shape_error unless all operands have the same number of elements
 template <class Device, class M, class P, class G, class W, class S>
 void adamw(execution<Device>& on, const kernel::adamw<M, P, G, W, S>& step) {
   const std::size_t n = step.n;

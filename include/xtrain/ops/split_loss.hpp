@@ -6,7 +6,7 @@
 
 namespace xtrain::ops {
 
-/// What this rank's logits, of the tokens from `first` on, add to the softmax of all.
+/// Partial softmax of this rank's logits, which begin at token `first` (vocabulary parallel).
 ///   logits_nv, target_n read; parts_3n [3, n] written: kernel::softmax_part
 template <class Device, class A>
 void softmax_part(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vector<token, Device> target_n, std::size_t first,
@@ -22,7 +22,7 @@ void softmax_part(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vect
                                                               .parts_3n = parts_3n.span()});
 }
 
-/// Losses from the parts of all ranks, and the gradient of this rank's logits.
+/// Losses from the partial results of all ranks, and the gradient of this rank's logits.
 ///   parts_r3n [ranks · 3, n] read; loss_n written; dlogits_nv written, or none
 template <class Device, class A, class T>
 void softmax_of_parts(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vector<token, Device> target_n, std::size_t first,

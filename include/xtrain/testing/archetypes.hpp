@@ -1,5 +1,5 @@
-// The least that satisfies each concept. Code that takes a concept is instantiated with these, so that it asks for no more
-// than the concept says.
+// A minimal type for each concept. Code that takes a concept is instantiated with these, which shows that it requires no
+// more than the concept.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct bare_device {
   };
 };
 
-/// Number types and nothing else.
+/// Dtypes and nothing else.
 struct bare_precision {
   static constexpr std::string_view name = "bare";
   using parameter = float;
@@ -44,7 +44,7 @@ struct bare_precision {
   static constexpr bool scales_loss = false;
 };
 
-/// A rank without neighbours.
+/// A communicator with a single rank.
 struct bare_communicator {
   [[nodiscard]] std::size_t rank() const { return 0; }
   [[nodiscard]] std::size_t size() const { return 1; }

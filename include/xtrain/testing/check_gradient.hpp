@@ -1,4 +1,4 @@
-// Proves a backward against its forward: every analytic derivative is compared with a central difference, in double.
+// Checks a backward pass against its forward pass: every analytic derivative is compared with a central difference, in double.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace xtrain::testing {
 
-/// What gradients are checked with: the reference device in double.
+/// The recipe for gradient checks: the reference device in double.
 struct gradient_recipe {
   using device = reference;
   using precision = fp64;
@@ -32,32 +32,32 @@ struct gradient_recipe {
   using adapter = no_adapter;
 };
 
-/// What is checked, and how.
+/// Sizes, inputs and tolerance of a check.
 struct gradient_check {
-  std::size_t b = 2, t = 3;           ///< rows and places: different from each other and from every width
-  std::size_t inputs = 0;             ///< width of x
-  std::size_t outputs = 0;            ///< width of y
-  std::vector<token> positions = {};  ///< of each place; empty: counted within rows
-  std::vector<token> starts = {};     ///< where each place's sample begins; empty: at 0
-  std::vector<token> withins = {};    ///< second position of each place; empty: none
-  std::vector<token> ends = {};       ///< one past the last place that each place sees; empty: itself
-  /// A difference quotient of step h is off by h² · f‴ / 6 and by rounding / h: about 1e-10 at h = 1e-5 for values near 1,
-  /// here with a factor of 1e3 for sums of many terms.
+  std::size_t b = 2, t = 3;           ///< batch size and sequence length: different from each other and from every width
+  std::size_t inputs = 0;             ///< channels of x
+  std::size_t outputs = 0;            ///< channels of y
+  std::vector<token> positions = {};  ///< position ids of the tokens; empty: counted within each sequence
+  std::vector<token> starts = {};     ///< first position each token attends to (start of its sample); empty: 0
+  std::vector<token> withins = {};    ///< second position of each token; empty: none
+  std::vector<token> ends = {};       ///< one past the last position each token attends to; empty: causal
+  /// The error of a difference quotient of step h is h² · f‴ / 6 plus rounding / h: about 1e-10 at h = 1e-5 for values near 1;
+  /// the factor 1e3 is for sums of many terms.
   double allowed = 1e-7;
 };
 
-/// What was found.
+/// Result of a check.
 struct gradient_report {
   std::size_t checked = 0;   // derivatives
   double largest_error = 0;  // relative to 1 + |derivative|
-  std::string problem{};     // the first that is off; empty: none
+  std::string problem{};     // the first wrong derivative; empty: none
 
   explicit operator bool() const { return problem.empty(); }
 };
 
 /// Checks a layer. make(build) declares it and returns it; forward(layer, p, x, y) writes y; backward(layer, p, x, dy, dx) adds
-/// to dx and to the gradients of its parameters. Everything starts from values and gradients that are not zero, so a gradient
-/// that is written instead of added to shows.
+/// to dx and to the gradients of its parameters. Values and gradients start non-zero, so a gradient
+/// that is overwritten instead of added to is detected.
 template <class Recipe = gradient_recipe, class Make, class Forward, class Backward>
 [[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make, Forward&& forward, Backward&& backward,
                                              const typename Recipe::adapter::config& adapter = {}) {
@@ -104,7 +104,7 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
     parameters[i] = draw();
     gradients[i] = draw();
   }
-  for (const auto& entry : store.entries())  // frozen ones too: what flows through them is checked
+  for (const auto& entry : store.entries())  // frozen ones too: the gradient that flows through them is checked
     if (!entry.spec.trainable) {
       std::vector<double> values(entry.size());
       for (double& value : values) value = draw();

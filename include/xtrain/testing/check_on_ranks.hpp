@@ -1,4 +1,4 @@
-// A layer on ranks that divide layers, against the same layer on one device: y, dx and every gradient, in double.
+// Checks a tensor- or context-parallel layer against the same layer on one device: y, dx and every gradient, in double.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace xtrain::testing {
 
-/// A recipe whose ranks divide layers as the strategy says.
+/// A recipe that shards layers across ranks with the given strategy.
 template <class Recipe, class Strategy>
 struct on_ranks : Recipe {
   using parallel = Strategy;
@@ -32,21 +32,21 @@ using recipe_of = typename std::remove_cvref_t<Builder>::recipe;
 
 namespace detail {
 
-/// Results of a layer, put together from all ranks.
+/// Results of a layer, assembled from all ranks.
 struct layer_results {
   std::vector<double> y{}, dx{};
   struct gradient {
-    std::vector<double> sum{};        // over ranks where each has a part of the sum, otherwise any rank's
-    std::vector<std::size_t> seen{};  // how many ranks hold each element
+    std::vector<double> sum{};        // over ranks that hold partial sums, otherwise any rank's value
+    std::vector<std::size_t> seen{};  // number of ranks that hold each element
   };
   std::map<std::string, gradient> gradients{};
   std::string problem{};
 };
 
-/// Sums of some hundred terms near 1, in double and in another order.
+/// Tolerance for sums of some hundred terms near 1, in double, in a different order.
 [[nodiscard]] inline bool is_near(double a, double b) { return std::abs(a - b) <= 1e-11 * (1.0 + std::abs(b)); }
 
-/// The number at a place of something named: the same on every rank.
+/// The value at an index of a named tensor: the same on every rank.
 [[nodiscard]] inline double drawn(std::string_view name, std::size_t index) {
   std::uint64_t seed = 1469598103934665603U;  // FNV-1a
   for (const char letter : name) seed = (seed ^ static_cast<unsigned char>(letter)) * 1099511628211U;
@@ -139,10 +139,10 @@ void run_layer(const gradient_check& what, const typename Recipe::parallel::conf
 
 }  // namespace detail
 
-/// Checks a layer on `ranks` ranks (threads) that divide layers as the strategy says (tensor_parallel, sequence_parallel). make(build) is
-/// called for recipes of both, so that it makes a layer for recipe_of<decltype(build)>; forward and backward as check_gradient has them, each
-/// given this rank's places. Parameters have the same numbers on one device as on the ranks together.
-///   throws  config_error where the layer cannot be divided among so many ranks
+/// Checks a layer on `ranks` ranks (threads) that shard it with the strategy (tensor_parallel, sequence_parallel). make(build) is called
+/// for the recipes of both runs, so it makes a layer for recipe_of<decltype(build)>; forward and backward are those of check_gradient, each
+/// given this rank's positions. Parameters have the same values on one device and on the ranks together.
+///   throws  config_error when the layer cannot be sharded across so many ranks
 template <class Strategy, class Recipe = gradient_recipe, class Make, class Forward, class Backward>
 [[nodiscard]] gradient_report check_on_ranks(const gradient_check& what, std::size_t ranks, const Make& make, const Forward& forward,
                                              const Backward& backward, const typename Recipe::adapter::config& adapter = {}) {

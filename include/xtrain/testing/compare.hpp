@@ -1,4 +1,4 @@
-// One way to compare numbers: within a bound that is derived, and with a message that says where and by how much.
+// Compares numbers within a derived tolerance; the message says where they differ and by how much.
 #pragma once
 
 #include <cmath>
@@ -11,16 +11,16 @@
 
 namespace xtrain::testing {
 
-/// How far two results may lie apart: |a − b| ≤ absolute + relative · max(|a|, |b|).
+/// Allowed difference of two results: |a − b| ≤ absolute + relative · max(|a|, |b|).
 struct tolerance {
   double absolute = 0;
   double relative = 0;
 };
 
-/// What a comparison found. Empty `problem` means agreement.
+/// Result of a comparison. Empty `problem` means agreement.
 struct comparison {
   std::string problem;
-  double largest_error = 0;  // as a share of what was allowed: above 1 is too much
+  double largest_error = 0;  // as a fraction of the tolerance: above 1 fails
 
   explicit operator bool() const { return problem.empty(); }
 };
@@ -42,7 +42,7 @@ template <class A, class B>
     const double error = std::abs(a - b);
     const double bound = allowed.absolute + allowed.relative * std::max(std::abs(a), std::abs(b));
     found.largest_error = std::max(found.largest_error, std::isfinite(error) ? error / bound : INFINITY);
-    if (std::isfinite(error) && error <= bound) continue;  // the bound of an infinity is infinite too
+    if (std::isfinite(error) && error <= bound) continue;  // the tolerance of an infinity is infinite too
     if (wrong++ == 0) first = i;
     absolute = std::max(absolute, error);
     relative = std::max(relative, error / std::max(std::abs(a), std::abs(b)));

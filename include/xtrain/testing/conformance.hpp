@@ -1,13 +1,13 @@
-// The device conformance suite: every kernel, forward and backward, on odd sizes, against the reference device. It is what
-// someone who brings a device up runs first and last.
+// The device conformance suite: every kernel, forward and backward, on odd sizes, against the reference device. Run it
+// first and last when you bring up a device.
 //
 //     xtrain::testing::conformance<acme_device> suite;
 //     suite.check_all();
 //     std::fputs(suite.text().c_str(), stdout);
 //
-// For every kernel and number type it prints how many cases agreed, the largest error as a share of what is allowed, or
-// that the device does not have the kernel. A case fails when an element is off, when anything outside the operands was
-// written, or when an operand that is only read was changed.
+// For every kernel and dtype it prints how many cases agreed and the largest error as a fraction of the tolerance, or
+// that the device does not have the kernel. A case fails when an element is wrong, when anything outside the operands was
+// written, or when a read-only operand was changed.
 #pragma once
 
 #include <algorithm>
@@ -36,26 +36,26 @@
 
 namespace xtrain::testing {
 
-/// What became of one kernel for one number type.
+/// Result of one kernel for one dtype.
 struct conformance_result {
   std::string_view kernel = {};
   std::string_view number = {};
   bool missing = false;
   std::size_t cases = 0;
   std::size_t failed = 0;
-  double largest_error = 0;  // as a share of what is allowed
+  double largest_error = 0;  // as a fraction of the tolerance
   std::string first_problem = {};
 
   [[nodiscard]] bool passed() const { return !missing && failed == 0; }
 };
 
-/// Checks Device. `guard` elements before and behind every operand must stay untouched.
+/// Checks Device. `guard` bytes before and after every operand must stay untouched.
 template <device Device>
 class conformance {
  public:
   explicit conformance(const typename Device::context& context = typename Device::context{}) : context_(context), stream_(context_) {}
 
-  /// Every kernel for every number type.
+  /// Every kernel for every dtype.
   void check_all() {
     check<float>();
     check<bf16>();
@@ -63,7 +63,7 @@ class conformance {
     check<double>();
   }
 
-  /// Every kernel for one number type.
+  /// Every kernel for one dtype.
   template <number T>
   void check() {
     detail::check_products<T>(*this);
@@ -84,7 +84,7 @@ class conformance {
   [[nodiscard]] bool passed() const {
     return !results_.empty() && std::all_of(results_.begin(), results_.end(), [](const auto& r) { return r.passed(); });
   }
-  /// The report, a line per kernel and number type.
+  /// The report, one line per kernel and dtype.
   [[nodiscard]] std::string text() const {
     std::string all = concat("conformance of device ", Device::name, " with reference\n");
     std::size_t good = 0, bad = 0, missing = 0;
@@ -99,11 +99,11 @@ class conformance {
     return concat(all, good, " agree, ", bad, " fail, ", missing, " missing\n");
   }
 
-  /// Runs one kernel, given on host memory, on both devices and compares whatever it writes.
-  ///   terms      how many products or numbers are summed for one result
+  /// Runs one kernel, given on host memory, on both devices and compares what it writes.
+  ///   terms      number of products or values that are summed for one result
   ///   magnitude  the largest partial sum to expect
   /// A result of T may differ by one rounding on each side, and its sum by the random walk of `terms` roundings in the
-  /// accumulate type, here with a factor of 8 for the longest excursion and the functions (exp, tanh) inside.
+  /// accumulate type, with a factor of 8 for the longest excursion and for the functions (exp, tanh) inside.
   template <class T, class Kernel>
   void check_kernel(const Kernel& kernel, double terms, double magnitude) {
     conformance_result& result = entry(Kernel::name, number_traits<T>::name);
@@ -112,7 +112,7 @@ class conformance {
     } else {
       const double walk = 8.0 * number_traits<accumulate_t<T>>::unit_roundoff * std::sqrt(terms + 1.0) * magnitude;
       std::vector<guarded> operands;
-      std::vector<const void*> hosts;  // operands that share host memory share device memory too
+      std::vector<const void*> hosts;  // operands that alias on the host alias on the device too
       std::vector<bool> changes;
       const auto place_of = [&](const void* host) {
         return static_cast<std::size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
@@ -157,7 +157,7 @@ class conformance {
         } else {
           std::vector<value> copy(operand.size());
           std::memcpy(copy.data(), got, operand.bytes());
-          if constexpr (std::is_same_v<value, token>) {  // a place is right or wrong
+          if constexpr (std::is_same_v<value, token>) {  // integers must match exactly
             const auto [wrong, right] = std::mismatch(copy.begin(), copy.end(), operand.raw());
             if (wrong != copy.end())
               report("operand ", index, ": the first that differs is at ", wrong - copy.begin(), ": got ", *wrong, ", expected ", *right);

@@ -1,5 +1,5 @@
-// A pipeline schedule carried out by ranks that sleep instead of computing: real messages, real waits, and as many ranks as one likes on
-// any number of cores. What comes of it stands beside what simulate.hpp says.
+// A pipeline schedule executed by ranks that sleep instead of computing: real messages, real waits, and any number of ranks on
+// any number of cores. Compare the result with simulate.hpp's.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@
 
 namespace xtrain::testing {
 
-/// One rank's list. Every message says what it is, so that a rank notices when it gets another.
+/// One rank's action list. Every message carries its identity, so that a rank detects a wrong one.
 class delayed_rank {
  public:
-  /// `costs` in seconds. What messages cost is the transport's, and a reduce takes nothing.
+  /// `costs` in seconds. Message costs are those of the transport, and a reduce takes no time.
   delayed_rank(const pipeline_schedule& schedule, const pipeline_costs& costs, std::shared_ptr<transport> wires, send_mode mode)
       : schedule_(&schedule), costs_(&costs), all_(std::move(wires)), mode_(mode) {}
 
-  /// When each action began and ended, in seconds of a clock that all ranks of a process share.
-  ///   throws  comm_error when a message is not the one that the list says
+  /// Start and end of each action, in seconds of a clock that all ranks of a process share.
+  ///   throws  comm_error when a message is not the one that the list expects
   [[nodiscard]] std::vector<timed_action> run() {
     std::vector<timed_action> times;
     times.reserve(schedule_->actions[all_.rank()].size());
@@ -50,7 +50,7 @@ class delayed_rank {
  private:
   struct sent_message {
     std::vector<std::uint64_t> numbers;
-    pending_message pending;  // last: it ends before its memory does
+    pending_message pending;  // last member: destroyed before the memory it uses
   };
 
   [[nodiscard]] static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -69,7 +69,7 @@ class delayed_rank {
     all_.receive(action.peer, std::span<std::uint64_t>(numbers));
     require<comm_error>(numbers == expected, "delayed_schedule: a message must be what the list says; given another for ", action_text(action));
   }
-  /// A number per row: which way it goes, to which chunk, of which micro-batch.
+  /// One number per sequence that encodes direction, destination chunk and micro-batch.
   [[nodiscard]] std::vector<std::uint64_t> numbers_of(const pipeline_action& action, std::size_t to_chunk) const {
     const bool forth = action.kind == action_kind::send_forward || action.kind == action_kind::receive_forward;
     const std::size_t number = (action.micro_batch * schedule_->chunks + to_chunk) * 2 + (forth ? 1 : 0);
@@ -83,11 +83,11 @@ class delayed_rank {
   std::deque<sent_message> sent_;
 };
 
-/// All ranks of a schedule, a thread each: when every action began and ended, from the first on.
-///   throws  config_error when the schedule is not right, or its sends would wait for ever
+/// Runs all ranks of a schedule, one thread each; returns start and end of every action, relative to the first.
+///   throws  config_error when the schedule is invalid, or its sends would deadlock
 [[nodiscard]] inline pipeline_timeline run_on_delays(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                      send_mode mode = send_mode::buffered) {
-  (void)simulate_schedule(schedule, costs, mode);  // it can be carried out
+  (void)simulate_schedule(schedule, costs, mode);  // throws if the schedule cannot be executed
   pipeline_timeline timeline;
   timeline.ranks.resize(schedule.ranks());
   run_ranks(schedule.ranks(), [&](const std::shared_ptr<transport>& wires) {

@@ -1,5 +1,5 @@
-// A device whose memory the host cannot touch and whose stream works as late as it may. Code that forgets a copy or a
-// synchronisation fails on it, without an accelerator.
+// A device whose memory the host cannot access and whose stream works as late as possible. Code that lacks a copy or a
+// synchronization fails on it, without an accelerator.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct isolated_memory {
 
 namespace detail {
 
-/// A queue of work and the thread that does it, in order, and only when somebody waits for it.
+/// A queue of work and the thread that executes it, in order, and only when somebody waits for it.
 class late_worker {
  public:
   late_worker() : thread_([this] { work(); }) {}
@@ -90,7 +90,7 @@ struct isolated_properties {
   typename Device::properties of_device;
 };
 
-/// `Device`, which must be in host memory, behind a wall. Fresh memory is full of NaN.
+/// `Device`, which must be in host memory, with that memory made inaccessible to host code. Fresh memory is filled with NaN.
 template <host_addressable Device>
 struct isolated {
   static constexpr std::string_view name = "isolated";
@@ -157,7 +157,7 @@ struct isolated {
     std::shared_ptr<detail::late_worker> worker_;
   };
 
-  /// The kernel on the memory behind the wall.
+  /// The kernel with operands in the wrapped device's memory.
   template <class Kernel>
   [[nodiscard]] static auto inside(const Kernel& kernel) {
     return kernel::moved_to<typename Device::memory>(kernel, [](const auto& operand) {
@@ -172,7 +172,7 @@ template <class Device, class Kernel>
   return scratch_bytes(properties.of_device, isolated<Device>::inside(kernel));
 }
 
-/// Queues the kernel. Exists for the kernels that the device behind the wall has, on memory behind that wall, and for streams
+/// Queues the kernel. Exists for the kernels of the wrapped device, on isolated memory, and for streams
 /// that derive from the isolated one (with_host_fallback's does).
 template <class Device, class Stream, class Kernel>
 requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&

@@ -1,4 +1,4 @@
-// Wires with latency and limited bandwidth, around any others: what overlap is worth can be seen on one machine.
+// Wraps any transport and adds latency and a bandwidth limit: shows the benefit of overlap on one machine.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace xtrain::testing {
 
 struct slow_wires {
   std::chrono::duration<double> latency{0};  ///< of every message
-  double bytes_per_second = 0;               ///< that a rank can send; 0: no limit
-  std::chrono::duration<double> jitter{0};   ///< a random delay up to this is added, a function of the seed
+  double bytes_per_second = 0;               ///< send bandwidth of a rank; 0: unlimited
+  std::chrono::duration<double> jitter{0};   ///< a random delay up to this is added, determined by the seed
   std::uint64_t seed = 0;
 };
 
-/// A message counts as sent when the time it takes has passed. What a rank sends goes out one after the other, and messages of a channel
-/// arrive in that order, whatever their delays.
+/// A message counts as sent when its transfer time has passed. A rank's messages are sent one after the other, and messages of a channel
+/// arrive in order, whatever their delays.
 class slow_transport final : public transport {
  public:
   slow_transport(std::shared_ptr<transport> of, const slow_wires& how) : of_(std::move(of)), how_(how) {}
@@ -37,7 +37,7 @@ class slow_transport final : public transport {
   [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
   [[nodiscard]] std::size_t size() const override { return of_->size(); }
   [[nodiscard]] bool carries() const override { return of_->carries(); }
-  /// The bytes are handed over when they would have arrived: the receiver cannot have them before.
+  /// The bytes are handed over at their arrival time: the receiver cannot have them earlier.
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
     const auto [when, turn] = arrival(to, channel, bytes.size());
     return std::make_unique<late>(*of_, to, channel, bytes, when, turn);
@@ -64,7 +64,7 @@ class slow_transport final : public transport {
     turn_in_order turn;
   };
 
-  /// Sends in a thread of its own: latency must not keep the sender from computing.
+  /// Sends in its own thread, so that the sender can compute during the latency.
   class late final : public message {
    public:
     late(transport& over, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes, clock::time_point when, turn_in_order turn)
@@ -93,7 +93,7 @@ class slow_transport final : public transport {
       turn.order->changed.wait(lock, [&] { return turn.order->begun == turn.number; });
       ++turn.order->begun;
       turn.order->changed.notify_all();
-      return begin();  // the next one waits for the lock
+      return begin();  // the next message waits for the lock
     }
 
     std::exception_ptr problem_;

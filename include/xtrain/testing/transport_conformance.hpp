@@ -1,5 +1,5 @@
-// The conformance suite of transports: every collective, on odd sizes and every number type, against values that each rank
-// works out for itself. All ranks of a run call it; it is what someone who brings a transport up runs.
+// The conformance suite of transports: every collective, on odd sizes and every dtype, against values that each rank
+// computes itself. All ranks of a run call it; run it when you bring up a transport.
 //
 //     for (const std::string& problem : xtrain::testing::transport_conformance(wires)) std::puts(problem.c_str());
 #pragma once
@@ -75,7 +75,7 @@ class transport_check {
   }
 
  private:
-  /// Rank r's numbers: every rank can work them out.
+  /// Rank r's values: every rank can compute them.
   [[nodiscard]] static std::vector<T> drawn(std::size_t r, std::size_t n) {
     std::vector<T> values(n);
     const random_site site{.seed = 7, .step = static_cast<std::uint32_t>(r), .site = static_cast<std::uint32_t>(n), .first = 0};
@@ -92,7 +92,7 @@ class transport_check {
     for (std::size_t r = 0; r < ranks_->size(); ++r) append(all, drawn(r, n));
     return all;
   }
-  /// Elements [first, first + count) of the reduction of what the ranks drew, added up in their order.
+  /// Elements [first, first + count) of the reduction of all ranks' values, summed in rank order.
   [[nodiscard]] std::vector<T> reduced(std::size_t n, reduction how, std::size_t first, std::size_t count) const {
     using sum = typename sum_number<T>::type;
     std::vector<sum> values(count);
@@ -126,7 +126,7 @@ class transport_check {
     same("all_to_all of uneven parts", to, expected);
   }
 
-  /// Three messages to the next rank, begun before the first is waited for: they arrive in order.
+  /// Three messages to the next rank, all started before the first is waited for: they must arrive in order.
   void ring(std::size_t n) {
     const std::size_t size = ranks_->size(), me = ranks_->rank();
     const std::size_t next = (me + 1) % size, before = (me + size - 1) % size;
@@ -161,7 +161,7 @@ void check_transport(group& ranks, std::size_t n, std::vector<std::string>& prob
 
 }  // namespace detail
 
-/// What is wrong with the transport, in words; empty when nothing is. Every rank of the run calls it.
+/// Problems found with the transport; empty if there are none. Every rank of the run calls it.
 [[nodiscard]] inline std::vector<std::string> transport_conformance(const std::shared_ptr<transport>& wires) {
   std::vector<std::string> problems;
   const auto check = [&](group& ranks) {
@@ -180,7 +180,7 @@ void check_transport(group& ranks, std::size_t n, std::vector<std::string>& prob
     check(rows);
     check(neighbours);
   }
-  std::vector<float> large(3'000'001, 1.0F);  // in pieces
+  std::vector<float> large(3'000'001, 1.0F);  // larger than one piece of the collective
   all.all_reduce(std::span<float>(large), reduction::sum);
   if (std::any_of(large.begin(), large.end(), [&](float x) { return x != static_cast<float>(size); }))
     problems.push_back("all_reduce of more than one piece is wrong");

@@ -1,4 +1,4 @@
-// Non-linearities, a vector at a time.
+// Activation functions, vectorized.
 #pragma once
 
 #include <xtrain/device/cpu/simd.hpp>
@@ -10,7 +10,7 @@ namespace xtrain {
 namespace cpu_kernels {
 
 inline constexpr std::size_t elements_per_part = std::size_t{1} << 14;
-/// How many elements ahead memory is asked for: enough for the hardware not to wait at the ends of pages.
+/// Prefetch distance in elements: long enough that the hardware prefetcher does not stall at page boundaries.
 inline constexpr std::size_t elements_ahead = 512;
 inline constexpr double gelu_slope = 0.79788456080286535588;  // sqrt(2/π)
 inline constexpr double gelu_cubic = 0.044715;
@@ -52,7 +52,7 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
   });
 }
 
-/// What the normal distribution has below x: (1 + erf(x/√2)) / 2.
+/// Normal cumulative distribution function: (1 + erf(x/√2)) / 2.
 template <class Arch, class A>
 [[nodiscard]] XTRAIN_INLINE simd::batch<A, Arch> normal_below(const simd::batch<A, Arch>& x) {
   using batch = simd::batch<A, Arch>;
@@ -80,7 +80,7 @@ void gelu_erf_backward_elements(const cpu_stream& stream, const kernel::gelu_erf
     simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
       const batch x = simd::load<Arch>(k.x_n.raw() + i, count);
       const batch dy = simd::load<Arch>(k.dy_n.raw() + i, count);
-      // forward: y = x · below(x); the derivative of below is the density
+      // forward: y = x · cdf(x); the derivative of the cdf is the density
       simd::store(k.dx_n.raw() + i, dy * (normal_below<Arch>(x) + x * peak * simd::exp(minus_half * x * x)), count);
     });
   });

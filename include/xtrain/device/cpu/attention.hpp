@@ -1,6 +1,6 @@
-// Attention, one panel of queries at a time against blocks of keys. Scores are kept transposed, keys down and queries across, so
-// that whatever happens to a query (its maximum, its sum, its mask) happens in one lane, and probabilities are a packed
-// operand as they are. Blocks that no query of the panel may see are never touched.
+// Attention, one panel of queries at a time over blocks of keys. Scores are stored transposed, with keys as rows and queries as
+// columns, so that all per-query work (maximum, sum, mask) stays in one vector lane, and probabilities are already a packed
+// operand. Blocks that are masked for every query of the panel are skipped.
 // [Dao et al. 2022; Rabe & Staats 2021]
 #pragma once
 
@@ -23,7 +23,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Hands out pieces of a worker's scratch memory, or only measures them.
+/// Carves pieces out of a worker's scratch memory, or only measures them (null memory).
 class carving {
  public:
   explicit carving(std::byte* memory) : memory_(memory) {}
@@ -45,23 +45,23 @@ template <class Arch, class T>
 struct attention_work {
   using A = accumulate_t<T>;
   using U = unit<Arch, T>;
-  /// Probabilities, as products take them.
+  /// Element type of probabilities as matmul operands.
   using score = std::conditional_t<std::is_same_v<U, simd::bf16_pair>, T, A>;
   static constexpr std::size_t vector = simd::width<A, Arch>;
   static constexpr std::size_t queries = panel_columns<A, Arch>;
   static constexpr std::size_t keys = tile_rows<Arch> * (112 / tile_rows<Arch>);
 
-  U *k_rows, *v_rows, *v_columns, *k_columns;  // of one key/value head: panels of rows of keys; per block of keys, of columns
+  U *k_rows, *v_rows, *v_columns, *k_columns;  // of one key/value head: row panels over all keys; column panels per block of keys
   U *q_panel, *do_panel;                       // [d, queries]
   U *q_lines, *do_lines;                       // panels of [queries, d]
   U* p_panel;                                  // [keys, queries]
   U* p_rows;                                   // panels of [keys, queries]
   A *scores, *dscores, *kept;                  // [keys, queries]
-  score* rounded;                              // [keys, queries], where probabilities are rounded before products
+  score* rounded;                              // [keys, queries], used where probabilities are rounded before products
   A *sums, *turned;                            // [d, queries] o or dq of the panel; [queries, d]
   A *dk, *dv;                                  // [t, d]
-  A *first, *now, *last;                       // [queries] first key each may see, the query itself, and the last key
-  A *largest, *total, *delta;                  // [queries] of the softmax; Σ do · o
+  A *first, *now, *last;                       // [queries] first key each query attends to, the query itself, the last key
+  A *largest, *total, *delta;                  // [queries] softmax statistics; Σ do · o
   std::size_t bytes;
 
   attention_work(std::byte* memory, std::size_t t, std::size_t d, bool backward, bool drops) {
@@ -97,7 +97,7 @@ struct attention_work {
   }
 };
 
-/// Which queries meet which keys, of rows that have so many places. Positions are counted behind the keys of a cache.
+/// Ranges of query and key positions in sequences of length `places`. With a cache, positions count from its first key.
 struct attention_meeting {
   kernel::place_block queries{}, keys{};
   std::size_t places = 0;
@@ -113,13 +113,13 @@ template <class T>
   const std::size_t t = k.shape.t;
   return {{t, 0, 0, t}, {t, 0, 0, t}, t, 0};
 }
-/// Kernels of blocks say it themselves.
+/// Block kernels carry their own ranges.
 template <class Kernel>
 [[nodiscard]] attention_meeting meeting_of(const Kernel& k, std::size_t = 0) {
   return {k.queries, k.keys, k.shape.t, 0};
 }
 
-/// Where rows of sums go: written, or added to what is there.
+/// Destination of rows of sums: overwritten or added to.
 template <class To, bool Adds>
 struct sum_rows {
   To* first;
@@ -136,7 +136,7 @@ struct sum_rows {
   }
 };
 
-/// One panel of queries of one head: where its operands are and what each query may see.
+/// One panel of queries of one head: its operands and the range of keys each query attends to.
 template <class Arch, class T, class Kernel>
 struct attention_panel {
   using A = accumulate_t<T>;
@@ -149,12 +149,12 @@ struct attention_panel {
   const work_type& work;
   const attention_meeting meeting;
   std::size_t b, h, i0;
-  std::size_t key_count;       // all there are
-  std::size_t queries;         // fewer than `width` in the last panel; the lanes behind them compute on zeros
-  std::size_t first_key = 0;   // what any query of the panel may see first
-  std::size_t last_first = 0;  // what every query of the panel may see from
-  std::size_t first_end = 0;   // and up to, one past it
-  std::size_t last_end = 0;    // one past what any of them may see; 0 where none sees anything
+  std::size_t key_count;       // number of keys
+  std::size_t queries;         // fewer than `width` in the last panel; the lanes after them compute on zeros
+  std::size_t first_key = 0;   // first key that any query of the panel attends to
+  std::size_t last_first = 0;  // from this key on, the start masks no query of the panel
+  std::size_t first_end = 0;   // up to this key (exclusive), the end masks no query
+  std::size_t last_end = 0;    // one past the last key that any query attends to; 0 if all are masked
 
   attention_panel(const Kernel& k, const work_type& memory, const attention_meeting& who, std::size_t row, std::size_t head,
                   std::size_t first_query)
@@ -182,11 +182,11 @@ struct attention_panel {
   [[nodiscard]] strided<T> q() const {
     return {kernel.qkv.raw() + meeting.queries.row_of(b, i0) * kernel.shape.row() + h * kernel.shape.d, kernel.shape.row(), 1};
   }
-  /// Where the panel's first query is in matrices of outputs, and where query i of it is among numbers per query and head.
+  /// Offset of the panel's first query in the output matrices; index of its query i in per-query, per-head arrays.
   [[nodiscard]] std::size_t output() const { return (meeting.queries.row_of(b, i0) * kernel.shape.h + h) * kernel.shape.d; }
   [[nodiscard]] std::size_t of_head(std::size_t i) const { return meeting.queries.row_of(b, kernel.shape.h, h, i0 + i); }
 
-  /// Blocks of keys that the panel sees: visit(j0, keys), keys being whole rows of tiles as far as there are any.
+  /// Blocks of keys that the panel attends to: visit(j0, keys), where keys is rounded up to whole tile rows as far as there are keys.
   template <class Visit>
   XTRAIN_INLINE void each_block(Visit&& visit) const {
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys) {
@@ -195,7 +195,7 @@ struct attention_panel {
     }
   }
 
-  /// Among the blocks that the panel sees is one with chosen(index of the block).
+  /// Whether chosen(block index) holds for any block that the panel attends to.
   template <class Chosen>
   [[nodiscard]] bool sees_block(Chosen&& chosen) const {
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys)
@@ -203,7 +203,7 @@ struct attention_panel {
     return false;
   }
 
-  /// Scores get the slope of their distance, and −infinity where a query may not see a key.
+  /// Adds the ALiBi slope to scores and sets masked scores to −infinity.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
     if (!sloped && j0 + keys <= first_end && last_first <= j0) return;
@@ -221,7 +221,7 @@ struct attention_panel {
     }
   }
 
-  /// Dropout's factors of a block: the same words as the reference draws.
+  /// Dropout factors of a block: the same random words as the reference.
   void draw(std::size_t j0, std::size_t keys) const {
     const kernel::attention_shape& s = kernel.shape;
     const std::uint32_t threshold = dropout_threshold(kernel.dropout);
@@ -241,7 +241,7 @@ struct attention_panel {
     for (std::size_t j = 0; j < keys; ++j) std::fill(work.kept + j * width + queries, work.kept + (j + 1) * width, A{0});
   }
 
-  /// The block of numbers as products take them: rounded where they are rounded.
+  /// The block as matmul operands need it: rounded for 16-bit pair products, else as it is.
   const typename work_type::score* rounded(const A* numbers, std::size_t keys) const {
     if constexpr (std::is_same_v<typename work_type::score, A>) {
       return numbers;
@@ -250,7 +250,7 @@ struct attention_panel {
       return work.rounded;
     }
   }
-  /// A panel of B from a block: units of keys by queries.
+  /// A block packed as a panel of B: units of keys by queries.
   const U* panel_of(const typename work_type::score* numbers, std::size_t keys) const {
     if constexpr (std::is_same_v<U, typename work_type::score>) {
       return numbers;
@@ -260,7 +260,7 @@ struct attention_panel {
     }
   }
 
-  /// sums [d, queries] as rows of d numbers.
+  /// Transposes sums [d, queries] to rows of d numbers.
   void turn_sums() const {
     const std::size_t d = kernel.shape.d;
     pack_panel<Arch, width>(strided<A>{work.sums, width, 1}, d, width, work.turned, d);
@@ -272,8 +272,8 @@ struct attention_panel {
   }
 };
 
-/// The softmax of a panel over all blocks it sees: leaves each query's largest score, the sum of what its scores come to beside that,
-/// and the values in these proportions.
+/// Online softmax of a panel over all its blocks: leaves each query's largest score, the sum of exp(score − largest),
+/// and the values weighted by the same exponentials.
 template <class Arch, class T, class Kernel>
 void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
   using panel_type = attention_panel<Arch, T, Kernel>;
@@ -298,7 +298,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
       batch most = so_far;
       for (std::size_t j = 0; j < keys; ++j) most = xsimd::max(most, batch::load_unaligned(work.scores + j * width + v));
       most.store_unaligned(work.largest + v);
-      // a query that has seen nothing yet has a largest score of −infinity, which must not meet itself
+      // for a fully masked query so far the maximum is −infinity: avoid −infinity minus −infinity
       const batch shift = xsimd::select(most == batch(nothing), batch(A{0}), most);
       const batch shrink = simd::exp(so_far - shift);
       batch total = batch::load_unaligned(work.total + v) * shrink;
@@ -309,7 +309,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
         total = total + p;
       }
       total.store_unaligned(work.total + v);
-      // what was summed so far shrinks to the new maximum
+      // rescale the running sums to the new maximum
       if (j0 > panel.first_key && xsimd::any(shrink != batch(A{1})))
         for (std::size_t c = 0; c < s.d; ++c)
           (batch::load_unaligned(work.sums + c * width + v) * shrink).store_unaligned(work.sums + c * width + v);
@@ -346,7 +346,7 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
   for (std::size_t i = 0; i < panel.queries; ++i) k.lse_bht.raw()[panel.of_head(i)] = work.largest[i] + std::log(work.total[i]);
 }
 
-/// The same of one block of keys, merged with what was seen of others.
+/// The same for one block of keys, merged with the results of other blocks.
 template <class Arch, class T>
 void attend_panel(const kernel::attention_block<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_meeting& who,
                   std::size_t b, std::size_t h, std::size_t i0) {
@@ -366,7 +366,7 @@ void attend_panel(const kernel::attention_block<host_memory, T>& k, const attent
     const A before = k.begins ? -std::numeric_limits<A>::infinity() : lse, most = sees ? std::max(before, work.largest[i]) : A{0};
     const A old_part = std::exp(before - most), part = sees ? std::exp(work.largest[i] - most) : A{0};
     const A total = old_part + part * work.total[i];
-    lse = most + std::log(total);  // of nothing: −infinity
+    lse = most + std::log(total);  // −infinity if everything is masked
     const batch keeps(sees ? old_part / total : A{0}), takes(sees ? part / total : A{0});
     simd::for_each_vector<A, Arch>(0, s.d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
       const batch added = takes * simd::load<Arch>(work.turned + i * s.d + c, count);
@@ -375,14 +375,14 @@ void attend_panel(const kernel::attention_block<host_memory, T>& k, const attent
   }
 }
 
-/// The keys and values of one key/value head. Of a row with a cache, the last t of them are the queries' own.
+/// The keys and values of one key/value head. With a cache, the last t of them belong to the queries' own tokens.
 template <class T>
 struct attention_keys {
   strided<T> keys, values;
   std::size_t count;
 };
 
-/// Where a kernel that looks at whole rows, or at blocks of them, has them.
+/// Locates the keys and values for kernels over whole sequences and for block kernels.
 template <class T, class Kernel>
 [[nodiscard]] attention_keys<T> keys_of(const Kernel& k, std::size_t b, std::size_t group) {
   const kernel::attention_shape& s = k.shape;
@@ -414,8 +414,8 @@ void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b,
       attend_panel<Arch>(k, work, who, b, h, i0);
 }
 
-/// All heads of all rows, of so many queries each: keys(b, group) says where their keys are. Few heads are divided among threads by their
-/// queries; every division packs the keys once more.
+/// All heads of all sequences, with queries_of_row queries each: keys(b, group) locates their keys. If there are few heads, threads split
+/// their queries; every split packs the keys once more.
 template <class Arch, class T, class Kernel, class Keys>
 void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_of_row, std::size_t worker_bytes, std::byte* scratch, Keys&& keys) {
   constexpr std::size_t queries = attention_work<Arch, T>::queries;
@@ -427,8 +427,8 @@ void attend_all(const cpu_stream& stream, const Kernel& k, std::size_t queries_o
   });
 }
 
-/// What one task makes of the backward of a key/value head: dq of panels part, part + parts, … of queries, or dk and dv of
-/// blocks part, part + parts, … of keys, or everything. Each sum is made by one task, in the same order however many there are.
+/// One task's part of the backward pass of a key/value head: dq of query panels part, part + parts, …, or dk and dv of
+/// key blocks part, part + parts, …, or everything. Each sum is computed by one task, in the same order for any number of tasks.
 struct backward_share {
   bool queries = true, keys = true;
   std::size_t part = 0, parts = 1;
@@ -438,7 +438,7 @@ struct backward_share {
   [[nodiscard]] bool has_block(std::size_t block) const { return queries || block % parts == part; }
 };
 
-/// The backward of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
+/// The backward pass of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
 template <class Arch, class T, class Kernel>
 void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work, const attention_meeting& who, std::size_t b, std::size_t h,
                            std::size_t i0, const backward_share& share) {
@@ -473,7 +473,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   std::fill_n(work.sums, s.d * width, A{0});
   const epilogue<A, T> adding{A{1}, nullptr, true, nullptr, 0};
   const bool drops = k.dropout > 0.0;
-  // d(keys) += block · lines of the queries, for dk and dv
+  // d(keys) += block · rows of the queries, for dk and dv
   const auto add_to_keys = [&](const typename work_type::score* block, std::size_t keys, const U* lines, A* to) {
     pack_a<Arch>(strided<typename work_type::score>{block, width, 1}, keys, queries, work.p_rows);
     for (std::size_t c = 0; c < s.d; c += width)
@@ -522,7 +522,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   else panel.put_sums(sum_rows<T, false>{k.dqkv.raw() + who.queries.row_of(b, i0) * s.row() + h * s.d, s.row()});
 }
 
-/// A share of the backward of all heads that use one key/value head.
+/// One task's part of the backward pass of all heads that share one key/value head.
 template <class Arch, class T, class Kernel>
 void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, const backward_share& share, std::byte* memory) {
   using work_type = attention_work<Arch, T>;
@@ -568,8 +568,8 @@ void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, co
   }
 }
 
-/// The backward of all key/value heads of all rows. Where they are too few for the threads, dk and dv of a head are made by other
-/// tasks than its dq: both need the probabilities and their gradients, so seven products are computed instead of five.
+/// The backward pass of all key/value heads of all sequences. If there are fewer of them than threads, separate tasks compute dq and
+/// dk, dv of a head: both need the probabilities and their gradients, so there are seven products instead of five.
 template <class Arch, class T, class Kernel>
 void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t worker_bytes, std::byte* scratch) {
   using work_type = attention_work<Arch, T>;
@@ -592,8 +592,8 @@ void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t 
   });
 }
 
-/// The query at place `now` against places `from` … `end` − 1 of the cache of its key/value head. `scores` holds one number per
-/// cache place.
+/// The query at position `now` over positions `from` … `end` − 1 of the cache of its key/value head. `scores` holds one number per
+/// cache position.
 template <class Arch, class T, class A>
 void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys,
                   const T* values, A* scores, A* sums, T* o) {
@@ -627,7 +627,7 @@ template <class T>
   return (b * k.shape.k + group) * k.capacity * k.shape.d;
 }
 
-/// Puts the new keys and values of one head behind those that the cache holds.
+/// Appends the new keys and values of one head to the cache.
 template <class T>
 void extend_cache(const kernel::cached_attention<host_memory, T>& k, std::size_t b, std::size_t group) {
   const kernel::attention_shape& s = k.shape;
@@ -657,7 +657,7 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   }
 }
 
-/// From so many new tokens on, panels of queries are faster than one query after the other.
+/// From this many new tokens on, panels of queries are faster than single queries.
 inline constexpr std::size_t queries_worth_packing = 8;
 
 template <class Arch, class T>

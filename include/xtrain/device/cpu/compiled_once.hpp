@@ -1,6 +1,6 @@
-// Kernels compiled once, in a library, with optimisation, whatever the program around them is compiled with: a debug build that
+// Kernels compiled once, in a library, always optimized, independent of the program's own flags: a debug build that
 // trains at full speed, and a program of several sources that does not compile them in each. The CMake function
-// xtrain_add_cpu_kernels makes the library and defines XTRAIN_CPU_KERNELS for whoever links it; without it this header is not
+// xtrain_add_cpu_kernels builds the library and defines XTRAIN_CPU_KERNELS for targets that link it; without it this header is not
 // used.
 #pragma once
 
@@ -17,7 +17,7 @@ class cpu_stream;
 
 namespace cpu_kernels {
 
-/// Declared here for every kernel of the list; cmake/cpu_kernels.cpp defines them.
+/// Declared here for every listed kernel; defined in cmake/cpu_kernels.cpp.
 template <class Kernel>
 struct compiled_once {
   static void run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch);

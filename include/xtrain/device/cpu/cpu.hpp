@@ -1,4 +1,4 @@
-// The cpu device: vector instructions by xsimd, threads by an executor.
+// The cpu device: vector instructions through xsimd, threads through an executor.
 #pragma once
 
 #include <memory>
@@ -31,10 +31,10 @@ struct cpu {
   struct config {
     std::size_t threads = 0;                               ///< 0: every processor the process may use
     std::size_t memory_limit = 0;                          ///< bytes; 0: what the machine or the control group allows
-    std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the pool that the process shares
+    std::shared_ptr<xtrain::executor> executor = nullptr;  ///< null: the process-wide thread pool
   };
 
-  /// The vector instructions that kernels were compiled for; of several levels in one program, the chosen one's.
+  /// The vector instructions that kernels were compiled for; with several levels in one program, those of the chosen level.
   [[nodiscard]] static std::string instructions() {
 #ifdef XTRAIN_CPU_LEVELS
     return cpu_levels::instructions();

@@ -1,4 +1,4 @@
-// Additions, conversions, dropout, and the norm of everything.
+// Addition, conversion, dropout, and the sum of squares.
 #pragma once
 
 #include <xtrain/device/cpu/activation.hpp>
@@ -78,7 +78,7 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
   });
 }
 
-/// Squares are summed in the accumulate type over 4096 elements, and in double from there.
+/// Squares are summed in the accumulate type over 4096 elements; these partial sums are added in double.
 template <class Arch, class T>
 void square_elements(const cpu_stream& stream, const kernel::sum_of_squares<host_memory, T>& k, double* sums) {
   using A = accumulate_t<T>;

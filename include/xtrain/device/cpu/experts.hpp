@@ -1,4 +1,4 @@
-// Experts: rows are routed one by one, and sorted by counting; what moves whole rows is vectors.
+// Experts: scalar routing per row and a counting sort; kernels that move whole rows are vectorized.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// The largest logits that are left, one after the other. Whatever the logits are (NaN, say), the choices are all different.
+/// Picks the largest remaining logit `choices` times. The choices are all different, whatever the logits (e.g. NaN).
 template <class T>
 void choose_experts(std::size_t experts, std::size_t choices, const T* logits, token* choice) {
   using A = accumulate_t<T>;
@@ -45,11 +45,11 @@ void route_row(const kernel::expert_routing<host_memory, T>& k, std::size_t i) {
   for (std::size_t j = 0; j < k.choices; ++j) weight[j] /= chosen;
 }
 
-/// Slots in the order of experts, then of rows: counted, summed up, handed out.
+/// Counting sort: slots ordered by expert, then by row.
 template <class T>
 void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
   const std::size_t places = k.n * k.choices;
-  token* next = k.count_e.raw();  // of each expert, the slot that is handed out next
+  token* next = k.count_e.raw();  // per expert, the next free slot
   std::fill_n(next, k.experts, token{0});
   for (std::size_t place = 0; place < places; ++place) ++next[k.choice_nk.raw()[place]];
   token first = 0;
@@ -59,7 +59,7 @@ void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
     k.slot_nk.raw()[place] = slot;
     k.row_s.raw()[slot] = static_cast<token>(place / k.choices);
   }
-  for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // each is its expert's end now
+  for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // each value is now its expert's end
 }
 
 template <class T>

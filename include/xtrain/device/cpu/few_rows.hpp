@@ -1,4 +1,4 @@
-// Products of a few rows, as decoding makes them: nothing is packed, every weight is read once.
+// Products with few rows, as in decoding: nothing is packed, every weight is read once.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Rows of X against rows of W, for the few rows of a decoding step: nothing is packed, W is read once.
+/// Rows of X times rows of W, for the few rows of a decoding step: nothing is packed, W is read once.
 ///   c(i, j) = alpha · Σ_p x(i, p) w(j, p) (+ bias_j) (+ c)
 inline constexpr std::size_t few_rows = 8;
 
-/// How far ahead of a row of W memory is asked for: rows lie behind each other, so this is the rows to come. The hardware alone
-/// starts anew at every page and every row.
+/// Prefetch distance along a row of W in bytes: rows are contiguous, so this covers the following rows. The hardware prefetcher alone
+/// restarts at every page and every row.
 inline constexpr std::size_t bytes_ahead = 8192;
 
 template <class Arch, std::size_t Rows, std::size_t Columns, class T, class C>

@@ -1,6 +1,6 @@
-// All sources of a program must be compiled for the same vector instructions: functions in headers have one name whatever they were compiled
-// for, and the linker keeps any of them. What one source compiled for a newer processor would then run on an older one, and scratch memory
-// would be sized by one compilation of a kernel and used by another. Programs for several processors: levels.hpp.
+// All sources of a program must be compiled for the same vector instructions: a header function has the same symbol whatever it was
+// compiled for, and the linker keeps one copy. A copy compiled for a newer processor could then run on an older one, and scratch memory
+// could be sized by one compilation of a kernel and used by another. For programs that support several processors see levels.hpp.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 #include <xtrain/core/error.hpp>
 
-// what kernels depend on, as the compiler's flags say it
+// instruction sets that kernels depend on, from the compiler's predefined macros
 #ifdef __AVX512BF16__
 #define XTRAIN_HAS_AVX512BF16 " avx512bf16"
 #else
@@ -42,7 +42,7 @@
 #else
 #define XTRAIN_HAS_F16C ""
 #endif
-// how kernels get into the program: with the source, from a library, or one of several levels
+// where the program's kernels come from: the source itself, a library, or one of several levels
 #if defined(XTRAIN_CPU_LEVELS)
 #define XTRAIN_KERNELS_FROM ", kernels of several levels"
 #elif defined(XTRAIN_CPU_KERNELS)
@@ -53,7 +53,7 @@
 
 namespace xtrain::detail {
 
-/// What the sources of this program were compiled for: the first of them, and one that differs.
+/// What the sources of this program were compiled for: the first source, and any that differs.
 struct compiled_instructions {
   std::atomic<const char*> first{nullptr}, other{nullptr};
 };
@@ -76,9 +76,9 @@ inline void require_same_instructions() {
                         "definitions; this program has", all.first.load(), " and", other == nullptr ? "" : other, "; see device/README.md");
 }
 
-#ifndef XTRAIN_KERNELS_APART  // whose instructions nothing else runs
+#ifndef XTRAIN_KERNELS_APART  // kernel libraries are exempt: no other code runs their instructions
 namespace {
-/// One for each source.
+/// One per source.
 [[maybe_unused]] const bool instructions_noted =
     note_instructions(XTRAIN_HAS_AVX XTRAIN_HAS_FMA XTRAIN_HAS_F16C XTRAIN_HAS_AVX512 XTRAIN_HAS_AVX512BF16 XTRAIN_KERNELS_FROM);
 }  // namespace

@@ -1,4 +1,4 @@
-// The kernels that programs may compile apart from everything else: once (compiled_once.hpp) or once per processor (levels.hpp).
+// Kernels that can be compiled separately from the program: once (compiled_once.hpp) or once per processor level (levels.hpp).
 #pragma once
 
 #include <xtrain/device/host.hpp>
@@ -18,11 +18,11 @@
 
 namespace xtrain::cpu_kernels {
 
-/// In the list. Other kernels run as the program itself was compiled.
+/// Whether the kernel is in the list. Other kernels run as the program itself was compiled.
 template <class Kernel>
 inline constexpr bool listed = false;
 
-// X(kernel type), for everything that a model of compute type T and gradient type T launches
+// X(kernel type), for every kernel that a model with compute dtype T and gradient dtype T launches
 #define XTRAIN_CPU_KERNEL_LIST_OF(X, T) \
   X(kernel::matmul<host_memory, T, T>) \
   X(kernel::column_sum<host_memory, T, T>) \
@@ -54,7 +54,7 @@ inline constexpr bool listed = false;
   X(kernel::dropout<host_memory, T>) \
   X(kernel::dequantise_nf4<host_memory, T>) \
   X(kernel::sum_of_squares<host_memory, T>)
-// the same for 16-bit T: what meets fp32 beside it
+// the same for 16-bit T, with the mixed 16-bit and fp32 kernels
 #define XTRAIN_CPU_KERNEL_LIST_OF_16_BITS(X, T) \
   XTRAIN_CPU_KERNEL_LIST_OF(X, T) \
   X(kernel::matmul<host_memory, T, float>) \
@@ -62,7 +62,7 @@ inline constexpr bool listed = false;
   X(kernel::cast<host_memory, float, T>) \
   X(kernel::adamw<host_memory, T, T, float, float>) \
   X(kernel::sgd<host_memory, T, T, float, float>)
-// 16-bit T, gradients of weights in fp32
+// 16-bit T with fp32 weight gradients
 #define XTRAIN_CPU_KERNEL_LIST_OF_WIDE_GRADIENTS(X, T) \
   X(kernel::column_sum<host_memory, T, float>) \
   X(kernel::rms_norm_backward<host_memory, T, float>) \

@@ -1,6 +1,6 @@
-// One program for many processors: kernels are compiled several times, each time for another set of vector instructions, and
-// the program chooses when it starts. The CMake function xtrain_add_cpu_levels compiles them and defines
-// XTRAIN_CPU_LEVELS for whoever links its target; without it this header is not used.
+// One program for several processors: kernels are compiled once per set of vector instructions, and
+// the program chooses at startup. The CMake function xtrain_add_cpu_levels compiles them and defines
+// XTRAIN_CPU_LEVELS for targets that link its target; without it this header is not used.
 #pragma once
 
 #if defined(__x86_64__)
@@ -26,11 +26,11 @@ class cpu_stream;
 
 namespace cpu_levels {
 
-/// Sets of instructions, each holding the one before.
+/// Sets of instructions, each a superset of the previous one.
 enum class level : int { baseline, avx2, avx512, avx512_bf16 };
 inline constexpr std::array<std::string_view, 4> names{"baseline", "avx2", "avx512", "avx512_bf16"};
 
-/// What a kernel is at one level. Declared here for all levels; each level's own compilation defines its functions.
+/// A kernel's functions at one level. Declared here for all levels; each level's own compilation defines its functions.
 template <class Kernel>
 struct functions {
   void (*run)(cpu_stream&, const Kernel&, scratch_span<host_memory>);
@@ -41,7 +41,7 @@ struct at_level {
   static void run(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch);
   static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
 };
-/// What is not a kernel.
+/// The level's functions that are not kernels.
 template <level Level>
 struct facts {
   static std::string instructions();
@@ -50,7 +50,7 @@ struct facts {
 
 namespace detail {
 
-/// The highest level of this processor, by CPUID: features, and whether the system keeps the registers.
+/// The highest level of this processor, by CPUID: the features, and whether the operating system saves the registers.
 [[nodiscard]] inline level highest() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return level::baseline;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -77,8 +77,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The level this process runs: the highest of its processor, or what the environment variable XTRAIN_CPU_LEVEL names.
-///   throws  config_error when that is no level, or one that the processor does not have
+/// The level of this process: the highest of its processor, or the one in the environment variable XTRAIN_CPU_LEVEL.
+///   throws  config_error when that is not a level, or not supported by the processor
 [[nodiscard]] inline level chosen() {
   static const level once = detail::choose();
   return once;

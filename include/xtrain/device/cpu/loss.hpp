@@ -1,5 +1,5 @@
-// Head and cross-entropy in chunks of rows: logits of one chunk live in scratch memory, become their own gradient in
-// place, whatever its number type, and are used up by two products before the next chunk.
+// Output head and cross-entropy in chunks of rows: the logits of one chunk are in scratch memory, are overwritten by their
+// gradient, whatever its dtype, and are consumed by two products before the next chunk.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Rows of logits at once: enough that reading and packing the head's weight is paid for, few enough that n rows cost no
-/// memory. The chunks of n rows are alike, because a last one of a few rows would read the whole weight for little. Where products
-/// are of 16-bit numbers, what they read and add to weighs more, and a quarter more rows are worth their memory.
+/// Rows of logits per chunk: enough to amortize reading and packing the head's weight, few enough that memory does not grow with n.
+/// The chunks of n rows have equal sizes, because a short last chunk would read the whole weight for few rows. With 16-bit
+/// products, the operands' memory traffic weighs more, and a quarter more rows are worth their memory.
 template <class T>
 [[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
   constexpr std::size_t most_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // whole tiles of fourteen rows
@@ -35,13 +35,13 @@ template <class T>
 /// dx is summed over slices of the vocabulary, so that a packed slice of dlogits stays small.
 inline constexpr std::size_t vocabulary_slice = 8192;
 
-/// The products of one chunk, and where its pieces of scratch memory begin. Rows of dlogits begin where rows of logits begin.
+/// The products of one chunk, and the offsets of its scratch buffers. Rows of dlogits start where rows of logits start.
 template <class T, class G>
 struct loss_products {
   using A = accumulate_t<T>;
   static constexpr bool narrow = !std::is_same_v<T, A>;
 
-  std::size_t row;  // from one row of dlogits to the next, in T
+  std::size_t row;  // stride of dlogits, in T
   kernel::matmul<host_memory, T, A> logits;
   kernel::matmul<host_memory, T, A> dx;  // of one slice
   kernel::matmul<host_memory, T, G> dweight;
@@ -59,7 +59,7 @@ struct loss_products {
   }
 };
 
-/// Softmax and loss of one row of logits. Where there is a gradient it takes their place, as numbers of T.
+/// Softmax and loss of one row of logits. The gradient, if wanted, overwrites them, in T.
 template <class Arch, class T, class A>
 [[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, A* logits) {
   using batch = simd::batch<A, Arch>;
@@ -75,7 +75,7 @@ template <class Arch, class T, class A>
   for (std::size_t j = whole; j < v; ++j) largest = std::max(largest, logits[j]);
   const A at_target = logits[target];
   const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
-  // what is summed is kept for the gradient
+  // the exponentials are kept for the gradient
   batch sums(A{0});
   for (std::size_t j = 0; j < whole; j += w) {
     const batch p = simd::exp(simd::load<Arch>(logits + j) - batch(largest));
@@ -88,13 +88,13 @@ template <class Arch, class T, class A>
     if (with_gradient) logits[j] = p;
     sum += p;
   }
-  // a NaN among the logits reaches the loss through the sum, whatever the maximum made of it
+  // NaN among the logits propagates to the loss through the sum, whatever the maximum did with it
   const A z = static_cast<A>(z_loss);
   const A loss = std::log(sum) - (at_target - largest) + z * largest * largest;
   if (with_gradient) {
     // forward: loss = logsumexp(logits) − logits[target] + z · largest²
     const batch scale(static_cast<A>(gradient_scale) / sum);
-    // what is not read yet lies behind what is written: T is no wider than a logit
+    // unread logits are always after the written gradient: T is no wider than a logit
     auto* const dlogits = reinterpret_cast<std::byte*>(logits);
     std::array<T, 256> some;
     for (std::size_t j = 0; j < v; j += some.size()) {
@@ -120,7 +120,7 @@ template <class Arch, class T, class A>
 
 template <class T, class G>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::linear_cross_entropy<host_memory, T, G>& k) {
-  // of the largest chunk that any number of rows up to n has: n rows may make smaller ones than fewer rows
+  // for the largest chunk of any number of rows up to n: n rows may be cut into smaller chunks than fewer rows
   const cpu_kernels::loss_products<T, G> products(k, std::min(k.n, cpu_kernels::largest_loss_chunk<T>(k.v)));
   std::size_t product = native_scratch_bytes(cpu, products.logits);
   if (k.with_gradient) product = std::max({product, native_scratch_bytes(cpu, products.dx), native_scratch_bytes(cpu, products.dweight)});

@@ -1,7 +1,7 @@
-// Matrix products: A is packed once, by all threads together; parts of C are then handed out, and whoever computes one packs
+// Matrix products: A is packed once, by all threads together; parts of C are then distributed, and each task packs
 // the columns of B that it needs. [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
-// Every element of C is summed over k in the same order whatever the number of threads and wherever it lies in a tile, so
+// Every element of C is summed over k in the same order for any number of threads and any position in a tile, so
 // results do not depend on how the work is divided.
 #pragma once
 
@@ -20,13 +20,13 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// How a product is cut.
+/// Blocking of a product.
 struct product_plan {
-  /// A block of A's panels that stays in the second-level cache while panels of B pass.
+  /// Rows in a block of A's panels, which stays in the L2 cache while panels of B stream through.
   static constexpr std::size_t rows_per_block = 168;
-  /// Columns of C in one part, at most.
+  /// Maximum columns of C in one part.
   static constexpr std::size_t columns_per_part = 128;
-  /// Rows of A that are packed at once, and units, whichever is less.
+  /// Limits for the part of A that is packed at once: rows, and units.
   static constexpr std::size_t rows_at_once = 1036;
   static constexpr std::size_t units_at_once = std::size_t{1} << 23;
 
@@ -38,7 +38,7 @@ struct product_plan {
   std::size_t part_rows = 0;
   std::size_t part_columns = 0;
   std::size_t threads = 1;
-  std::size_t tile = 1;  // rows of one
+  std::size_t tile = 1;  // rows per tile
 
   static constexpr std::size_t round_up(std::size_t x, std::size_t to) { return (x + to - 1) / to * to; }
 
@@ -46,7 +46,7 @@ struct product_plan {
   [[nodiscard]] static product_plan of(const kernel::matmul<host_memory, T, C>& kernel, std::size_t usable_threads) {
     using U = unit<Arch, T>;
     const std::size_t m = kernel.m, n = kernel.n, k = kernel.k;
-    // below some size a second thread costs more than it brings
+    // below this size a second thread costs more than it saves
     const std::size_t threads = kernel.operations() < 1e5 ? 1 : usable_threads;
     constexpr std::size_t tile_height = tile_rows<Arch>, panel = panel_columns<accumulate_t<T>, Arch>;
     product_plan plan{.m = m, .n = n, .k = k, .per_unit = depth_of_unit<U>, .threads = threads, .tile = tile_height};
@@ -57,7 +57,7 @@ struct product_plan {
     const std::size_t affordable = std::max(tile_height, units_at_once / std::max<std::size_t>(1, units) / tile_height * tile_height);
     const std::size_t passes = (m + std::min(rows_at_once, affordable) - 1) / std::min(rows_at_once, affordable);
     plan.rows = passes <= 1 ? m : std::min(m, round_up((m + passes - 1) / passes, tile_height));
-    // parts: several for each thread, so that a slow one takes fewer; narrow products are cut along their rows too
+    // several parts per thread, so that a slow thread takes fewer; products with few columns are also split along their rows
     const std::size_t wanted = 4 * threads;
     plan.part_columns = std::min(columns_per_part, round_up(std::max<std::size_t>(1, (n + wanted - 1) / wanted), panel));
     const std::size_t column_parts = (n + plan.part_columns - 1) / plan.part_columns;
@@ -71,12 +71,12 @@ struct product_plan {
   [[nodiscard]] std::size_t b_units() const { return round_up(part_columns, widest_panel) * (block_depth / per_unit); }
   [[nodiscard]] std::size_t sums(bool narrow) const { return narrow && blocks > 1 ? part_rows * part_columns : 0; }
 
-  /// One worker's share of the scratch memory.
+  /// One worker's part of the scratch memory.
   template <class A>
   [[nodiscard]] std::size_t worker_bytes(bool narrow) const {
     return round_up((b_units() + sums(narrow)) * sizeof(A), 64);
   }
-  /// Enough for all of it, and for every product of fewer rows or less depth: cutting evenly, as `of` does, can take less for more.
+  /// Enough for this product, and for any with fewer rows or less depth: because `of` cuts evenly, a smaller product can need more.
   template <class A>
   [[nodiscard]] std::size_t bytes(bool narrow) const {
     const std::size_t most_rows = std::min(m, round_up(rows_at_once, tile));
@@ -87,7 +87,7 @@ struct product_plan {
   }
 };
 
-/// A part of C: `rows` rows from row i0 of what is packed, `columns` columns, at every depth.
+/// A part of C: `rows` rows from row i0 of the packed rows, `columns` columns, over the whole depth.
 template <class Arch, class U, class T, class C, class A>
 void multiply_part(const product_plan& plan, std::size_t i0, std::size_t rows, std::size_t columns, const U* packed_a,
                    const strided<T>& b_transposed, C* c, std::size_t ldc, const epilogue<A, T>& end, U* packed_b, A* sums) {
@@ -115,7 +115,7 @@ void multiply_part(const product_plan& plan, std::size_t i0, std::size_t rows, s
         const T* const bias = end.bias == nullptr ? nullptr : end.bias + j;
         if (!narrow) {
           multiply(c, ldc, {end.alpha, first ? bias : nullptr, !first || end.add, nullptr, 0});
-        } else if (!last) {  // sums are whole before they are rounded
+        } else if (!last) {  // sums are complete before they are rounded
           multiply(sums, plan.part_columns, {A{1}, nullptr, !first, nullptr, 0});
         } else {
           const A* const before = first ? nullptr : sums + i * plan.part_columns + j;
@@ -145,7 +145,7 @@ void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& 
   };
   for (std::size_t i0 = 0; i0 < k.m; i0 += plan.rows) {
     const std::size_t rows = std::min(plan.rows, k.m - i0);
-    // panels of one depth lie behind each other, so that a block of them is one piece of memory
+    // panels of one depth block are contiguous, so that a block of them is one range of memory
     const std::size_t panels = (rows + height - 1) / height, at_once = std::max<std::size_t>(1, panels / (2 * plan.threads));
     run(plan.blocks * ((panels + at_once - 1) / at_once), [&](std::size_t part, std::size_t) {
       const std::size_t p0 = part % plan.blocks * plan.block_depth, depth = std::min(plan.block_depth, k.k - p0);
@@ -166,8 +166,8 @@ void product(const cpu_stream& stream, const kernel::matmul<host_memory, T, C>& 
   }
 }
 
-/// Columns are divided among threads, so each column is summed from the first row to the last; several vectors side by side, because
-/// rows lie far from one another.
+/// Threads split the columns, so each column is summed from the first row to the last; several vectors side by side, because
+/// rows are far apart in memory.
 template <class Arch, class T, class G>
 void sum_columns(const cpu_stream& stream, const kernel::column_sum<host_memory, T, G>& k) {
   using A = accumulate_t<T>;

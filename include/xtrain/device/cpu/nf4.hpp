@@ -1,4 +1,4 @@
-// Four bits to numbers: both of a byte are looked up at once, then multiplied a vector at a time.
+// NF4 dequantization: both elements of a byte are looked up at once, then scaled a vector at a time.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// The shares of both elements of every byte.
+/// The fractions of both elements of every byte value.
 template <class A>
 [[nodiscard]] constexpr std::array<std::array<A, 2>, 256> share_pairs() {
   std::array<std::array<A, 2>, 256> pairs{};

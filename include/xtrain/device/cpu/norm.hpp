@@ -1,4 +1,4 @@
-// Normalisations: one row stays in the nearest cache while it is summed and scaled.
+// Normalization: each row stays in the L1 cache while it is summed and scaled.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Σ_j of each of the batches that terms(j, count) gives, over the channels of a row: four sums side by side, because one would
-/// wait for itself at every addition, and then across lanes.
+/// Σ_j of each of the batches that terms(j, count) returns, over the channels of a row: four independent sums, because a single
+/// one would be bound by the latency of additions, and then across lanes.
 template <class Arch, class A, std::size_t Sums, class Terms>
 [[nodiscard]] XTRAIN_INLINE std::array<A, Sums> sums_of(std::size_t c, Terms&& terms) {
   constexpr std::size_t w = simd::width<A, Arch>, chains = 4;
@@ -39,12 +39,12 @@ template <class Arch, class A, class Term>
   return sums_of<Arch, A, 1>(c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return std::array{term(j, count)}; })[0];
 }
 
-/// Rows that one thread takes at a time: enough memory in one piece that it streams, few enough that the last thread is not waited for.
+/// Rows per part: enough contiguous memory to stream, few enough that threads finish together.
 [[nodiscard]] constexpr std::size_t rows_per_part(std::size_t row_bytes) {
   return std::max<std::size_t>(4, (std::size_t{1} << 16) / std::max<std::size_t>(1, row_bytes));
 }
 
-/// Rows are cut into this many ranges at most when sums over rows are needed; each range sums by itself, and the ranges
+/// Maximum number of row ranges for sums over rows; each range is summed separately, and the range sums
 /// are added in order.
 inline constexpr std::size_t row_ranges = 16;
 [[nodiscard]] constexpr std::size_t rows_per_range(std::size_t n) { return (n + row_ranges - 1) / row_ranges; }
@@ -65,7 +65,7 @@ void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory,
       k.rstd_n.raw()[i] = rstd;
       const batch scale(rstd);
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
+        __builtin_prefetch(x + k.c + j);  // prefetch the next row while this one is written
         simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(k.weight_c.raw() + j, count), count);
       });
     }
@@ -125,7 +125,7 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       T* y = k.y_nc.raw() + i * k.c;
       const A total = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return simd::load<Arch>(x + j, count); });
       const A mean = total / static_cast<A>(k.c);
-      // lanes behind the row's end hold zeros, whose deviation must not count
+      // lanes after the row's end hold zeros, whose deviation must not count
       const std::size_t whole = k.c / simd::width<A, Arch> * simd::width<A, Arch>;
       A squares = sum_of<Arch, A>(whole, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch deviation = simd::load<Arch>(x + j, count) - batch(mean);
@@ -136,7 +136,7 @@ void layer_norm_rows(const cpu_stream& stream, const kernel::layer_norm<host_mem
       k.mean_n.raw()[i] = mean;
       k.rstd_n.raw()[i] = rstd;
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        __builtin_prefetch(x + k.c + j);  // the next row, while this one is written
+        __builtin_prefetch(x + k.c + j);  // prefetch the next row while this one is written
         const batch xhat = (simd::load<Arch>(x + j, count) - batch(mean)) * batch(rstd);
         const batch scaled = xhat * simd::load<Arch>(k.weight_c.raw() + j, count);
         simd::store(y + j, scaled + simd::load<Arch>(k.bias_c.raw() + j, count), count);

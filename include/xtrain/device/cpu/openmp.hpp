@@ -1,4 +1,4 @@
-// OpenMP's team of threads as the cpu device's executor.
+// OpenMP's thread team as the cpu device's executor.
 #pragma once
 
 #ifndef _OPENMP

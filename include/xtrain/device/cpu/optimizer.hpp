@@ -1,4 +1,4 @@
-// The optimizers' one pass over flat memory.
+// Optimizer updates: one pass over flat memory.
 #pragma once
 
 #include <xtrain/device/cpu/activation.hpp>
@@ -11,7 +11,7 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// All four number types are summed in the same type, as they are in every precision that ships.
+/// All four dtypes have the same accumulate type, as in every precision that ships.
 template <class P, class G, class M, class S>
 concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::is_same_v<accumulate_t<G>, accumulate_t<M>> &&
     std::is_same_v<accumulate_t<S>, accumulate_t<M>>;
@@ -21,7 +21,7 @@ concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::
   return at;
 }
 
-/// Stores lanes rounded up or down at random, `shift` choosing the half of each word.
+/// Stores lanes with stochastic rounding; `shift` selects the half of each random word.
 template <class T, class A, class Arch>
 void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t* words, unsigned shift, std::size_t count) {
   std::array<A, simd::width<A, Arch>> lanes;
@@ -29,7 +29,7 @@ void store_stochastic(T* to, const simd::batch<A, Arch>& x, const std::uint32_t*
   for (std::size_t i = 0; i < count; ++i) to[i] = rounded_stochastically<T>(lanes[i], words[i] >> shift);
 }
 
-/// step(i, count, word of element i, word of element i one site further) over [0, n), 64 elements to a draw.
+/// step(i, count, word of element i, word of element i at the next site) over [0, n), 64 elements per draw.
 template <class Arch, class A, class Step>
 void for_each_element(const cpu_stream& stream, std::size_t n, bool stochastic, const random_site& random, const Step& step) {
   stream.parallel_ranges(n, elements_per_part, [&](std::size_t begin, std::size_t end) {

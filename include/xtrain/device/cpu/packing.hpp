@@ -1,5 +1,5 @@
-// Operands of a matrix product, rearranged so that the innermost loop reads them from beginning to end: a panel holds a few
-// rows of A (or columns of B), and for each step along the depth their numbers lie side by side.
+// Packed operands of a matrix product, which the innermost loop reads sequentially: a panel holds a few
+// rows of A (or columns of B), with their numbers contiguous for each step along the depth.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace xtrain::cpu_kernels {
 
-/// An operand of a product: op(X)(i, j) is at data[i·row + j·column], where one of the two steps is 1.
+/// An operand of a product: op(X)(i, j) is at data[i·row + j·column], where one of the two strides is 1.
 template <class T>
 struct strided {
   const T* data = nullptr;
@@ -22,7 +22,7 @@ struct strided {
   [[nodiscard]] strided from(std::size_t i, std::size_t j) const { return {at(i, j), row, column}; }
 };
 
-/// Asks for the memory of a panel that will be packed soon, a little at a time, while the processor multiplies.
+/// Prefetches a panel that will be packed soon, a few lines at a time during the multiplication.
 template <class T>
 class panel_prefetch {
  public:
@@ -31,7 +31,7 @@ class panel_prefetch {
       : next_(reinterpret_cast<const char*>(x.data)), step_((x.row == 1 ? x.column : x.row) * sizeof(T)),
         lines_((x.row == 1 ? depth : lanes)), length_((x.row == 1 ? lanes : depth) * sizeof(T)) {}
 
-  /// How many cache lines there are to ask for.
+  /// Number of cache lines to prefetch.
   [[nodiscard]] std::size_t size() const { return lines_ * ((length_ + cache_line - 1) / cache_line); }
   void ask(std::size_t count) {
     for (; count > 0 && lines_ > 0; --count) {
@@ -51,7 +51,7 @@ class panel_prefetch {
   std::size_t step_ = 0, lines_ = 0, length_ = 0, at_ = 0;
 };
 
-/// What panels are made of: pairs of bf16 where the processor multiplies pairs, numbers of the accumulate type elsewhere.
+/// Element type of panels: pairs of bf16 where the processor multiplies pairs, numbers of the accumulate type elsewhere.
 template <class Arch, class T>
 using unit = std::conditional_t<std::is_same_v<T, bf16> && simd::multiplies_pairs<Arch>, simd::bf16_pair, accumulate_t<T>>;
 
@@ -63,9 +63,9 @@ template <class U>
   return (depth + depth_of_unit<U> - 1) / depth_of_unit<U>;
 }
 
-/// How sums along the depth are cut. It depends on nothing but the depth, so that sums do not depend on how work is divided.
+/// Blocking of sums along the depth. It depends only on the depth, so that sums do not depend on how work is divided.
 struct depth_blocks {
-  /// Panels of A and B of this depth lie in the second-level cache together with the tiles they make.
+  /// Panels of A and B of this depth fit in the L2 cache together with the tiles they produce.
   static constexpr std::size_t units_per_block = 384;
   std::size_t count = 1;
   std::size_t depth = 0;  // numbers in each but the last; whole units
@@ -79,7 +79,7 @@ struct depth_blocks {
   [[nodiscard]] std::size_t depth_of(std::size_t block, std::size_t k) const { return std::min(depth, k - begin(block)); }
 };
 
-/// The unit of `count` numbers, `step` apart, zeros behind them.
+/// A unit of `count` numbers with stride `step`, zero-padded.
 template <class U, class T>
 [[nodiscard]] XTRAIN_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
   if constexpr (std::is_same_v<U, simd::bf16_pair>) {
@@ -119,7 +119,7 @@ XTRAIN_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::
   store(3, xsimd::zip_hi(even_high, odd_high));
 }
 
-/// `Rows` rows whose numbers along the depth lie side by side.
+/// `Rows` rows whose numbers are contiguous along the depth.
 template <class Arch, std::size_t Rows, class U, class T>
 XTRAIN_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
@@ -139,7 +139,7 @@ XTRAIN_INLINE void pack_lanes_one_by_one(const T* from, std::size_t column, std:
   for (std::size_t i = 0; i < Lanes; ++i) to[i] = make_unit<U>(from + i, column, count);
 }
 
-/// `Lanes` units of one step along the depth, from one row (two, of pairs) whose numbers lie side by side as they will in
+/// `Lanes` units of one step along the depth, from one row (two for pairs) whose numbers are contiguous, as they will be in
 /// the panel.
 template <class Arch, std::size_t Lanes, class U, class T>
 XTRAIN_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {
@@ -147,7 +147,7 @@ XTRAIN_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t cou
   if constexpr (std::is_same_v<U, T>) {
     std::memcpy(to, from, Lanes * sizeof(U));
   } else if constexpr (std::is_same_v<U, simd::bf16_pair> && Lanes >= 8) {
-    // eight pairs at a time; where eight do not divide the lanes, the last eight overlap those before
+    // eight pairs at a time; if the lane count is not a multiple of eight, the last eight overlap the previous ones
     if (count < 2) return pack_lanes_one_by_one<Lanes>(from, column, count, to);
     XTRAIN_UNROLL for (std::size_t i = 0; i < Lanes; i += 8) {
       const std::size_t lane = std::min(i, Lanes - 8);
@@ -163,8 +163,8 @@ XTRAIN_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t cou
   }
 }
 
-/// to[p][i] = x(i, p) for i < lanes and units p of the depth: the lines of the panel are `step` units apart, zeros from
-/// `lanes` to `step`. `Full` lanes, the most common number, are packed with constant sizes.
+/// to[p][i] = x(i, p) for i < lanes and units p of the depth: the lines of the panel are `step` units apart, zero-padded from
+/// `lanes` to `step`. The common case of `Full` lanes is packed with constant sizes.
 template <class Arch, std::size_t Full, class U, class T>
 void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
@@ -180,7 +180,7 @@ void pack_panel(const strided<T>& x, std::size_t lanes, std::size_t depth, U* to
       }
     }
   } else {
-    // a cache line of every row at a time, so that lines of the panel are written while they are near
+    // one cache line of every row at a time, so that panel lines are written while they are in cache
     constexpr std::size_t line = 64 / sizeof(T);
     for (std::size_t p = 0, left = depth; left > 0; p += line) {
       const std::size_t some = std::min(line, left);

@@ -1,4 +1,4 @@
-// What the processor could do at most: loops of nothing but multiply-adds, and of nothing but copying, on every thread.
+// Measured peak of the processor: loops of only multiply-adds, and of only copies, on every thread.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace xtrain {
 
 namespace cpu_kernels {
 
-/// Enough independent chains to hide the latency of a multiply-add. Returns how many operations it did; `keep` keeps the
-/// loop alive.
+/// Enough independent chains to hide the latency of a multiply-add. Returns the number of operations; `keep` prevents the
+/// loop from being optimized away.
 template <class Arch, class T>
 [[nodiscard]] double multiply_add_chains(std::size_t rounds, float& keep) {
   using U = unit<Arch, T>;
@@ -24,7 +24,7 @@ template <class Arch, class T>
   constexpr std::size_t chains = 12;
   batch sum[chains];
   XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = batch(static_cast<float>(c));
-  // as bits of pairs of bf16 these are 1 and almost 0
+  // as the bits of bf16 pairs these are 1 and almost 0
   const batch a(1.0f), b(0.001f);
   for (std::size_t i = 0; i < rounds; ++i) {
     XTRAIN_UNROLL for (std::size_t c = 0; c < chains; ++c) sum[c] = simd::multiply_add_units<U>(a, b, sum[c]);
@@ -33,7 +33,7 @@ template <class Arch, class T>
   return 2.0 * chains * static_cast<double>(rounds * simd::width<float, Arch> * depth_of_unit<U>);
 }
 
-/// The best of ever more repetitions until `seconds` are over: a thread may take its time to wake up.
+/// The best rate over growing repetition counts until `seconds` have passed: threads may take time to wake up.
 template <class Work>
 [[nodiscard]] double best_rate(double seconds, Work&& work) {
   using clock = std::chrono::steady_clock;
@@ -49,12 +49,12 @@ template <class Work>
 
 }  // namespace cpu_kernels
 
-/// Operations per second in products of T (float, bf16), all threads of the device together; takes some 50 ms.
+/// Operations per second in products of T (float, bf16), all threads of the device together; takes about 50 ms.
 template <class T = float, class Context>
 [[nodiscard]] double measure_peak(const Context& device) {
   const cpu_stream stream(device);
 #ifdef XTRAIN_CPU_LEVELS
-  (void)cpu_levels::chosen();  // one that the processor lacks is refused here: threads of an executor must not throw
+  (void)cpu_levels::chosen();  // reports an unsupported level here: tasks on an executor's threads must not throw
 #endif
   return cpu_kernels::best_rate(0.05, [&] {
     std::atomic<double> operations{0};
@@ -71,7 +71,7 @@ template <class T = float, class Context>
   });
 }
 
-/// Bytes per second of copying memory that no cache holds, read and written bytes together; takes 256 MiB.
+/// Bytes per second of copying memory that exceeds all caches, reads and writes added; allocates 256 MiB.
 template <class Context>
 [[nodiscard]] double measure_bandwidth(const Context& device, double seconds = 0.4) {
   const cpu_stream stream(device);
@@ -89,13 +89,13 @@ template <class Context>
   });
 }
 
-/// Bytes per second of reading memory that no cache holds; takes 256 MiB.
+/// Bytes per second of reading memory that exceeds all caches; allocates 256 MiB.
 template <class Context>
 [[nodiscard]] double measure_read_bandwidth(const Context& device, double seconds = 0.4) {
   const cpu_stream stream(device);
   constexpr std::size_t count = std::size_t{1} << 26;
   const std::vector<float> from(count, 1.0f);
-  std::atomic<float> kept{0};  // keeps the loop alive
+  std::atomic<float> kept{0};  // prevents the loop from being optimized away
   return cpu_kernels::best_rate(seconds, [&] {
     stream.parallel_ranges(count, std::size_t{1} << 18, [&](std::size_t begin, std::size_t end) {
       using batch = simd::batch<float, simd::native>;

@@ -1,10 +1,10 @@
-// xsimd, by the only header that names it, and the few things it does not have: 16-bit loads and stores, partial
-// vectors, and a fused multiply-add on every architecture. Everything below takes the architecture as a template
-// argument, so that code compiled with different flags has different names and can live in one program.
+// The only header that names xsimd, plus the few things that xsimd lacks: 16-bit loads and stores, partial
+// vectors, and a fused multiply-add on every architecture. Everything takes the architecture as a template
+// argument, so that code compiled with different flags has different symbols and can be linked into one program.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)
-// g++ 12 takes the deliberately undefined registers of its own intrinsics for mistakes, wherever they are inlined.
+// g++ 12 warns about the deliberately undefined registers in its own intrinsics, wherever they are inlined.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -30,17 +30,17 @@
 
 #include <xtrain/core/number.hpp>
 
-// g++ spills a whole accumulator array to the stack if one loop over it is left rolled.
+// g++ spills a whole accumulator array to the stack if one loop over it is not unrolled.
 #define XTRAIN_UNROLL _Pragma("GCC unroll 64")
 #define XTRAIN_INLINE inline __attribute__((always_inline))
 #define XTRAIN_LAMBDA_INLINE __attribute__((always_inline))
 
 namespace xtrain::simd {
 
-/// The architecture that the compiler's flags allow.
+/// The architecture selected by the compiler's flags.
 using native = xsimd::default_arch;
 
-/// As many A as fit a register of Arch.
+/// A register of Arch filled with A.
 template <class A, class Arch>
 using batch = xsimd::batch<A, Arch>;
 
@@ -56,16 +56,16 @@ inline constexpr bool is_sse = std::is_base_of_v<xsimd::sse2, Arch>;
 template <class Arch>
 inline constexpr bool is_neon64 = std::is_base_of_v<xsimd::neon64, Arch>;
 
-/// Registers a kernel may keep its accumulators in.
+/// Registers available for a kernel's accumulators.
 template <class Arch>
 inline constexpr std::size_t registers = is_avx512<Arch> || is_neon64<Arch> ? 32 : 16;
 
-/// The 128-bit architecture that every processor of Arch's kind has.
+/// The 128-bit architecture that every processor of Arch's family supports.
 template <class Arch>
 using quad_arch = std::conditional_t<is_neon64<Arch>, xsimd::neon64, xsimd::sse2>;
 
 
-/// a·b + c, rounded once where the processor can.
+/// a·b + c, rounded once where the processor has FMA.
 template <class A, class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
                                                                const xsimd::batch<A, Arch>& c) {
@@ -76,7 +76,7 @@ template <class A, class Arch>
   return xsimd::fma(a, b, c);
 }
 
-/// Two bf16 side by side, the first in the lower half: what some processors multiply and add at once.
+/// Two adjacent bf16, the first in the lower half: the operand of bf16 pair products (AVX-512 BF16).
 struct bf16_pair {
   std::uint32_t bits;
 };
@@ -94,7 +94,7 @@ inline constexpr bool multiplies_pairs = false;
   return std::string(native::name()) + (multiplies_pairs<native> ? " with bf16 products" : "");
 }
 
-/// sum + a₀·b₀ + a₁·b₁ in every lane, a and b being the bits of pairs. The processor takes subnormal bf16 for zeros.
+/// sum + a₀·b₀ + a₁·b₁ in every lane, where a and b are the bits of pairs. The processor treats subnormal bf16 as zero.
 template <class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> multiply_add_pairs(const xsimd::batch<float, Arch>& a,
                                                                          const xsimd::batch<float, Arch>& b,
@@ -111,7 +111,7 @@ template <class Arch>
 
 namespace detail {
 
-/// `width` 16-bit numbers as floats. One branch per instruction set; the loop serves the others.
+/// `width` 16-bit numbers as floats. One branch per instruction set; a plain loop for the others.
 template <class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
 #ifdef __AVX512F__
@@ -161,21 +161,21 @@ template <class Arch>
   return xsimd::batch<float, Arch>::load_unaligned(lanes.data());
 }
 
-// what the processor's own rounding to bf16 needs beside it
+// what the hardware rounding to bf16 needs for its fallback
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define XTRAIN_ROUNDS_TO_BF16
 [[nodiscard]] XTRAIN_INLINE bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
 #endif
 
-/// Rounds to nearest, ties to even, exactly as bf16(float) does: NaN and subnormals included. The processor's own
-/// conversion (AVX512-BF16) flushes subnormals and is not used for that reason.
+/// Rounds to nearest, ties to even, exactly as bf16(float) does: NaN and subnormals included. The hardware
+/// conversion (AVX512-BF16) flushes subnormals and is used only where there are none.
 template <class Arch>
 XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
 #ifdef XTRAIN_ROUNDS_TO_BF16
-    // the processor's own rounding takes subnormal numbers for zeros: where zeros come out and subnormal numbers went in, it is done by hand
+    // hardware rounding flushes subnormals to zero: if there are zeros in the output and subnormals in the input, round in software
     const __m256i bits = (__m256i)_mm512_cvtneps_pbh(value);
     if (__builtin_expect(_mm256_testn_epi16_mask(bits, _mm256_set1_epi16(0x7fff)) == 0, 1) || !detail::any_subnormal(value)) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits);
@@ -199,7 +199,7 @@ XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
     const __m256i sum = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
     const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
-    // shifted arithmetically, so that the signed pack below keeps all 16 bits
+    // arithmetic shift, so that the signed pack below keeps all 16 bits
     const __m256i rounded = _mm256_srai_epi32(_mm256_blendv_epi8(sum, quiet, nan), 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(rounded, rounded), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
@@ -258,7 +258,7 @@ XTRAIN_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
 
 }  // namespace detail
 
-/// `width` numbers of T, as a batch of T's accumulate type. No alignment is asked for.
+/// `width` numbers of T, as a batch of T's accumulate type. Unaligned.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
   if constexpr (std::is_same_v<T, accumulate_t<T>>) {
@@ -268,7 +268,7 @@ template <class Arch, class T>
   }
 }
 
-/// Two vectors that lie behind each other in memory.
+/// Two consecutive vectors in memory.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_INLINE std::array<xsimd::batch<accumulate_t<T>, Arch>, 2> load_two(const T* from) {
 #ifdef __AVX512BW__
@@ -284,7 +284,7 @@ template <class Arch, class T>
   return {simd::load<Arch>(from), simd::load<Arch>(from + width<accumulate_t<T>, Arch>)};
 }
 
-/// The first `count` numbers, zeros behind them.
+/// The first `count` numbers, zero-padded.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::size_t count) {
   std::array<T, width<accumulate_t<T>, Arch>> lanes{};
@@ -306,7 +306,7 @@ XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
   }
 }
 
-/// Two vectors that lie behind each other in memory.
+/// Two consecutive vectors in memory.
 template <class T, class A, class Arch>
 XTRAIN_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd::batch<A, Arch>& y) {
 #ifdef XTRAIN_ROUNDS_TO_BF16
@@ -333,7 +333,7 @@ XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t coun
 }
 
 /// eˣ, to two units in the last place: 2ⁿ · eʳ with r in ±ln 2 / 2 and a polynomial for eʳ [coefficients: minimax of degree 6].
-/// 0 below −104, infinity above 88.73, NaN for NaN. Inlined, unlike xsimd's, because nothing else happens in a softmax.
+/// 0 below −104, infinity above 88.73, NaN for NaN. Inlined, unlike xsimd's, because a softmax does little else.
 template <class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> exp(const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
@@ -360,7 +360,7 @@ template <class Arch>
   return xsimd::exp(x);
 }
 
-/// The sum of all lanes, halves first: the order does not depend on the compiler.
+/// The sum of all lanes, by halving: the order does not depend on the compiler.
 template <class A, class Arch>
 [[nodiscard]] XTRAIN_INLINE A sum(const xsimd::batch<A, Arch>& x) {
   std::array<A, width<A, Arch>> lanes;
@@ -381,7 +381,7 @@ template <class A, class Arch>
   return lanes[0];
 }
 
-/// Eight pairs from eight bf16 of one row and the eight below them. Arch is of 128 bits.
+/// Eight pairs from eight bf16 of one row and eight of the next row. Arch has 128 bits.
 template <class Arch>
 XTRAIN_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to) {
   using batch = xsimd::batch<std::uint16_t, Arch>;
@@ -396,7 +396,7 @@ XTRAIN_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to)
   std::memcpy(to + 4, lanes.data(), sizeof(lanes));
 }
 
-/// A vector of pairs, as bits: from bf16 of one row and those below them.
+/// A vector of pairs, as bits: from bf16 of one row and of the next row.
 template <class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> load_pairs(const bf16* low, const bf16* high) {
   static_assert(multiplies_pairs<Arch>);
@@ -411,7 +411,7 @@ template <class Arch>
 #endif
 }
 
-/// What packed panels of a product are made of: numbers, or pairs of bf16, as the bits of a batch.
+/// Loads elements of packed panels: numbers, or pairs of bf16, as the bits of a batch.
 template <class Arch, class U>
 [[nodiscard]] XTRAIN_INLINE auto load_units(const U* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
@@ -422,7 +422,7 @@ template <class Arch, class U>
     return xsimd::batch<U, Arch>::load_unaligned(from);
   }
 }
-/// The unit that begins at `from` in every lane.
+/// Broadcasts the unit at `from` to every lane.
 template <class U, class Arch, class T>
 [[nodiscard]] XTRAIN_INLINE auto broadcast_unit(const T* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
@@ -440,12 +440,13 @@ template <class U, class A, class Arch>
   else return multiply_add(a, b, sum);
 }
 
-/// sum + a · b, where a is the unit at `from` in every lane. To be used once: a unit that meets several vectors is cheaper in a register.
+/// sum + a · b, where a is the unit at `from` in every lane. For a single use: a unit that multiplies several vectors is cheaper in a
+/// register.
 template <class U, class T, class A, class Arch>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add_unit(const T* from, const xsimd::batch<A, Arch>& b,
                                                                     const xsimd::batch<A, Arch>& sum) {
 #if defined(__AVX512BF16__) && defined(__GNUC__) && !defined(__clang__)
-  // g++ does not put a broadcast into this instruction, and one of its own for each product costs a quarter of the speed
+  // g++ does not fold a broadcast into this instruction, and a separate broadcast per product costs a quarter of the speed
   if constexpr (std::is_same_v<U, bf16_pair>) {
     using any_word [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
     __m512 result = sum;
@@ -457,8 +458,8 @@ template <class U, class T, class A, class Arch>
   return multiply_add_units<U>(broadcast_unit<U, Arch>(from), b, sum);
 }
 
-/// Calls step(i, count) for i = begin, begin + width, …: count is `width` but for a shorter last step. The calls with a
-/// whole vector get it as a constant, so that load(p, count) below becomes one instruction.
+/// Calls step(i, count) for i = begin, begin + width, …: count is `width` except in a shorter last step. For whole
+/// vectors, count is a compile-time constant, so that load(p, count) below becomes one instruction.
 template <class A, class Arch, class Step>
 XTRAIN_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& step) {
   constexpr std::size_t w = width<A, Arch>;
@@ -467,7 +468,7 @@ XTRAIN_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& st
   if (i < end) step(i, end - i);
 }
 
-/// Whole vectors, where the count is the constant that for_each_vector passes.
+/// Whole vectors, for the constant count that for_each_vector passes.
 template <class Arch, class T, std::size_t Count>
 [[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::integral_constant<std::size_t, Count>) {
   static_assert(Count == width<accumulate_t<T>, Arch>);

@@ -1,7 +1,7 @@
-// Products with a slim side, as adapters of low rank make them: packing a wide matrix costs as much as multiplying it by sixteen columns,
-// so it is read where it lies, and only the slim operand is packed.
+// Products with one slim side, as in low-rank adapters: packing a wide matrix costs as much as multiplying it by sixteen columns,
+// so it is read in place, and only the slim operand is packed.
 //
-// Sums are made in the order in which every other product makes them: which way a product goes does not change its bits.
+// Sums are in the same order as in every other product: the choice of path does not change the bits.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Numbers in memory are units already: they can be multiplied where they lie.
+/// Whether numbers in memory are units already and can be multiplied in place.
 template <class U, class T>
 inline constexpr bool units_in_place = std::is_same_v<U, T> || std::is_same_v<U, simd::bf16_pair>;
 
-/// Rows of A where they lie, for a tile: numbers along the depth are side by side.
+/// Rows of A in place, for a tile: numbers are contiguous along the depth.
 template <class U, class T>
 struct rows_in_place {
   const T* data = nullptr;
@@ -30,8 +30,8 @@ struct rows_in_place {
   XTRAIN_INLINE void next() { data += depth_of_unit<U>; }
 };
 
-/// Vectors of B where they lie, for a tile: a row of memory for each number along the depth. Of pairs half a cache line is read in each of two
-/// rows for one round of products, which is more than the processor looks ahead for.
+/// Vectors of B in place, for a tile: one row of memory per number along the depth. With pairs, one round of products reads half a cache
+/// line in each of two rows, which the hardware prefetcher does not cover.
 template <class Arch, class U, class T>
 struct lines_in_place {
   static constexpr std::size_t pair_rows_ahead = 96;
@@ -51,13 +51,13 @@ struct lines_in_place {
   XTRAIN_INLINE void next() { data += depth_of_unit<U> * row; }
 };
 
-/// Which side of a product is slim, and so which way it goes.
+/// Which side of a product is slim; selects the path.
 enum class slim_side {
   none,
-  columns,               ///< C has few: rows of A are read where they lie
-  rows,                  ///< C has few: rows of B, along the depth, are read where they lie
-  columns_over_columns,  ///< C has few, and A is transposed: its transpose goes the way of few rows
-  depth                  ///< C is read and written as fast as memory moves
+  columns,               ///< C has few columns: rows of A are read in place
+  rows,                  ///< C has few rows: rows of B, along the depth, are read in place
+  columns_over_columns,  ///< C has few columns and A is transposed: the transpose is computed as `rows`
+  depth                  ///< small depth: bound by the memory traffic of C
 };
 
 template <class Arch, class T, class C>
@@ -69,21 +69,21 @@ struct slim_product {
   static constexpr std::size_t w = simd::width<A, Arch>;
   static constexpr bool narrow = !std::is_same_v<C, A>;
   static constexpr bool many_registers = simd::registers<Arch> >= 32;
-  /// Rows of A at once where they are read in place. Rows that are a power of two apart lie in the same place of the first-level cache, which
-  /// has eight lines there: with twelve rows the speed falls to two thirds, with eight and two vectors of B to a half.
+  /// Rows of A per tile when read in place. Rows a power of two apart map to the same set of the L1 cache, which
+  /// is 8-way associative: with twelve rows the speed falls to two thirds, with eight and two vectors of B to a half.
   template <std::size_t Vectors>
   static constexpr std::size_t rows_at_once = many_registers && Vectors == 1 ? 8 : 6;
-  /// Reading B in place pays where a vector is a whole cache line (half of one, of pairs): every row of it lies elsewhere, and shorter vectors
-  /// would come for the same line again and again.
+  /// Reading B in place pays if a vector is a whole cache line (half of one, for pairs): its rows are far apart, and shorter vectors
+  /// would fetch the same line repeatedly.
   static constexpr bool lines_pay = w * sizeof(A) == 64;
-  /// Rows of C at once where lines of B are read in place: each line is read once for so many.
+  /// Rows of C per tile when lines of B are read in place: each line is read once for all of them.
   static constexpr std::size_t slim_rows = many_registers ? 16 : 8;
-  /// A tile of a shallow product: lower and wider than others, so that C comes in longer pieces.
+  /// The tile of a shallow product: lower and wider than others, so that C is accessed in longer runs.
   static constexpr std::size_t shallow_rows = many_registers ? 4 : 2, shallow_vectors = 4, shallow_panel = shallow_vectors * w;
   static constexpr std::size_t shallow_units = 16;
-  /// Packed columns of B that stay in the second-level cache while rows of A pass.
+  /// Packed columns of B that stay in the L2 cache while rows of A stream through.
   static constexpr std::size_t shallow_bytes = std::size_t{1} << 19;
-  static constexpr std::size_t part_rows = 24;  // a multiple of every number of rows at once
+  static constexpr std::size_t part_rows = 24;  // a multiple of every number of rows per tile
   static constexpr std::size_t part_columns = 4 * w;
 
   [[nodiscard]] static slim_side side(const kernel_type& k) {
@@ -113,7 +113,7 @@ struct slim_product {
   const kernel_type& k;
   U* packed;
   depth_blocks blocks = depth_blocks::of<U>(k.k);
-  bool alone = k.operations() < 1e5;  // below some size a second thread costs more than it brings
+  bool alone = k.operations() < 1e5;  // below this size a second thread costs more than it saves
 
   void run(slim_side way) const {
     const strided<T> a{k.a.raw(), k.transpose_a ? 1 : k.lda, k.transpose_a ? k.lda : 1};
@@ -145,7 +145,7 @@ struct slim_product {
     else stream.parallel_ranges(n, grain, task);
   }
 
-  /// All of a slim operand: x(i, p) for i < lanes, in panels of `step` of them.
+  /// Packs a whole slim operand: x(i, p) for i < lanes, in panels of `Step`.
   template <std::size_t Step>
   void pack(const strided<T>& x, std::size_t lanes) const {
     const std::size_t panels = (lanes + Step - 1) / Step;
@@ -161,7 +161,7 @@ struct slim_product {
     return packed + (panel * units_of<U>(blocks.count * blocks.depth) + units_of<U>(blocks.begin(block))) * Step;
   }
 
-  /// What the epilogue is where a block of the depth is done: a narrow C is rounded once, behind the last.
+  /// The epilogue after one block of the depth: a narrow C is rounded once, after the last.
   [[nodiscard]] epilogue<A, T> sums_end(std::size_t block) const { return {A{1}, nullptr, narrow && block != 0, nullptr, 0}; }
   [[nodiscard]] bool finishes(std::size_t block) const { return !narrow || block + 1 == blocks.count; }
   [[nodiscard]] epilogue<A, T> c_end(std::size_t block) const {
@@ -169,7 +169,7 @@ struct slim_product {
     return {static_cast<A>(k.alpha), k.bias_n.empty() || !first ? nullptr : k.bias_n.raw(), k.accumulate || !first, nullptr, 0};
   }
 
-  /// C from rows of sums that lie `step` apart.
+  /// Writes C from rows of sums that are `step` apart.
   static void finish(const A* sums, std::size_t step, std::size_t rows, std::size_t columns, C* c, std::size_t ldc, const epilogue<A, T>& end) {
     for (std::size_t i = 0; i < rows; ++i) {
       for (std::size_t j = 0; j < columns; j += w) {
@@ -187,7 +187,7 @@ struct slim_product {
     ranges(k.m, part_rows, [&](std::size_t begin, std::size_t end) {
       std::array<A, at_once * line> sums;
       for (std::size_t row = begin; row < end; row += at_once) {
-        // at the end, rows that were done are done again: only what is new is stored
+        // the last tile overlaps rows that are already done: only new rows are stored
         const std::size_t i = std::min(row, k.m - at_once), done = row - i, rows = std::min(at_once, end - i) - done;
         const T* const next = k.a.raw() + std::min(row + at_once, k.m - at_once) * k.lda;
         for (std::size_t r = 0; r < at_once; ++r) __builtin_prefetch(next + r * k.lda, 0, 2);
@@ -201,7 +201,7 @@ struct slim_product {
     });
   }
 
-  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n numbers and are `row` apart.
+  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n numbers and stride `row`.
   void few_rows_of(const strided<T>& slim, std::size_t few, const T* wide, std::size_t row, std::size_t n, bool transposed) const {
     pack<slim_rows>(slim, few);
     ranges(n, part_columns, [&](std::size_t begin, std::size_t end) {
@@ -228,7 +228,7 @@ struct slim_product {
     });
   }
 
-  /// The depth is one block. Rows of A pass along packed columns of B, so that each row of C is read and written from left to right.
+  /// The depth is one block. Rows of A stream over packed columns of B, so that each row of C is accessed from left to right.
   void shallow(const strided<T>& a, const strided<T>& b_transposed) const {
     const std::size_t units = units_of<U>(k.k), panels = (k.n + shallow_panel - 1) / shallow_panel;
     const std::size_t at_once = std::max<std::size_t>(1, shallow_bytes / (shallow_panel * units * sizeof(U))), parts = (k.m + part_rows - 1) / part_rows;

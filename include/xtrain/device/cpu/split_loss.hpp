@@ -1,4 +1,4 @@
-// Cross-entropy where ranks divide the vocabulary, a row per part.
+// Vocabulary-parallel cross-entropy, one row per part.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The cpu device's stream: a kernel is cut into parts and given to an executor.
+// The cpu device's stream: a kernel is split into parts and passed to an executor.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ class cpu_stream : public host_stream {
     executor_->run(parts, threads_, task);
   }
 
-  /// task(begin, end) for ranges that together are [0, n). Ranges are multiples of `grain` long and are cut the same way
-  /// whatever the number of threads is, so that a sum per range is always the same sum.
+  /// task(begin, end) for ranges that together cover [0, n). Ranges begin at multiples of `grain` and are the same for
+  /// any number of threads, so that a sum per range is always the same sum.
   template <class Task>
   void parallel_ranges(std::size_t n, std::size_t grain, Task&& task) const {
     const std::size_t parts = (n + grain - 1) / grain;
@@ -67,7 +67,7 @@ class cpu_stream : public host_stream {
 };
 
 /// The kernels of this device are overloads of run_native, compiled for the instructions that the compiler's flags allow. A
-/// program that carries kernels for several processors (levels.hpp) runs the ones of the level it chose at its start, and one whose kernels are in a
+/// program with kernels for several processors (levels.hpp) runs those of the level chosen at startup, and one whose kernels are in a
 /// library (compiled_once.hpp) runs those.
 template <class Kernel>
 requires requires(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memory> scratch) { run_native(stream, kernel, scratch); }
@@ -83,8 +83,8 @@ void run_kernel(cpu_stream& stream, const Kernel& kernel, scratch_span<host_memo
 #endif
 }
 
-/// What a kernel of this compilation needs. Kernels that are compiled apart ask this one: run_kernel and scratch_bytes are other functions
-/// there than in the program.
+/// Scratch memory of a kernel as compiled here. Separately compiled kernels call this one: run_kernel and scratch_bytes are different
+/// functions there than in the program.
 template <class Kernel>
 [[nodiscard]] std::size_t scratch_bytes_here(const cpu_properties& cpu, const Kernel& kernel) {
   if constexpr (requires { native_scratch_bytes(cpu, kernel); }) return native_scratch_bytes(cpu, kernel);

@@ -1,5 +1,5 @@
-// Who does the work of the cpu device: an executor runs the parts of a kernel. The library's own is a pool of threads that
-// the whole process shares; a host program can bring its own.
+// Threads of the cpu device: an executor runs the parts of a kernel. The default is a thread pool that
+// the whole process shares; a host program can supply its own.
 #pragma once
 
 #include <sched.h>
@@ -22,8 +22,8 @@
 
 namespace xtrain {
 
-/// What an executor calls: a function of (part, worker), not owned. Parts may run in any order and at once; two parts
-/// that run at once have different worker numbers, each below the number of threads asked for.
+/// The callable that an executor runs: a non-owning function of (part, worker). Parts may run in any order and concurrently; concurrent
+/// parts have different worker numbers, each below the number of threads requested.
 class parallel_task {
  public:
   template <class F>
@@ -37,20 +37,20 @@ class parallel_task {
   void (*call_)(const void*, std::size_t, std::size_t);
 };
 
-/// Runs the parts of a kernel and returns when all are done. Implement it to make xtrain work on a program's own threads.
+/// Runs the parts of a kernel and returns when all are done. Implement it to run xtrain on a program's own threads.
 class executor {
  public:
   virtual ~executor() = default;
-  /// Threads that run() can use, the caller included; at least 1.
+  /// Threads that run() can use, including the caller; at least 1.
   [[nodiscard]] virtual std::size_t threads() const = 0;
   /// Calls task(0 … parts−1, worker) on at most `threads` threads. May be called from several threads at once.
-  ///   throws  what a part throws; then some of the parts may not have run, and none is running any more
+  ///   throws  what a part throws; then some parts may not have run, and none is still running
   virtual void run(std::size_t parts, std::size_t threads, parallel_task task) = 0;
 };
 
 namespace detail {
 
-/// Processors this process may use: its affinity mask, or its control groups' quotas where these are less.
+/// Processors this process may use: the size of its affinity mask, or its control groups' quota if that is less.
 [[nodiscard]] inline std::size_t usable_processors() {
   if (const char* asked = std::getenv("XTRAIN_THREADS")) {
     const long threads = std::strtol(asked, nullptr, 10);
@@ -63,9 +63,9 @@ namespace detail {
   return processors == 0 ? 1 : processors;
 }
 
-/// Moves the calling thread to the processor that is `index` behind `first` among those it may use; it is free to leave
-/// again unless it is pinned. A new thread begins where its maker runs, and some systems take a tenth of a second to notice
-/// that another processor has nothing to do.
+/// Moves the calling thread to the processor that is `index` after `first` among those it may use; unless pinned, it can migrate
+/// later. A new thread starts on its creator's processor, and some systems take a tenth of a second to move it to
+/// an idle one.
 inline void begin_on_processor(std::size_t index, int first) {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
@@ -91,7 +91,7 @@ inline void relax() {
 #endif
 }
 
-/// Waits until `value` is no longer `old`: first awake, because the next kernel is usually microseconds away, then asleep.
+/// Waits until `value` is no longer `old`: spins first, because the next kernel is usually microseconds away, then sleeps.
 template <class T>
 T wait_for_change(const std::atomic<T>& value, T old) {
   for (int spin = 0; spin < 20000; ++spin) {
@@ -105,12 +105,12 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace detail
 
-/// Threads that stay. Parts are handed out one by one, so a slow thread takes fewer, and a thread that the system lets wait
-/// takes none: the caller waits only for those that have begun. While one caller uses the pool, another caller's parts run on
-/// that caller alone: programs with several models do not oversubscribe the machine.
+/// A pool of persistent threads. Parts are handed out one at a time, so a slow thread takes fewer, and a descheduled thread
+/// takes none: the caller waits only for parts that have begun. While one caller uses the pool, another caller's parts run only on
+/// its own thread: programs with several models do not oversubscribe the machine.
 class thread_pool final : public executor {
  public:
-  /// Fewer threads where the system does not start as many; see threads().
+  /// Has fewer threads if the system does not start as many; see threads().
   explicit thread_pool(std::size_t threads = detail::usable_processors()) {
     const int here = ::sched_getcpu();
     workers_.reserve(threads);
@@ -120,7 +120,7 @@ class thread_pool final : public executor {
           detail::begin_on_processor(worker, here);
           work(worker);
         });
-    } catch (const std::system_error&) {  // those that there are do the work
+    } catch (const std::system_error&) {  // continue with those that started
     }
   }
   ~thread_pool() override {
@@ -145,7 +145,7 @@ class thread_pool final : public executor {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     take_parts(0);
-    // whoever comes from here on finds the gate closed; whoever is inside has a part to finish
+    // late arrivals find the gate closed; workers inside still have a part to finish
     std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
     while (inside != 0) inside = detail::wait_for_change(gate_, inside);
     const std::exception_ptr problem = std::exchange(problem_, nullptr);
@@ -172,13 +172,13 @@ class thread_pool final : public executor {
            part = next_part_.fetch_add(1, std::memory_order_relaxed))
         (*job_.task)(part, worker);
     } catch (...) {
-      next_part_.store(job_.parts, std::memory_order_relaxed);  // nobody takes another
+      next_part_.store(job_.parts, std::memory_order_relaxed);  // no further parts are handed out
       const std::lock_guard hold(problem_guard_);
       if (!problem_) problem_ = std::current_exception();
     }
   }
 
-  /// Goes in where a job is being done. The job's data may be read only inside.
+  /// Enters the gate while a job is running. The job's data may be read only inside.
   bool enter() {
     std::uint32_t seen = gate_.load(std::memory_order_relaxed);
     while ((seen & open) != 0)
@@ -203,12 +203,12 @@ class thread_pool final : public executor {
   std::vector<std::thread> workers_;
   job job_;
   std::atomic<std::size_t> next_part_{0};
-  static constexpr std::uint32_t open = std::uint32_t{1} << 31;  // of the gate; below it: workers inside
+  static constexpr std::uint32_t open = std::uint32_t{1} << 31;  // gate is open; lower bits: number of workers inside
   std::atomic<std::uint32_t> gate_{0};
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<bool> busy_{false};
   std::mutex problem_guard_;
-  std::exception_ptr problem_;  // the first that a part of this job threw
+  std::exception_ptr problem_;  // the first exception of this job's parts
   std::atomic<bool> stopping_{false};
 };
 

@@ -1,7 +1,7 @@
-// The innermost loop of every product: a tile of C whose sums stay in registers while panels of A and B stream by.
+// The innermost loop of every product: a tile of C whose sums stay in registers while panels of A and B stream through.
 // [Goto & van de Geijn 2008; Van Zee & van de Geijn 2015]
 //
-// Every element of C is summed along the depth in the same order wherever it lies in a tile.
+// Every element of C is summed along the depth in the same order at any position in a tile.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Rows of C in one tile: as many as leave registers for two vectors of B and one of A.
+/// Rows of C per tile: as many as leave registers for two vectors of B and one of A.
 template <class Arch>
 inline constexpr std::size_t tile_rows = simd::registers<Arch> >= 32 ? 14 : 6;
 template <class A, class Arch>
 inline constexpr std::size_t panel_columns = 2 * simd::width<A, Arch>;
-inline constexpr std::size_t widest_panel = 64;  // columns; no architecture's panel is wider
+inline constexpr std::size_t widest_panel = 64;  // columns; an upper bound for all architectures
 
-/// Rows of the next panel of A when `left` rows are left: full tiles, then ever smaller ones.
+/// Rows of the next panel of A when `left` rows remain: full tiles, then smaller ones.
 template <class Arch>
 [[nodiscard]] constexpr std::size_t next_panel_rows(std::size_t left) {
   constexpr std::size_t most = tile_rows<Arch>;
@@ -30,19 +30,19 @@ template <class Arch>
   return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
-/// Columns of the next panel of B when `left` columns are left: two vectors, or one where one is enough.
+/// Columns of the next panel of B when `left` columns remain: two vectors, or one if that is enough.
 template <class A, class Arch>
 [[nodiscard]] constexpr std::size_t next_panel_columns(std::size_t left) {
   return left > simd::width<A, Arch> ? panel_columns<A, Arch> : simd::width<A, Arch>;
 }
 
-/// What becomes of a finished tile: C = alpha · (sum + sums before) (+ bias) (+ C).
+/// What is done with a finished tile: C = alpha · (sum + earlier sums) (+ bias) (+ C).
 template <class A, class T>
 struct epilogue {
   A alpha{1};
-  const T* bias = nullptr;    // of the tile's first column, or null
-  bool add = false;           // to what C holds
-  const A* before = nullptr;  // sums of the depth before this one, at the tile's first element, or null
+  const T* bias = nullptr;    // at the tile's first column, or null
+  bool add = false;           // add to C
+  const A* before = nullptr;  // sums of earlier depth blocks, at the tile's first element, or null
   std::size_t before_row = 0;
 
   [[nodiscard]] epilogue at(std::size_t i, std::size_t j) const {
@@ -50,8 +50,8 @@ struct epilogue {
   }
 };
 
-/// Sums of a tile become C: the first `columns` of it. One condition after the other, each for all sums: where a product is not deep, what
-/// happens to its sums takes as long as making them.
+/// Writes a tile's sums to the first `columns` columns of C. Each condition is tested once for all sums: in shallow products
+/// the epilogue takes as long as the sums.
 template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
 XTRAIN_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
@@ -59,7 +59,7 @@ XTRAIN_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c,
   const auto each = [&](auto&& step) XTRAIN_LAMBDA_INLINE {
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) { XTRAIN_UNROLL for (std::size_t v = 0; v < Vectors; ++v) step(sum[i][v], i, v); }
   };
-  // numbers of one row, `of` from its first: two vectors at once where there are two
+  // calls step(sum, x) for every vector of the tile, x loaded from row of(i): two vectors at a time if possible
   const auto each_with = [&](const auto& of, auto&& step) XTRAIN_LAMBDA_INLINE {
     XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
       if constexpr (Vectors % 2 == 0) {
@@ -95,7 +95,7 @@ XTRAIN_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c,
   }
 }
 
-/// The same for the first `columns` of a tile at the edge of C: on a copy of it that is whole.
+/// The same for the first `columns` of a tile at the edge of C, through a full-size copy.
 template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
 void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, std::size_t columns, epilogue<A, T> end) {
   constexpr std::size_t width = Vectors * simd::width<A, Arch>;
@@ -118,7 +118,7 @@ void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t l
   for (std::size_t i = 0; i < Rows; ++i) std::copy_n(whole.data() + i * width, columns, c + i * ldc);
 }
 
-/// Where a tile takes its units of A from, and its vectors of B. Packed: lines of `Step` units, one behind the other.
+/// Where a tile reads units of A and vectors of B. Packed: consecutive lines of `Step` units.
 template <class Arch, std::size_t Step, class U>
 struct packed_lines {
   const U* data = nullptr;
@@ -160,7 +160,7 @@ XTRAIN_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size
 template <class Arch, std::size_t Rows, std::size_t Vectors, class U, class C, class A, class T>
 void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
   constexpr std::size_t line = Vectors * simd::width<A, Arch>, cache_line = 64 / sizeof(C);
-  // C comes from far away while the sums are made
+  // prefetch C, which may be in main memory, during the sums
   XTRAIN_UNROLL for (std::size_t i = 0; i < Rows; ++i) {
     XTRAIN_UNROLL for (std::size_t j = 0; j < line; j += cache_line) __builtin_prefetch(c + i * ldc + j, 0, 2);
   }
@@ -193,8 +193,8 @@ struct packed_rows {
   [[nodiscard]] packed_rows from(std::size_t row) const { return {data + row * units, units}; }
 };
 
-/// One panel of B against panels of A: `rows` rows of C, `columns` columns, over the first `depth` units. What is needed
-/// after this panel is asked for between tiles.
+/// One panel of B times panels of A: `rows` rows of C, `columns` columns, over the first `depth` units. The operand needed
+/// after this panel is prefetched between tiles.
 template <class Arch, class U, class C, class A, class T>
 void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, packed_rows<U> a, const U* b, C* c, std::size_t ldc,
                     const epilogue<A, T>& end, panel_prefetch<T> upcoming = {}) {
@@ -209,10 +209,10 @@ void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, pa
   }
 }
 
-/// Panels of `rows` rows of A, one behind the other: panel i begins at to + i · units of the depth.
+/// Consecutive panels of `rows` rows of A: panel i begins at to + i · units of the depth.
 template <class Arch, class U, class T>
 void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
-  // where rows of A are columns in memory, a cache line holds numbers of several panels: few lines at a time, all panels
+  // if rows of A are columns in memory, a cache line holds numbers of several panels: few lines at a time, for all panels
   const std::size_t at_once = a.row == 1 ? 16 : depth;
   for (std::size_t p = 0; p < depth; p += at_once) {
     const std::size_t some_depth = std::min(at_once, depth - p);

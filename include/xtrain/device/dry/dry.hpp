@@ -1,5 +1,5 @@
-// The dry device stands in for another device: it computes nothing and counts everything. Running a program on it tells
-// what the program will need, before it needs it.
+// The dry device stands in for another device: it computes nothing and counts everything. Running a program on it shows
+// what the program will need.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// Memory that does not exist. Addresses are handed out and can be compared, never followed.
+/// Memory that does not exist. Addresses can be compared, never dereferenced.
 template <class Device>
 struct dry_memory {
   static constexpr std::string_view name = "dry";
@@ -63,7 +63,7 @@ class dry_stream {
   explicit dry_stream(const dry_context<Device>& context) : record_(&context.record()), keep_open_(context) {}
 
   void copy_from_host(void*, const void*, std::size_t bytes) const { record_->bytes_from_host += static_cast<double>(bytes); }
-  /// The host sees zeros.
+  /// Writes zeros to the host memory.
   void copy_to_host(void* to, const void*, std::size_t bytes) const {
     for (std::size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(to)[i] = 0;
     record_->bytes_to_host += static_cast<double>(bytes);
@@ -80,7 +80,7 @@ class dry_stream {
   dry_context<Device> keep_open_;
 };
 
-/// Device as it would be, without doing anything.
+/// Stands in for Device without executing anything.
 template <device Device>
 struct dry {
   static constexpr std::string_view name = "dry";
@@ -102,7 +102,7 @@ inline constexpr bool is_dry_memory<dry_memory<Device>> = true;
 
 namespace detail {
 
-/// The kernel as the device that is stood in for would get it; only its sizes mean something.
+/// The kernel with the operand types of the real device; only its sizes are meaningful.
 template <class Device, class Kernel>
 [[nodiscard]] auto as_on_device(const Kernel& kernel) {
   using memory = typename Device::memory;
@@ -121,7 +121,7 @@ template <class Device, class Kernel>
   return scratch_bytes(properties.of_device, detail::as_on_device<Device>(kernel));
 }
 
-/// Counts the kernel. Exists only for kernels that the device itself has.
+/// Counts the kernel. Exists only for kernels that the real device has.
 template <class Device, class Kernel>
 requires runs_kernel<Device, detail::on_device_t<Device, Kernel>>
 void run_kernel(dry_stream<Device>& stream, const Kernel& kernel, scratch_span<dry_memory<Device>>) {

@@ -6,7 +6,7 @@
 
 namespace xtrain::kernel {
 
-/// Gaussian error linear unit in its tanh form, element by element.    [Hendrycks & Gimpel 2016, section 2]
+/// Gaussian error linear unit, tanh approximation, elementwise.    [Hendrycks & Gimpel 2016, section 2]
 ///   y = x/2 · (1 + tanh(sqrt(2/π) · (x + 0.044715 x³)))
 ///   x_n read, y_n written; computed in accumulate, rounded once
 template <class Memory, class T>
@@ -27,7 +27,7 @@ struct gelu_tanh {
 };
 
 /// With u the argument of tanh:  dx = dy · (1 + tanh u)/2 + dy · x/2 · (1 − tanh² u) · u'
-///   x_n, dy_n read; dx_n written; dx_n may be the memory of x_n or of dy_n
+///   x_n, dy_n read; dx_n written; dx_n may alias x_n or dy_n
 template <class Memory, class T>
 struct gelu_tanh_backward {
   static constexpr std::string_view name = "gelu_tanh_backward";
@@ -45,7 +45,7 @@ struct gelu_tanh_backward {
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
 };
 
-/// Gaussian error linear unit as it is defined, element by element.      [Hendrycks & Gimpel 2016, section 2]
+/// Gaussian error linear unit, exact form, elementwise.      [Hendrycks & Gimpel 2016, section 2]
 ///   y = x/2 · (1 + erf(x/√2))
 ///   x_n read, y_n written; computed in accumulate, rounded once
 template <class Memory, class T>
@@ -66,7 +66,7 @@ struct gelu_erf {
 };
 
 /// dx = dy · ((1 + erf(x/√2))/2 + x · exp(−x²/2)/√(2π))
-///   x_n, dy_n read; dx_n written; dx_n may be the memory of x_n or of dy_n
+///   x_n, dy_n read; dx_n written; dx_n may alias x_n or dy_n
 template <class Memory, class T>
 struct gelu_erf_backward {
   static constexpr std::string_view name = "gelu_erf_backward";
@@ -84,8 +84,8 @@ struct gelu_erf_backward {
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
 };
 
-/// y = tanh(x), element by element.
-///   x_n read, y_n written, may be the memory of x_n; computed in accumulate, rounded once
+/// y = tanh(x), elementwise.
+///   x_n read, y_n written, may alias x_n; computed in accumulate, rounded once
 template <class Memory, class T>
 struct tanh {
   static constexpr std::string_view name = "tanh";
@@ -103,8 +103,8 @@ struct tanh {
   [[nodiscard]] constexpr double operations() const { return 8.0 * static_cast<double>(n); }
 };
 
-/// dx = dy · (1 − y²), from the forward's y
-///   y_n, dy_n read; dx_n written; dx_n may be the memory of dy_n
+/// dx = dy · (1 − y²), with y from the forward pass
+///   y_n, dy_n read; dx_n written; dx_n may alias dy_n
 template <class Memory, class T>
 struct tanh_backward {
   static constexpr std::string_view name = "tanh_backward";
@@ -123,7 +123,7 @@ struct tanh_backward {
 };
 
 /// Swish-gated linear unit: y = silu(gate) · up, silu(z) = z / (1 + exp(−z)).    [Shazeer 2020, eq. 6]
-///   gate_up_n2f   read      each row holds f gates, then f ups: one matmul made both
+///   gate_up_n2f   read      each row holds f gates, then f ups: the output of one matmul
 ///   y_nf          written   computed in accumulate, rounded once
 template <class Memory, class T>
 struct swiglu {
@@ -144,7 +144,7 @@ struct swiglu {
 
 /// With s = 1 / (1 + exp(−gate)):  dgate = dy · up · s · (1 + gate · (1 − s)),  dup = dy · gate · s
 ///   gate_up_n2f, dy_nf   read
-///   dgate_up_n2f         written; may be the memory of gate_up_n2f
+///   dgate_up_n2f         written; may alias gate_up_n2f
 template <class Memory, class T>
 struct swiglu_backward {
   static constexpr std::string_view name = "swiglu_backward";

@@ -1,4 +1,4 @@
-// Attention, causal unless it is told otherwise, never storing the time × time matrix.
+// Attention, causal by default, without storing the time × time matrix.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -7,13 +7,13 @@
 
 namespace xtrain::kernel {
 
-/// The first time that the query at time `now` may see.
+/// First position that the query at position `now` attends to.
 [[nodiscard]] constexpr std::size_t first_seen(std::size_t start, std::size_t window, std::size_t now) {
   const std::size_t earliest = window == 0 || window > now ? 0 : now + 1 - window;
   return start > earliest ? start : earliest;
 }
 
-/// One past the last time that the query at time `now` may see: its own, unless `end` says another for query i.
+/// One past the last position that the query at position `now` attends to: its own (causal), or end[i] for query i where ends are given.
 [[nodiscard]] constexpr std::size_t end_seen(const token* end, std::size_t i, std::size_t now) {
   return end == nullptr ? now + 1 : static_cast<std::size_t>(end[i]);
 }
@@ -22,10 +22,10 @@ namespace xtrain::kernel {
 /// elements each; query head i uses key/value head i / (h / k).            [Ainslie et al. 2023]
 struct attention_shape {
   std::size_t b = 0, t = 0, h = 0, k = 0, d = 0;
-  /// Where ranks divide the heads: how many there are on all ranks, and how many come before these. 0: these are all.
+  /// With tensor parallelism: the number of heads on all ranks, and of those on lower ranks. all_heads 0: not sharded.
   std::size_t all_heads = 0, first_head = 0;
 
-  /// A row's head, counted over all rows and all heads.
+  /// Index of a head among all heads of all sequences.
   [[nodiscard]] constexpr std::uint64_t head_of_all(std::uint64_t batch_row, std::size_t head) const {
     return batch_row * (all_heads == 0 ? h : all_heads) + first_head + head;
   }
@@ -36,17 +36,18 @@ struct attention_shape {
   friend constexpr bool operator==(const attention_shape&, const attention_shape&) = default;
 };
 
-/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i, or to end_i − 1
-/// where ends are given, and not before i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020, section 3.1]
+/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i (causal), or to end_i − 1 where ends
+/// are given, and not before i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020,
+/// section 3.1]
 ///   qkv        read      [b·t, row]
-///   start_bt   read      first time each query may see (where its sample begins in a packed row); empty: 0
-///   end_bt     read      one past the last time each query may see, its own or another; every query must see one at least. Empty: causal
-///   slope_h    read      how much a head's scores fall with distance; empty: not at all
-///   window     how many times a query sees, itself included; 0: all
+///   start_bt   read      first position each query attends to (where its sample begins in a packed sequence); empty: 0
+///   end_bt     read      one past the last position each query attends to; at least one position per query. Empty: causal
+///   slope_h    read      ALiBi: how fast a head's scores fall with distance; empty: no bias
+///   window     sliding window in positions, the query's own included; 0: unlimited
 ///   o_bthd     written   [b·t, h·d]
-///   lse_bht    written   log of the softmax's denominator, kept for the backward  [Dao et al. 2022, algorithm 1]
-///   dropout    drops p_ij, element ((row·h + head)·t + i)·t + j of `random`, row counted from random.first, heads over all ranks
-///   rounding   scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
+///   lse_bht    written   log of the softmax's denominator, saved for the backward pass  [Dao et al. 2022, algorithm 1]
+///   dropout    drops p_ij by element ((sequence·h + head)·t + i)·t + j of `random`; sequences from random.first, heads of all ranks
+///   rounding   scores and sums in accumulate; p may be rounded to T before the product with v; o rounded once
 template <class Memory, class T>
 struct attention {
   static constexpr std::string_view name = "attention";
@@ -68,7 +69,7 @@ struct attention {
   static constexpr decltype(auto) fields(Self& s, F&& f) {
     return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht);
   }
-  [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle, or over everything
+  [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle, or over the full square
     const auto& [b, t, h, k, d, all, first] = shape;
     return 2.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
@@ -103,20 +104,20 @@ struct attention_backward {
     return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd,
              s.dqkv);
   }
-  [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle, or over everything
+  [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle, or over the full square
     const auto& [b, t, h, k, d, all, first] = shape;
     return 5.0 * static_cast<double>(b * h * d) * static_cast<double>(t) * static_cast<double>(end_bt.empty() ? t + 1 : 2 * t);
   }
 };
 
-/// Attention of t new tokens per row over everything a key/value cache holds, the new tokens included.
-///   qkv            read      [b·t, row], rotated already
-///   length_b       read      tokens that each row's cache held before
-///   end_bt         read      one past the last cache place each query may see, new ones included; empty: causal
-///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are put at length … length + t − 1
-///   o_bthd         written   [b·t, h·d]; query i of a row sees cache places 0 … length + i, or 0 … end − 1; of what precedes it the last `window`
-///   rounding       scores and sums in accumulate; p may be rounded to T before it meets v; o rounded once
-///   throws nothing; length + t must not pass capacity
+/// Attention of t new tokens per sequence over a key/value cache, the new tokens included.
+///   qkv            read      [b·t, row], rotary embedding already applied
+///   length_b       read      tokens in each sequence's cache before this call
+///   end_bt         read      one past the last cache position each query attends to, new ones included; empty: causal
+///   k_cache, v_cache   updated   [b, k, capacity, d]: the new keys and values are written at length … length + t − 1
+///   o_bthd         written   [b·t, h·d]; query i attends to cache positions 0 … length + i, or 0 … end − 1, or the last `window`
+///   rounding       scores and sums in accumulate; p may be rounded to T before the product with v; o rounded once
+///   throws nothing; length + t must not exceed capacity
 template <class Memory, class T>
 struct cached_attention {
   static constexpr std::string_view name = "cached_attention";

@@ -1,4 +1,4 @@
-// Attention of a block of queries on a block of keys, where rows are too long for one device: what each block of keys adds to it.
+// Attention of a block of queries on a block of keys, for context parallelism: results of several key blocks are merged.
 #pragma once
 
 #include <algorithm>
@@ -12,43 +12,44 @@
 
 namespace xtrain::kernel {
 
-/// Neighbouring places of every row, in a matrix that has `own` places of each.
+/// A contiguous block of positions of every sequence, in a matrix that holds `own` positions of each sequence.
 struct place_block {
-  std::size_t own = 0;    // places of a row that the matrix has
-  std::size_t at = 0;     // which of these is the block's first
-  std::size_t first = 0;  // and which place of the whole row it is
+  std::size_t own = 0;    // positions of a sequence in the matrix
+  std::size_t at = 0;     // index of the block's first position among these
+  std::size_t first = 0;  // its position in the whole sequence
   std::size_t count = 0;
 
   [[nodiscard]] constexpr std::size_t end() const { return first + count; }
-  /// The matrix's row of the block's place i of a row.
+  /// Matrix row of the block's position i of a sequence.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t i) const { return batch_row * own + at + i; }
-  /// The same among numbers of every head.
+  /// The same in a tensor with one number per head and position.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t heads, std::size_t head, std::size_t i) const {
     return row_of(batch_row * heads + head, i);
   }
   friend constexpr bool operator==(const place_block&, const place_block&) = default;
 };
 
-/// How many pairs of a query and a key there are of which the key does not come later.
+/// Number of (query, key) pairs whose key is not later than the query.
 [[nodiscard]] constexpr double causal_pairs(const place_block& queries, const place_block& keys) {
   const std::size_t none = keys.first > queries.first ? keys.first - queries.first : 0;  // queries before the first key
   if (none >= queries.count) return 0.0;
-  const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query that sees one
+  const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query that has any
   const auto seeing = static_cast<double>(queries.count - none), most = static_cast<double>(keys.count);
   if (least >= keys.count) return seeing * most;
-  const auto growing = static_cast<double>(std::min(queries.count - none, keys.count - least));  // queries that see one more than the one before
+  const auto growing = static_cast<double>(std::min(queries.count - none, keys.count - least));  // each with one key more
   return growing * (static_cast<double>(least) + (growing - 1.0) / 2.0) + (seeing - growing) * most;
 }
 
-/// With p_ij as in `attention`, over the keys of the block alone: a_i = Σ_j exp(score_ij), and o_i = Σ_j p_ij v_j are merged with what o and
-/// lse hold of other blocks:
-///   lse' = log(exp(lse) + a),  o' = (exp(lse) o + Σ_j exp(score_ij) v_j) / exp(lse')       [Liu et al. 2023, section 3; Dao et al. 2022, section 3.1]
-///   shape      t counts the places of whole rows: start_bt and end_bt are theirs, and dropout's elements those of `attention`
-///   qkv        read      [b·queries.own, row], of which the block's queries are looked at
-///   kv         read      [b·keys.own, 2k·d]: k key heads, then k value heads, of which the block's are looked at
-///   begins     nothing has been merged yet: o and lse are written
-///   o_bthd     updated   [b·queries.own, h·d], in accumulate, the block's places; zeros where nothing has been seen yet
-///   lse_bht    updated   [b, h, queries.own], likewise; −infinity where nothing has been seen yet
+/// p_ij is that of `attention`, over the keys of this block only. With a_i = Σ_j exp(score_ij), the block's contribution is merged into o
+/// and lse, which hold the result of the blocks before:
+///   lse' = log(exp(lse) + a),  o' = (exp(lse) o + Σ_j exp(score_ij) v_j) / exp(lse')
+///                                                              [Liu et al. 2023, section 3; Dao et al. 2022, section 3.1]
+///   shape      t is the whole sequence length: start_bt and end_bt are whole-sequence positions, and dropout elements those of `attention`
+///   qkv        read      [b·queries.own, row], only the rows of the query block
+///   kv         read      [b·keys.own, 2k·d]: k key heads, then k value heads, only the rows of the key block
+///   begins     first block: nothing has been merged yet; o and lse are written
+///   o_bthd     updated   [b·queries.own, h·d], in accumulate, the rows of the query block; 0 for a query without keys so far
+///   lse_bht    updated   [b, h, queries.own], likewise; −infinity for a query without keys so far
 template <class Memory, class T>
 struct attention_block {
   static constexpr std::string_view name = "attention_block";
@@ -78,12 +79,12 @@ struct attention_block {
   }
 };
 
-/// What the block's keys have to do with the gradients, once o and lse are those of all blocks.
-///   qkv, kv, start_bt, end_bt, slope_h    read, as in the forward
+/// Contribution of one block of keys to the gradients, given the final o and lse over all blocks.
+///   qkv, kv, start_bt, end_bt, slope_h    read, as in the forward pass
 ///   o_bthd, do_bthd   read      [b·queries.own, h·d]
 ///   lse_bht           read      [b, h, queries.own]
-///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: the block's places are added to
-///   dkv               updated   [b·keys.own, 2k·d], in accumulate: likewise
+///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: added to, in the rows of the query block
+///   dkv               updated   [b·keys.own, 2k·d], in accumulate: added to, in the rows of the key block
 template <class Memory, class T>
 struct attention_block_backward {
   static constexpr std::string_view name = "attention_block_backward";

@@ -1,4 +1,4 @@
-// Element-by-element work, and the one number that says whether all elements are finite.
+// Elementwise kernels, and the sum of squares, which also shows whether all elements are finite.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -26,10 +26,10 @@ struct add {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };
 
-/// Rows of y = rows of x, or the same added to y. Rows may lie apart, in either: what lies between them stays as it is.
+/// Copies or adds rows of x to rows of y. Both may be strided; the gaps between rows are not touched.
 ///   x          read
-///   y          updated; rounded once where it is added to. Not the memory of x
-///   x_stride, y_stride   from row to row
+///   y          updated; rounded once when added to. Must not alias x
+///   x_stride, y_stride   distance between rows, in elements
 template <class Memory, class T>
 struct copy_rows {
   static constexpr std::string_view name = "copy_rows";
@@ -48,7 +48,7 @@ struct copy_rows {
   [[nodiscard]] constexpr double operations() const { return accumulate ? static_cast<double>(rows * columns) : 0.0; }
 };
 
-/// y = x in another number type, rounded to nearest
+/// y = x in another dtype, rounded to nearest
 template <class Memory, class From, class To>
 struct cast {
   static constexpr std::string_view name = "cast";
@@ -70,7 +70,7 @@ struct cast {
 /// dropout_threshold(probability), else 0. Forward and backward are the same kernel: the mask is a function of
 /// `random` and is never stored.                                         [Srivastava et al. 2014]
 ///   x_n   read
-///   y_n   written, or updated where accumulate; may be the memory of x_n where it is written
+///   y_n   written, or updated with accumulate; may alias x_n when written
 template <class Memory, class T>
 struct dropout {
   static constexpr std::string_view name = "dropout";
@@ -91,9 +91,9 @@ struct dropout {
   [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
 };
 
-/// sum_1 = Σ x². Not finite exactly when an element is not, or is beyond 1e19 in magnitude (fp32 squares overflow).
+/// sum_1 = Σ x². Non-finite exactly when an element is non-finite or exceeds 1e19 in magnitude (fp32 squares overflow).
 ///   x_n     read
-///   sum_1   written   double, in an order that does not depend on the number of threads
+///   sum_1   written   double, summed in an order that does not depend on the number of threads
 template <class Memory, class T>
 struct sum_of_squares {
   static constexpr std::string_view name = "sum_of_squares";

@@ -1,4 +1,4 @@
-// Tokens and positions to vectors.
+// Token and position embeddings.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -6,11 +6,11 @@
 
 namespace xtrain::kernel {
 
-/// y row i = table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: where ranks
-/// divide a table, each has a part of its rows.
+/// y row i = table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: with tensor
+/// parallelism each rank has a shard of the table's rows.
 ///   index_n    read      int32
 ///   table_vc   read
-///   y_nc       written, or updated where accumulate; rounded once
+///   y_nc       written, or updated with accumulate; rounded once
 template <class Memory, class T>
 struct embedding {
   static constexpr std::string_view name = "embedding";
@@ -31,8 +31,8 @@ struct embedding {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// dtable row index[i] − first += dy row i, rows taken in the order of i whatever the number of threads.
-///   index_n, dy_nc   read; rows whose index is outside [first, first + v), or is `padding`, are left out
+/// dtable row index[i] − first += dy row i, in the order of i for any number of threads.
+///   index_n, dy_nc   read; rows whose index is outside [first, first + v), or is `padding`, are skipped
 ///   dtable_vc        updated   added to, row by row in G
 template <class Memory, class T, class G = T>
 struct embedding_backward {
@@ -54,13 +54,13 @@ struct embedding_backward {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head turns with element
+/// Rotary position embedding, half-rotated as in Hugging Face's LLaMA: element i of a head is rotated with element
 /// i + d/2.                                                              [Su et al. 2021, eq. 34]
 ///   x               updated   in place: the first d elements of each of the first `heads` heads of n rows
-///   stride          from row to row; head_stride from head to head: what lies behind the d elements stays as it is
+///   stride          distance between rows; head_stride: between heads. Elements of a head after the first d are not touched
 ///   position_n      read      row of the table
 ///   cos_sin_pd      read      [positions, d]: d/2 cosines, then d/2 sines
-///   inverse         turns back: the backward is the rotation by the opposite angle
+///   inverse         rotates by the opposite angle: the backward pass
 template <class Memory, class T>
 struct rotary {
   static constexpr std::string_view name = "rotary";

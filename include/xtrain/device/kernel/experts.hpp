@@ -1,5 +1,5 @@
-// A mixture of experts: which rows go to which expert, and what comes back from them. A row chooses k of e experts; its copies
-// lie in slots, sorted by expert, so that an expert's rows are one matrix. Gathering rows into slots is kernel::embedding.
+// Mixture of experts: routing, and combining the outputs. Each row (token) chooses k of e experts; its copies
+// are in slots sorted by expert, so that the rows of an expert form one matrix. Dispatching rows into slots is kernel::embedding.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -7,16 +7,16 @@
 
 namespace xtrain::kernel {
 
-/// p = softmax(logits) over all experts; the `choices` largest of a row are chosen and share its weight in proportion:
+/// p = softmax(logits) over all experts; the `choices` largest of a row are chosen, with renormalized weights:
 /// w_ij = p_ij / Σ_chosen p_i.                                        [Shazeer et al. 2017; Jiang et al. 2024, section 2.1]
-///   logits_ne       read      compared as they are: of equal ones the first is chosen
-///   probability_ne  written   in accumulate, as weights are
-///   choice_nk       written   experts of each row, the likeliest first, all different
+///   logits_ne       read      compared without rounding; among equal logits the first expert is chosen
+///   probability_ne  written   in accumulate, as the weights are
+///   choice_nk       written   experts of each row, the most probable first, all different
 ///   weight_nk       written
-///   slot_nk         written   where each choice lies: sorted by expert, then by row
+///   slot_nk         written   slot of each choice; slots are sorted by expert, then by row
 ///   row_s           written   [n · choices], the row that each slot belongs to
 ///   count_e         written   slots of each expert
-///   load_e          written   Σ over rows of probability_ne; empty where nobody asks
+///   load_e          written   Σ over rows of probability_ne; empty: not computed
 template <class Memory, class T>
 struct expert_routing {
   static constexpr std::string_view name = "expert_routing";
@@ -40,7 +40,7 @@ struct expert_routing {
 
 /// With S = Σ_chosen p:  dp = dprobability + (dw − Σ dw · w) / S where chosen,  dlogits = p · (dp − Σ p · dp)
 ///   probability_ne, choice_nk, weight_nk, dweight_nk   read
-///   dprobability_e   read      what comes from the balance of all experts, the same for every row; may be empty
+///   dprobability_e   read      gradient from the load-balancing loss, the same for every row; may be empty
 ///   dlogits_ne       written   rounded once
 template <class Memory, class T>
 struct expert_routing_backward {
@@ -64,9 +64,9 @@ struct expert_routing_backward {
 
 /// y row i = Σ_j weight_ij · x row slot_ij, or the same added to y.
 ///   slot_nk     read      in [0, n · choices)
-///   weight_nk   read      empty: 1 each, which is the backward of gathering rows into slots
+///   weight_nk   read      empty: all 1, which is the backward of dispatching rows into slots
 ///   x_sc        read      [n · choices, c]
-///   y_nc        written, or updated where accumulate; summed in accumulate, rounded once
+///   y_nc        written, or updated with accumulate; summed in accumulate, rounded once
 template <class Memory, class T>
 struct expert_combine {
   static constexpr std::string_view name = "expert_combine";
@@ -90,9 +90,9 @@ struct expert_combine {
 };
 
 /// dx row slot_ij = weight_ij · dy row i,  dweight_ij = dy row i · x row slot_ij
-///   slot_nk      read      every slot once
+///   slot_nk      read      contains every slot once
 ///   weight_nk, x_sc, dy_nc   read
-///   dx_sc        written   rounded once; may be the memory of x_sc
+///   dx_sc        written   rounded once; may alias x_sc
 ///   dweight_nk   written   summed in accumulate
 template <class Memory, class T>
 struct expert_combine_backward {
@@ -116,12 +116,12 @@ struct expert_combine_backward {
   }
 };
 
-/// The loss that keeps experts equally busy, over the rows of all layers together: with r = layers · n rows,
+/// Load-balancing loss over the rows of all layers together: with r = layers · n rows,
 ///   balance = e · Σ_e (count_e / r) · (load_e / r)                     [Fedus et al. 2021, equations 4 to 6; Jiang et al. 2024]
-/// loss_n += weight · balance where there is a target, so that the mean over targets gets it once. Counts have no gradient;
+/// loss_n += weight · balance for each row with a target, so that the mean over targets contains it once. Counts have no gradient;
 /// every probability of expert e has the same one:  dprobability_e = gradient_scale · targets · weight · e · count_e / r².
 ///   count_le, load_le   read      of each layer, as expert_routing writes them
-///   target_n            read      outside [0, v): no target
+///   target_n            read      outside [0, v): ignored, no target
 ///   loss_n              updated
 ///   dprobability_e      written
 template <class Memory, class T>

@@ -1,16 +1,16 @@
-// A kernel is a plain value: its sizes, its settings, and which memory it reads, writes or adds to. Because all of that
-// is data, one piece of code can run it (a device), count it (`dry`), queue it (a stream), move it to the host and back
+// A kernel is a plain value: its sizes, its settings, and the memory that it reads, writes or adds to. Because all of that
+// is data, generic code can run it (a device), count it (`dry`), queue it (a stream), move it to the host and back
 // (`with_host_fallback`) or check it against the reference (the conformance suite).
 //
-// A device runs a kernel by an overload that argument-dependent lookup finds:
+// A device runs a kernel through an overload found by argument-dependent lookup:
 //
 //     void run_kernel(acme::stream&, const xtrain::kernel::rms_norm<acme::memory, float>&, scratch_span<acme::memory>);
 //
-// and, where it needs scratch memory, says how much from sizes alone:
+// and, where it needs scratch memory, states its size as a function of the sizes alone:
 //
 //     std::size_t scratch_bytes(const acme::properties&, const xtrain::kernel::rms_norm<acme::memory, float>&);
 //
-// Fewer rows must not need more: a step's memory is measured at its largest, and batches and experts may get less.
+// The size must not grow when n shrinks: a step's memory is planned for the largest n, and batches and experts may have fewer rows.
 //
 // Legend of the letters in operand names, the same everywhere:
 //   b batch, t time, c channels, h heads, k key/value heads, d head dim, f feed-forward, v vocabulary, l layers,
@@ -31,7 +31,7 @@ namespace kernel {
 /// How a kernel uses an operand. `updated` memory is read and written: it is added to, or changed in place.
 enum class role { read, written, updated };
 
-/// Memory that a kernel works on. Empty where a kernel's operand is optional and not given.
+/// Memory that a kernel works on. Empty for an optional operand that is not given.
 template <class T, class Memory, role Role>
 class operand : public device_span<T, Memory> {
  public:
@@ -79,7 +79,7 @@ template <class To, class Kernel, class Convert>
   return to;
 }
 
-/// Bytes that the kernel must move at the least: what it reads once, what it writes once, what it updates twice.
+/// Minimum memory traffic of the kernel in bytes: read and written operands count once, updated ones twice.
 template <class Kernel>
 [[nodiscard]] constexpr std::size_t bytes_moved(const Kernel& kernel) {
   std::size_t bytes = 0;
@@ -94,13 +94,13 @@ template <class Kernel>
 template <class Memory>
 using scratch_span = device_span<std::byte, Memory>;
 
-/// Kernels that need no scratch memory need not say so.
+/// Default: a kernel needs no scratch memory.
 template <class Properties, class Kernel>
 [[nodiscard]] constexpr std::size_t scratch_bytes(const Properties&, const Kernel&) {
   return 0;
 }
 
-/// The device has this kernel for these number types.
+/// The device has this kernel for these dtypes.
 template <class Device, class Kernel>
 concept runs_kernel = requires(typename Device::stream& stream, const Kernel& kernel, scratch_span<typename Device::memory> scratch) {
   run_kernel(stream, kernel, scratch);

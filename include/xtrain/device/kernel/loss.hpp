@@ -1,4 +1,4 @@
-// The head's matmul and the cross-entropy as one kernel, so that nobody ever holds all logits.
+// The output head's matmul fused with the cross-entropy, so that the full logits are never stored.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -8,17 +8,18 @@ namespace xtrain::kernel {
 
 /// loss_i = logsumexp_v(l_iv) − l_i,target + z_loss · (max_v l_iv)², l_iv = x_i · weight_v + bias_v, for rows with a target.
 ///                                                                         [z_loss: Yang et al. 2023, section 3.5]
-/// Where with_gradient, in the same pass, with p = softmax(logits):
-///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(the first largest)),  dx = dlogits · weight,  dweight += dlogitsᵀ · x,
+/// If with_gradient, also, with p = softmax(logits):
+///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(first argmax)),  dx = dlogits · weight,
+///   dweight += dlogitsᵀ · x,
 ///   dbias += Σ_i dlogits_i
 ///   x_nc        read      final hidden states
-///   weight_vc, bias_v   read; bias_v is empty where there is none
-///   target_n    read      token to be predicted; outside [0, v): no target, no loss, no gradient
-///   loss_n      written   natural logarithm; 0 where there is no target
-///   dx_nc       written   where with_gradient
-///   dweight_vc, dbias_v   updated   where with_gradient, added to; empty when it is frozen
+///   weight_vc, bias_v   read; bias_v is empty if there is no bias
+///   target_n    read      label: the token to predict; outside [0, v): ignored, no loss, no gradient
+///   loss_n      written   natural logarithm; 0 for ignored labels
+///   dx_nc       written   if with_gradient
+///   dweight_vc, dbias_v   updated   added to, if with_gradient; empty when frozen
 ///   rounding    logits and softmax in accumulate; dlogits rounded to T before its two products
-///   memory      a device computes in chunks of rows: scratch of one chunk of logits, not of all
+///   memory      a device computes in chunks of rows: scratch memory for one chunk of logits, not for all
 template <class Memory, class T, class G = T>
 struct linear_cross_entropy {
   static constexpr std::string_view name = "linear_cross_entropy";

@@ -1,4 +1,4 @@
-// Matrix products and the column sum that a bias's gradient is.
+// Matrix products, and the column sum, which is the gradient of a bias.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -6,12 +6,12 @@
 
 namespace xtrain::kernel {
 
-/// C = alpha · op(A) · op(B) + bias, or the same added to C. Row-major; op transposes or not.
-///   a        read      [m, k], or [k, m] where transpose_a; rows are lda elements apart
-///   b        read      [k, n], or [n, k] where transpose_b; rows are ldb elements apart
+/// C = alpha · op(A) · op(B) + bias, or the same added to C. Row-major; op is the transpose or the identity.
+///   a        read      [m, k], or [k, m] with transpose_a; rows are lda elements apart
+///   b        read      [k, n], or [n, k] with transpose_b; rows are ldb elements apart
 ///   bias_n   read      [n], added to every row; may be empty
-///   c        written   [m, n]; updated where accumulate; rows are ldc elements apart
-///   rounding products summed in the accumulate type of T; c rounded once (after the sum with the old c)
+///   c        written   [m, n]; updated with accumulate; rows are ldc elements apart
+///   rounding products summed in the accumulate type of T; c rounded once (after adding the old c)
 template <class Memory, class T, class C = T>
 struct matmul {
   static constexpr std::string_view name = "matmul";

@@ -1,4 +1,4 @@
-// Weights of four bits, as numbers.                                          [Dettmers et al. 2023, "QLoRA", sections 2 and 3]
+// Dequantization of 4-bit NF4 weights.                              [Dettmers et al. 2023, "QLoRA", sections 2 and 3]
 #pragma once
 
 #include <algorithm>
@@ -12,20 +12,21 @@
 
 namespace xtrain {
 
-/// How n numbers are kept in four bits each: every block of 64 has a scale, its largest magnitude, and an element is one of 16 shares
-/// of it. Of the scales their mean is taken off, and of what is left every 256 have a scale of their own and are one of 256 shares.
+/// Format of n numbers of four bits each, with double quantization: each block of 64 has a scale, its largest magnitude, and an element is
+/// one of 16 fractions of it. The mean of all scales is subtracted from them; the remainders share one scale per 256 and are one of 256
+/// fractions of it.
 namespace nf4 {
 
-inline constexpr std::size_t block = 64;             // elements with one scale
-inline constexpr std::size_t scales_together = 256;  // scales with one scale
+inline constexpr std::size_t block = 64;             // elements per scale
+inline constexpr std::size_t scales_together = 256;  // scales per outer scale
 
 [[nodiscard]] constexpr std::size_t code_bytes(std::size_t n) { return (n + 1) / 2; }
 [[nodiscard]] constexpr std::size_t scales(std::size_t n) { return (n + block - 1) / block; }
-/// The mean of all scales, then one number for every 256.
+/// The mean of all scales, then one outer scale per 256.
 [[nodiscard]] constexpr std::size_t outer_scales(std::size_t n) { return 1 + (scales(n) + scales_together - 1) / scales_together; }
 
-/// Shares of a block's largest magnitude: quantiles of the normal distribution, eight evenly spaced ones of each half, of which the
-/// negative half's last and zero are the same, between those of 1/2 (1/32 + 1/30) and one half.        [appendix E]
+/// Fractions of a block's largest magnitude: quantiles of the normal distribution, eight evenly spaced ones for each half, where the last
+/// of the negative half and zero coincide, between probabilities 1/2 (1/32 + 1/30) and one half.        [appendix E]
 inline constexpr std::array<float, 16> shares{-1.0f,
                                               -0.6961928009986877f,
                                               -0.5250730514526367f,
@@ -43,10 +44,10 @@ inline constexpr std::array<float, 16> shares{-1.0f,
                                               0.7229568362236023f,
                                               1.0f};
 
-inline constexpr std::uint8_t zero = 7;  // its place among them
+inline constexpr std::uint8_t zero = 7;  // index of 0 among the 16
 
-/// Shares that scales are, in rising order: zero, one, and on both sides of zero for each i of 0 … 6 the middles of the 2^i even
-/// pieces of [0.1, 1], times 10^(i − 6).                              [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
+/// Fractions for the scales, ascending: 0, 1, and, with both signs, for each i of 0 … 6 the midpoints of 2^i equal
+/// intervals of [0.1, 1], times 10^(i − 6).                              [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
 [[nodiscard]] constexpr std::array<float, 256> make_scale_shares() {
   std::array<float, 256> all{};
   std::size_t next = 0;
@@ -68,7 +69,7 @@ inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
 
 /// The scale of block b.
 [[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
-  // rounded once, however the caller is compiled
+  // fma: one rounding, whatever the compiler flags of the caller
   return std::fma(scale_shares[scale_k[b]], outer[1 + b / scales_together], outer[0]);
 }
 
@@ -76,7 +77,7 @@ inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
 
 namespace kernel {
 
-/// y_i = share of element i · scale of its block; element 2j is in the upper half of byte j, 2j + 1 in the lower.
+/// y_i = fraction of element i · scale of its block; element 2j is in the upper half of byte j, 2j + 1 in the lower.
 ///   code_n2    read      nf4::code_bytes(n)
 ///   scale_k    read      nf4::scales(n)
 ///   outer      read      nf4::outer_scales(n)

@@ -1,4 +1,4 @@
-// Normalisations over the channels of each row.
+// Normalization over the channels of each row.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -6,9 +6,9 @@
 
 namespace xtrain::kernel {
 
-/// Root-mean-square normalisation, scaled per channel.              [Zhang & Sennrich 2019, eq. 4]
+/// Root-mean-square normalization, scaled per channel.              [Zhang & Sennrich 2019, eq. 4]
 ///   y = x · rstd · weight,  rstd = 1 / sqrt(mean(x²) + epsilon)
-///   x_nc      read              rstd_n   written, kept for the backward
+///   x_nc      read              rstd_n   written, saved for the backward pass
 ///   weight_c  read              y_nc     written
 ///   rounding  squares summed in accumulate; y rounded once
 template <class Memory, class T>
@@ -32,7 +32,7 @@ struct rms_norm {
 
 /// With g = dy · weight and x̂ = x · rstd:  dx += rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows of dy · x̂
 ///   x_nc, weight_c, rstd_n, dy_nc   read
-///   dx_nc       updated   added to: the residual's gradient is already there
+///   dx_nc       updated   added to: it already holds the residual's gradient
 ///   dweight_c   updated   added to; empty when the weight is frozen
 template <class Memory, class T, class G = T>
 struct rms_norm_backward {
@@ -54,9 +54,9 @@ struct rms_norm_backward {
   [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// Layer normalisation, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016, eq. 4]
+/// Layer normalization, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016, eq. 4]
 ///   y = (x − mean) · rstd · weight + bias,  rstd = 1 / sqrt(variance + epsilon), the variance without Bessel's correction
-///   x_nc              read      mean_n, rstd_n   written, kept for the backward
+///   x_nc              read      mean_n, rstd_n   written, saved for the backward pass
 ///   weight_c, bias_c  read      y_nc             written
 ///   rounding  sums in accumulate, the variance from deviations (two passes); y rounded once
 template <class Memory, class T>
@@ -81,7 +81,7 @@ struct layer_norm {
 /// With g = dy · weight and x̂ = (x − mean) · rstd:  dx += rstd · (g − mean(g) − x̂ · mean(g · x̂)),
 /// dweight += sum over rows of dy · x̂,  dbias += sum over rows of dy
 ///   x_nc, weight_c, mean_n, rstd_n, dy_nc   read
-///   dx_nc               updated   added to: the residual's gradient is already there
+///   dx_nc               updated   added to: it already holds the residual's gradient
 ///   dweight_c, dbias_c  updated   added to; empty when frozen
 template <class Memory, class T, class G = T>
 struct layer_norm_backward {

@@ -1,4 +1,4 @@
-// One pass over flat parameters that makes a gradient into a step.
+// Optimizer updates: one pass over flat parameters.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -7,16 +7,16 @@
 
 namespace xtrain::kernel {
 
-/// Decoupled weight decay around Adam.                               [Loshchilov & Hutter 2019, algorithm 2]
+/// Adam with decoupled weight decay.                                 [Loshchilov & Hutter 2019, algorithm 2]
 ///   g = gradient · gradient_scale
 ///   m = beta1·m + (1−beta1)·g,   v = beta2·v + (1−beta2)·g²
 ///   w = w − learning_rate·weight_decay·w − learning_rate · (m·correction1) / (sqrt(v·correction2) + epsilon)
-/// correction1 = 1/(1 − beta1^step), correction2 = 1/(1 − beta2^step): given, because they are the same for all elements.
+/// correction1 = 1/(1 − beta1^step), correction2 = 1/(1 − beta2^step): passed in, because they are the same for all elements.
 ///   gradient_n    read
-///   master_n      updated   the weights in M; empty when the parameters themselves are the master copy
-///   parameter_n   updated   w rounded once; stochastically where `stochastic`, by `random`, element by element
+///   master_n      updated   the master weights in M; empty when the parameters are their own master copy
+///   parameter_n   updated   w rounded once; if `stochastic`, with stochastic rounding, by `random`, element by element
 ///   m_n, v_n      updated   in S, rounded as the parameters are
-///   departs from the paper in nothing; PyTorch's AdamW is the same formula
+///   no departure from the paper; PyTorch's AdamW is the same formula
 template <class Memory, class P, class G, class M, class S>
 struct adamw {
   static constexpr std::string_view name = "adamw";
@@ -46,10 +46,10 @@ struct adamw {
 ///   g = gradient · gradient_scale,   velocity = momentum·velocity + g
 ///   w = w − learning_rate·weight_decay·w − learning_rate·velocity
 ///   gradient_n    read
-///   master_n      updated   empty when the parameters themselves are the master copy
+///   master_n      updated   empty when the parameters are their own master copy
 ///   parameter_n   updated   rounded as in adamw
 ///   velocity_n    updated   empty when momentum is 0
-///   departs from  PyTorch's SGD, whose weight decay is added to the gradient; equal to it without decay
+///   departs from  PyTorch's SGD, which adds weight decay to the gradient; equal to it without weight decay
 template <class Memory, class P, class G, class M, class S>
 struct sgd {
   static constexpr std::string_view name = "sgd";

@@ -1,4 +1,4 @@
-// Cross-entropy where ranks divide the vocabulary: what each makes of its logits, and the loss that all together give.
+// Vocabulary-parallel cross-entropy: the partial results of each rank's logits, and the loss computed from those of all ranks.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -6,11 +6,11 @@
 
 namespace xtrain::kernel {
 
-/// Of the logits of tokens first … first + v − 1:
-///   largest_i = max_j l_ij,  sum_i = Σ_j exp(l_ij − largest_i),  target_i = l_i,target if the target is among them, else 0
+/// Over the logits of tokens first … first + v − 1:
+///   largest_i = max_j l_ij,  sum_i = Σ_j exp(l_ij − largest_i),  target_i = l_i,target if the target is in this shard, else 0
 ///   logits_nv   read, in accumulate
 ///   target_n    read
-///   parts_3n    written   largest, sum, target: n each
+///   parts_3n    written   largest, sum, target: n of each
 template <class Memory, class A>
 struct softmax_part {
   static constexpr std::string_view name = "softmax_part";
@@ -33,11 +33,11 @@ struct softmax_part {
 /// With M = max_r largest_r and lse = M + log Σ_r sum_r exp(largest_r − M) over all ranks r:
 ///   loss_i = lse_i − Σ_r target_r,i,  dlogits_ij = gradient_scale · (exp(l_ij − lse_i) − onehot(target_i)_j)
 ///                                                                       [Shoeybi et al. 2019, section 3, cross entropy]
-///   parts_r3n   read      of `ranks` ranks, in order
-///   target_n    read      outside [0, vocabulary): no target, no loss, no gradient
+///   parts_r3n   read      of all `ranks` ranks, in rank order
+///   target_n    read      outside [0, vocabulary): ignored, no loss, no gradient
 ///   logits_nv   read      of tokens first … first + v − 1
 ///   loss_n      written   natural logarithm
-///   dlogits_nv  written   rounded to T; empty where only the loss is wanted
+///   dlogits_nv  written   rounded to T; empty: only the loss is computed
 template <class Memory, class A, class T>
 struct softmax_of_parts {
   static constexpr std::string_view name = "softmax_of_parts";

@@ -10,12 +10,12 @@ namespace xtrain {
 
 namespace detail {
 
-/// The probabilities p_ij of one head of one batch row, before dropout, and the mask that dropout multiplies them with.
+/// The probabilities p_ij of one head of one sequence, before dropout, and the dropout mask they are multiplied by.
 template <class T>
 struct reference_attention_head {
   using acc = accumulate_t<T>;
   array<acc, 2> q_td, k_td, v_td;
-  array<acc, 2> p_tt;     // zero where j is not seen by i
+  array<acc, 2> p_tt;     // zero where i does not attend to j
   array<acc, 2> kept_tt;  // 0, or 1 / (1 − dropout)
   array<acc, 1> lse_t;
 };

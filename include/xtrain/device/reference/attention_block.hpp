@@ -14,13 +14,13 @@ namespace xtrain {
 
 namespace detail {
 
-/// One query of one head, and its scores of the keys of the block that it sees.
+/// One query of one head, and its scores for the keys of the block that it attends to.
 template <class T, class Kernel>
 struct block_query {
   using acc = accumulate_t<T>;
   const Kernel& kernel;
   std::size_t b, h, i;
-  std::size_t place = 0, from = 0, to = 0;  // the query's; keys of the block that it sees
+  std::size_t place = 0, from = 0, to = 0;  // the query's position; its range of keys in the block
   std::vector<acc> score{};
 
   block_query(const Kernel& k, std::size_t row, std::size_t head, std::size_t query) : kernel(k), b(row), h(head), i(query) {
@@ -44,7 +44,7 @@ struct block_query {
   [[nodiscard]] std::size_t row() const { return kernel.queries.row_of(b, i); }
   [[nodiscard]] std::size_t of_head() const { return kernel.queries.row_of(b, kernel.shape.h, h, i); }
   [[nodiscard]] std::size_t group() const { return h / (kernel.shape.h / kernel.shape.k); }
-  /// Where key j's numbers are among those of kv, or of its gradient; values lie behind all keys.
+  /// Offset of key j in kv or in its gradient; the values follow all keys.
   [[nodiscard]] std::size_t key_at(std::size_t j) const {
     return (kernel.keys.row_of(b, j) * 2 * kernel.shape.k + group()) * kernel.shape.d;
   }
@@ -54,7 +54,7 @@ struct block_query {
   [[nodiscard]] const T* value(std::size_t j) const { return kernel.kv.raw() + value_at(j); }
   [[nodiscard]] acc score_of(std::size_t j) const { return score[j - from]; }
 
-  /// 0, or 1 / (1 − dropout): element j of the query's whole row.
+  /// 0, or 1 / (1 − dropout): element j of the query's row of the attention matrix.
   [[nodiscard]] acc kept(std::size_t j) const {
     if (kernel.dropout <= 0.0) return acc{1};
     if (kernel.dropout >= 1.0) return acc{0};
@@ -65,7 +65,7 @@ struct block_query {
   }
 };
 
-/// work(query) for every query of every head of every row.
+/// work(query) for every query of every head of every sequence.
 template <class T, class Kernel, class Work>
 void for_each_block_query(const Kernel& k, Work&& work) {
   for (std::size_t b = 0; b < k.shape.b; ++b)

@@ -9,8 +9,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Rounds a new value to the type it is stored in. Of the random word of an element, the parameter uses the lower half;
-/// of the word one site further, m uses the lower and v the upper half.
+/// Rounds a new value to the type it is stored in. The parameter uses the lower half of the element's random word;
+/// of the word at the next site, m uses the lower and v the upper half.
 template <class S, class A>
 [[nodiscard]] S rounded(A value, bool stochastic, std::uint32_t word) {
   return stochastic ? rounded_stochastically<S>(value, word) : static_cast<S>(value);

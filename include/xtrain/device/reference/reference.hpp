@@ -1,5 +1,5 @@
-// The reference device: every kernel as its formula, slow and obvious, over any number type, double included. It is the
-// oracle that every other device is checked against.
+// The reference device: every kernel as its plain formula, slow and simple, over any dtype including double. It is the
+// ground truth for checking every other device.
 #pragma once
 
 #include <xtrain/device/concepts.hpp>

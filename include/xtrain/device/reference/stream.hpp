@@ -19,7 +19,7 @@ class reference_stream : public host_stream {
 
 namespace detail {
 
-/// The operand's elements as an array of `To`, copied: a kernel may then write over what it has read.
+/// A copy of the operand's elements as an array of `To`: a kernel may then overwrite what it has read.
 template <class To, class T, class... Size>
 [[nodiscard]] auto values(const device_span<T, host_memory>& operand, Size... sizes) {
   const std::array<std::size_t, sizeof...(Size)> shape{sizes...};
@@ -38,14 +38,14 @@ template <class To, class T>
   return all;
 }
 
-/// Every element of an expression of N dims, rounded once to the operand's type.
+/// Stores an expression of N dims, every element rounded once to the operand's type.
 template <std::size_t N, class T, class Expression>
 void store(const device_span<T, host_memory>& operand, const Expression& expression) {
   const array<typename Expression::value_type, N> all = expression;
   for (std::size_t i = 0; i < all.size(); ++i) operand.data()[i] = static_cast<T>(all.data()[i]);
 }
 
-/// The same added to what the operand holds.
+/// Adds an expression to the operand's contents, rounded once.
 template <std::size_t N, class T, class Expression>
 void store_added(const device_span<T, host_memory>& operand, const Expression& expression) {
   using from = typename Expression::value_type;

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: activations, forward and backward, in place too.
+// Cases of the conformance suite: activations, forward and backward, also in place.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ void check_gelu(Suite& suite, case_memory& mem, std::size_t n) {
   backward.dy_n = mem.numbers<T>(n);
   backward.dx_n = mem.numbers<T>(n);
   suite.template check_kernel<T>(backward, 12.0, 6.0);
-  // in the memory of dy, and in that of x
+  // dx aliases dy, then x
   backward.dx_n = mem.copy(backward.dy_n);
   backward.dy_n = backward.dx_n;
   suite.template check_kernel<T>(backward, 12.0, 6.0);

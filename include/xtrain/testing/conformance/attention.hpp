@@ -1,4 +1,4 @@
-// Cases of the conformance suite: attention: of whole rows, with a cache, and of blocks of rows.
+// Cases of the conformance suite: attention over whole sequences, with a cache, and over blocks of sequences.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ void check_attention(Suite& suite) {
   for (const kernel::attention_shape& s : shapes) {
     const std::size_t rows = s.b * s.t;
     const auto terms = static_cast<double>(s.t + s.d);
-    // products of 16-bit numbers may round the probabilities to them first
+    // 16-bit products may first round the probabilities to 16 bits
     const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = 0; variant < 6; ++variant) {  // plain, packed rows with dropout, a window with slopes; then with ends
+    for (int variant = 0; variant < 6; ++variant) {  // plain, packed sequences with dropout, a window with slopes; then with ends
       const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant >= 3;
       case_memory mem;
       const double dropout = packed ? 0.2 : 0.0;
@@ -34,12 +34,12 @@ void check_attention(Suite& suite) {
         for (std::size_t h = 0; h < s.h; ++h) slopes.raw()[h] = 0.5f / static_cast<float>(h + 1);
       }
       device_span<token, host_memory> start{};
-      if (packed) {  // two samples to a row, cut at a place that is no multiple of anything
+      if (packed) {  // two samples per sequence, split at an odd position
         start = mem.fresh<token>(rows);
         for (std::size_t i = 0; i < rows; ++i) start.raw()[i] = static_cast<token>(i % s.t < s.t / 3 ? 0 : s.t / 3);
       }
       device_span<token, host_memory> end{};
-      if (ends) {  // packed: the sample's end, or a place before it; else half of the row is seen by everyone
+      if (ends) {  // packed: the sample's end, or one position before it; else every query attends to at least half of the sequence
         end = mem.fresh<token>(rows);
         for (std::size_t i = 0; i < rows; ++i) {
           const std::size_t now = i % s.t, sample = packed && now < s.t / 3 ? s.t / 3 : s.t;
@@ -87,7 +87,7 @@ void check_attention(Suite& suite) {
   }
 }
 
-/// Blocks of two rows: on the diagonal, wholly seen, partly seen, and one of which only a window or packed rows leave something.
+/// Blocks of sequences: on the diagonal, unmasked, partly masked, and one of which a window or packing leaves only a part.
 template <class T, class Suite>
 void check_attention_blocks(Suite& suite) {
   using acc = accumulate_t<T>;
@@ -102,7 +102,7 @@ void check_attention_blocks(Suite& suite) {
   for (const auto& [s, queries, keys] : all) {
     const double terms = static_cast<double>(keys.count + s.d);
     const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = 0; variant < 4; ++variant) {  // plain, packed rows with dropout, a window with slopes, ends
+    for (int variant = 0; variant < 4; ++variant) {  // plain, packed sequences with dropout, a window with slopes, ends
       case_memory mem;
       kernel::attention_block<host_memory, T> forward{.shape = s,
                                                       .queries = queries,

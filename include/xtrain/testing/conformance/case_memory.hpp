@@ -1,4 +1,4 @@
-// What the cases of the conformance suite are made of.
+// Operands for the cases of the conformance suite.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class case_memory {
       span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
     return span;
   }
-  /// Tokens in [0, limit), with one below and one beyond it where there is room: rows without a token.
+  /// Tokens in [0, limit); if n > 4, one below and one above that range: rows without a token.
   device_span<token, host_memory> tokens(std::size_t n, std::size_t limit) {
     const auto span = fresh<token>(n);
     for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<token>(random_word(site(), drawn_++) % limit);
@@ -36,7 +36,7 @@ class case_memory {
     }
     return span;
   }
-  /// The same numbers, in memory that may be written.
+  /// The same numbers, in writable memory.
   template <class Operand>
   auto copy(const Operand& from) {
     using value = std::remove_const_t<typename Operand::element_type>;

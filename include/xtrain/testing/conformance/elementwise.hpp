@@ -1,4 +1,4 @@
-// Cases of the conformance suite: kernels of elements, and of rows that lie apart.
+// Cases of the conformance suite: elementwise kernels and strided rows.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void check_elementwise(Suite& suite) {
     numbers.scale_k = mem.numbers<std::uint8_t>(nf4::scales(n), 0.0, 255.9);
     numbers.outer = mem.numbers<float>(nf4::outer_scales(n));
     numbers.y_n = mem.fresh<T>(n);
-    // in fp32 also where T is wider
+    // computed in fp32 even if T is wider
     suite.template check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, number_traits<float>::unit_roundoff / number_traits<accumulate_t<T>>::unit_roundoff));
     kernel::sum_of_squares<host_memory, T> squares{.n = n};
     squares.x_n = mem.numbers<T>(n);

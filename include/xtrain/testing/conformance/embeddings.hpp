@@ -14,7 +14,7 @@ template <class T, class Suite>
 void check_embeddings(Suite& suite) {
   for (const auto& size : sizes_of({{1, 1}, {9, 37}, {40, 131}})) {
     const std::size_t n = size.rows, c = size.columns;
-    constexpr std::size_t v = 11;  // fewer rows than tokens: rows are hit more than once
+    constexpr std::size_t v = 11;  // fewer rows than tokens: rows are used more than once
     for (const bool accumulate : {false, true}) {
       case_memory mem;
       kernel::embedding<host_memory, T> kernel{.n = n, .v = v, .c = c, .accumulate = accumulate};

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: routing to experts, what combines them, and their balance.
+// Cases of the conformance suite: expert routing, combine, and the load-balancing loss.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ void check_experts(Suite& suite) {
     suite.template check_kernel<T>(routing, terms, 4.0);
     routing.load_e = mem.numbers<acc>(experts);
     suite.template check_kernel<T>(routing, terms + static_cast<double>(n), static_cast<double>(n));
-    // what follows reads what the reference has written
+    // the backward kernels read what the reference has written
     for (const bool balanced : {false, true}) {
       kernel::expert_routing_backward<host_memory, T> backward{.n = n, .experts = experts, .choices = choices};
       backward.probability_ne = device_span<const acc, host_memory>(routing.probability_ne);

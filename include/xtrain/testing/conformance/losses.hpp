@@ -1,4 +1,4 @@
-// Cases of the conformance suite: losses, of whole vocabularies and of parts.
+// Cases of the conformance suite: losses, with a whole and with a sharded vocabulary.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace xtrain::testing::detail {
 
-/// A vocabulary of three ranks, of which the second checks its part.
+/// A vocabulary sharded across three ranks, of which the second checks its shard.
 template <class T, class Suite>
 void check_divided_losses(Suite& suite) {
   using acc = accumulate_t<T>;
@@ -48,7 +48,7 @@ void check_losses(Suite& suite) {
   const std::array<size, 5> loss_sizes{{{1, 1, 2}, {7, 5, 19}, {360, 16, 67}, {9, 40, 130}, {5, 3, 9000}}};
   for (const size& s : loss_sizes) {
     const std::size_t n = s.n, c = s.c, v = s.v;
-    const auto check = [&]<class G>(int mode) {  // loss alone, with a frozen weight, with everything; the same with a bias
+    const auto check = [&]<class G>(int mode) {  // loss only, with a frozen weight, with everything; the same with a bias
       case_memory mem;
       kernel::linear_cross_entropy<host_memory, T, G> kernel{
           .n = n, .c = c, .v = v, .with_gradient = mode % 3 > 0, .gradient_scale = 0.125, .z_loss = mode == 1 ? 0.01 : 0.0};

@@ -35,7 +35,7 @@ void check_norms(Suite& suite) {
       kernel.y_nc = mem.numbers<T>(n * c);
       kernel.mean_n = mem.numbers<acc>(n);
       kernel.rstd_n = mem.numbers<acc>(n);
-      // one channel has no variance: rstd is 1/sqrt(epsilon), and so is what rounding is multiplied with
+      // one channel has no variance: rstd is 1/sqrt(epsilon), which also multiplies rounding errors
       suite.template check_kernel<T>(kernel, terms, c == 1 ? 400.0 : 8.0);
     }
     const auto backward = [&]<class G>(bool frozen) {

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: steps of optimizers.
+// Cases of the conformance suite: optimizer steps.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Cases of the conformance suite: products of every transposition, slim ones, and sums of columns.
+// Cases of the conformance suite: products with every transposition, slim ones, and column sums.
 #pragma once
 
 #include <array>
@@ -54,7 +54,7 @@ void check_products(Suite& suite) {
     std::size_t m, n, k;
     bool ta, tb;
   };
-  // what an adapter of rank 12 or 20 makes of 37 rows, its depth cut into blocks or not
+  // the products of an adapter of rank 12 or 20 on 37 rows, with the depth in one block or several
   for (const auto [m, n, k, ta, tb] : {slim{37, 12, 1030, false, true}, slim{37, 20, 1030, false, false}, slim{37, 150, 12, false, true},
                                        slim{37, 150, 12, false, false}, slim{12, 64, 1030, true, false}, slim{64, 20, 1030, true, false},
                                        slim{64, 12, 37, true, false}}) {
