@@ -24,7 +24,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
  public:
   using zero_state<Device, Stage, Axes>::zero_state;
 
-  /// Receive buffers for the tokens dispatched to this rank's experts, whose number only the router knows. Each dispatch of each
+  /// Receive buffers for the tokens dispatched to this rank's experts, whose number only the router knows. Each layer of each
   /// in-flight pass has its own, plus one for temporary data.
   template <class Context>
   [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t pass, std::size_t place) {
@@ -37,7 +37,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
   }
 
  private:
-  std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and dispatch
+  std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and layer
   std::optional<growing_memory<Device>> temporary_rows_;
 };
 
