@@ -67,7 +67,7 @@ struct sequence_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true, .between_layers = true}>;
 };
 
-/// Adjacent ranks have some tokens of every sequence each, and for attention all tokens of some heads.
+/// Each of the adjacent ranks has some tokens of every sequence, and for attention all tokens of some heads.
 ///                                                                         [Jacobs et al. 2023, "DeepSpeed Ulysses"]
 struct context_parallel {
   static constexpr std::string_view name = "context";

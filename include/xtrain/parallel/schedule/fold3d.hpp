@@ -13,7 +13,7 @@ namespace xtrain {
 /// All in, all out: every micro-batch passes chunk 0, then every one passes chunk 1, ...; then backward, last chunk first. When the
 /// backward moves on to a chunk, the chunk above it is complete, and its gradient reduction overlaps all remaining backwards. The price
 /// is memory: all activations stay saved until the forwards are over.
-///   rows      of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
+///   rows      sequences of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
 [[nodiscard]] inline pipeline_schedule all_in_all_out_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("all_in_all_out", ranks, chunks, std::move(rows));
   for (auto& list : schedule.actions) {

@@ -14,7 +14,7 @@ namespace xtrain {
 /// 1F1B over chunks: groups of `ranks` micro-batches pass chunk 0, then 1, ..., and back from the last to 0. The bubble is that of one
 /// stage per rank divided by the number of chunks; the number of messages is multiplied by it.
 ///                                                                        [Narayanan et al. 2021, section 2.2.2]
-///   rows      of each micro-batch
+///   rows      sequences of each micro-batch
 ///   throws    config_error when micro-batches are not divisible by ranks
 [[nodiscard]] inline pipeline_schedule interleaved_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("interleaved", ranks, chunks, std::move(rows));

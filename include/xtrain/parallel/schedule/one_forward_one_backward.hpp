@@ -13,7 +13,7 @@ namespace xtrain {
 /// A rank starts with as many forwards as there are ranks after it, then alternates forwards and backwards. The bubble is that of gpipe;
 /// rank r saves ranks - r micro-batches instead of all.
 ///                                                                                    [Narayanan et al. 2021, section 2.2.1]
-///   rows      of each micro-batch; they may differ, see variable_micro_batch.hpp
+///   rows      sequences of each micro-batch; they may differ, see variable_micro_batch.hpp
 [[nodiscard]] inline pipeline_schedule one_forward_one_backward_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("one_forward_one_backward", ranks, 1, std::move(rows));
   const std::size_t count = schedule.micro_batches();

@@ -13,7 +13,7 @@ namespace xtrain {
 /// 1F1B with deferred weight gradients: W of rank r lags r micro-batches behind B, and catches up while the pipeline drains. No rank
 /// saves more micro-batches than the first rank of one_forward_one_backward.
 ///                                                                        [Qi et al. 2023, ZB-H1]
-///   rows      of each micro-batch
+///   rows      sequences of each micro-batch
 [[nodiscard]] inline pipeline_schedule zero_bubble_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("zero_bubble", ranks, 1, std::move(rows));
   const std::size_t count = schedule.micro_batches();
