@@ -1,6 +1,6 @@
-// Some ranks of a run, and the collectives between them. Every collective is made of messages, and adds up in the order of
-// ranks: its result is the same bits on every rank, on every transport, however messages are delayed, and however an array is
-// cut. Sums of 16-bit numbers are made in fp32 and rounded once.
+// A process group and its collectives. Every collective is built from point-to-point messages and reduces in rank order: its result has
+// the same bits on every rank and over every transport, however messages are delayed and however an array is split. 16-bit values are
+// summed in fp32 and rounded once.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace xtrain {
 
-/// Some rows of an array that go to a rank, or come from it.
+/// A range of rows of an array, and the rank it is sent to or received from.
 struct message_part {
   std::size_t rank = 0, first = 0, count = 0;
 };
@@ -41,7 +41,7 @@ struct traffic {
   }
 };
 
-/// The number a sum of T is made in: 16-bit numbers in fp32, everything else in itself.
+/// The type in which values of T are summed: fp32 for 16-bit types, T itself for all others.
 template <class T>
 struct sum_number {
   using type = T;
@@ -55,15 +55,14 @@ struct sum_number<fp16> {
   using type = float;
 };
 
-/// A communicator. One thread at a time may use a group; two groups of the same ranks, on different channels, do not meet.
+/// A communicator. Only one thread at a time may use a group. Two groups of the same ranks on different channels are independent.
 class group {
  public:
-  /// Ranks of which each sends every other its part of a reduction. More of them pass sums on from rank to rank instead.
+  /// Up to this many ranks send every other rank its part of a reduction directly. Larger groups pass partial sums from rank to rank.
   static constexpr std::size_t most_direct = 64;
 
-  /// `members`: ranks of the transport, in the order in which they are ranks of the group. All of them make the group with
-  /// the same members and channel.
-  ///   throws  config_error when this rank is not among them, or one is twice
+  /// `members`: ranks of the transport, in group rank order. Every member constructs the group with the same members and channel.
+  ///   throws  config_error when this rank is not a member, or is listed twice
   group(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t channel)
       : wires_(std::move(wires)), members_(std::move(members)), channel_(channel) {
     require<config_error>(std::count(members_.begin(), members_.end(), wires_->rank()) == 1, "group: rank ", wires_->rank(),
@@ -72,7 +71,7 @@ class group {
       require<config_error>(member < wires_->size(), "group: members must be below the ", wires_->size(), " ranks there are; given ", member);
     rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), wires_->rank()) - members_.begin());
   }
-  /// All ranks.
+  /// All ranks of the transport.
   explicit group(std::shared_ptr<transport> wires, std::uint32_t channel = 0) : group(wires, all_of(wires->size()), channel) {}
 
   [[nodiscard]] std::size_t rank() const { return rank_; }
@@ -80,7 +79,7 @@ class group {
   [[nodiscard]] const traffic& sent() const { return sent_; }
   [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
 
-  // ---- messages ----
+  // ---- point-to-point messages ----
 
   template <class T>
   [[nodiscard]] pending_message begin_send(std::size_t to, std::span<const T> values) {
@@ -115,7 +114,7 @@ class group {
   void all_reduce(std::span<T> values, reduction how) {
     if (size() == 1) return;
     if (values.size_bytes() <= small) {
-      // one hop: everybody sends everything to everybody
+      // one hop: every rank sends everything to every other rank
       std::vector<T>& all = scratch<T>(values.size() * size());
       gather_parts(std::span<const T>(values), all);
       reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
@@ -127,7 +126,7 @@ class group {
   }
   void all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
 
-  /// whole: size() parts, in the order of ranks. The part may be where it belongs in the whole.
+  /// whole: size() parts, in rank order. `part` may alias its position in `whole`.
   ///   throws  shape_error
   template <class T>
   void all_gather(std::span<const T> part, std::span<T> whole) {
@@ -137,7 +136,7 @@ class group {
     all_gather_ranges(whole, part.size());
   }
 
-  /// part: this rank's of size() parts of the reduction. It may be where it belongs in the whole; the rest of the whole stays.
+  /// part: this rank's part (of size() parts) of the reduction. It may alias its position in `whole`; the rest of `whole` is unchanged.
   ///   throws  shape_error
   template <class T>
   void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction how) {
@@ -149,7 +148,7 @@ class group {
     reduce_scatter_to(whole, part, part.size(), how);
   }
 
-  /// Every rank gets what `root` has.
+  /// Every rank gets the values of `root`.
   template <class T>
   void broadcast(std::span<T> values, std::size_t root) {
     if (size() == 1) return;
@@ -158,7 +157,7 @@ class group {
       const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(values)); });
       return wait_all(sends);
     }
-    // the root sends everything once, in parts; the others pass their parts on
+    // the root sends everything once, one part to each rank; the ranks then all-gather their parts
     const std::size_t part = part_of(values.size());
     if (rank_ == root) {
       const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(range(values, to, part))); });
@@ -169,7 +168,7 @@ class group {
     all_gather_ranges(values, part, root);
   }
 
-  /// Only `root` gets the reduction, in place; the others keep what they have.
+  /// Only `root` gets the reduction, in place; the values of the other ranks are unchanged.
   template <class T>
   void reduce(std::span<T> values, reduction how, std::size_t root) {
     if (size() == 1) return;
@@ -180,7 +179,7 @@ class group {
     reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
   }
 
-  /// whole, at `root` only: every rank's part, in the order of ranks.
+  /// whole, used on `root` only: the parts of all ranks, in rank order.
   template <class T>
   void gather(std::span<const T> part, std::span<T> whole, std::size_t root) {
     if (rank_ != root) return send(root, part);
@@ -190,7 +189,7 @@ class group {
     wait_all(receives);
   }
 
-  /// part: this rank's part of what `root` has.
+  /// part: this rank's part of `whole` on `root`.
   template <class T>
   void scatter(std::span<const T> whole, std::span<T> part, std::size_t root) {
     if (rank_ != root) return receive(root, part);
@@ -200,7 +199,7 @@ class group {
     wait_all(sends);
   }
 
-  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class T>
   void all_to_all(std::span<const T> from, std::span<T> to) {
@@ -229,9 +228,9 @@ class group {
     wait_all(all);
   }
 
-  /// Each part of `from` goes to its rank, each part of `to` comes from its rank, a message each; between two ranks in the order of the
-  /// lists. Rows are `length` elements long.
-  ///   throws  shape_error when a part is not in its array, or this rank does not receive what it sends to itself
+  /// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
+  /// ranks, in list order. A row has `length` elements.
+  ///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
   template <class T>
   void exchange(std::span<const T> from, std::span<const message_part> sends, std::span<T> to, std::span<const message_part> receives,
                 std::size_t length = 1) {
@@ -254,13 +253,14 @@ class group {
     wait_all(all);
   }
 
-  /// Every rank has one range of the values, of equal length but for the last ones, and gets the others'.
+  /// An in-place all-gather: every rank owns one range of the values and gets the ranges of the others. Ranges have equal length, except
+  /// that the last ones may be shorter.
   template <class T>
   void share_ranges(std::span<T> values) {
     all_gather_ranges(values, part_of(values.size()));
   }
 
-  // ---- collectives on device memory: done when they return; what the stream was given before is done by then ----
+  // ---- collectives on device memory: they block until done, and first wait for all work queued on the stream ----
 
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
@@ -300,7 +300,7 @@ class group {
       stream.synchronize();
     }
   }
-  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
@@ -347,10 +347,10 @@ class group {
   }
 
  private:
-  static constexpr std::size_t small = 4096;           // bytes; below, one hop costs less than sending half as much in two
-  static constexpr std::size_t piece_bytes = 1U << 20;  // that are on their way at once: smaller messages cost time, larger ones scratch memory
+  static constexpr std::size_t small = 4096;           // bytes; below this, one hop is faster than two hops with half the bytes
+  static constexpr std::size_t piece_bytes = 1U << 20;  // in flight at a time: smaller messages cost time, larger ones scratch memory
 
-  /// The host can follow the pointers, or nobody ever will.
+  /// The host can dereference the pointers, or (in a dry run) nothing ever does.
   template <class Memory>
   static constexpr bool directly = clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>;
 
@@ -360,7 +360,7 @@ class group {
     return all;
   }
   [[nodiscard]] bool carries() const { return wires_->carries(); }
-  /// Elements of a rank's part when parts need not be equally long; the last ones may be shorter, or empty.
+  /// Elements per rank when parts may differ in length; the last parts may be shorter, or empty.
   [[nodiscard]] std::size_t part_of(std::size_t n) const { return (n + size() - 1) / size(); }
   template <class T>
   [[nodiscard]] static std::span<T> range(std::span<T> whole, std::size_t rank, std::size_t part) {
@@ -388,7 +388,7 @@ class group {
   static void wait_all(const std::vector<pending_message>& begun) {
     for (const pending_message& one : begun) wait(one);
   }
-  /// Begins a message with each other rank, the next one first, so that not all begin with the same.
+  /// Begins a message with every other rank, starting at rank + 1, so that not all ranks start with the same one.
   template <class Begin>
   [[nodiscard]] std::vector<pending_message> to_all_others(Begin&& begin) {
     std::vector<pending_message> begun;
@@ -400,7 +400,7 @@ class group {
     return begun;
   }
 
-  // Where nothing arrives, what would be sent is counted without going through the ranks one message at a time: there may be thousands.
+  // Dry runs count what would be sent without a loop over messages: there may be thousands of ranks.
   void count(std::size_t messages, std::size_t bytes_of_each) { sent_ += {messages, messages * bytes_of_each}; }
   template <class T>
   void count_pieces(std::span<const T> whole, std::size_t part, std::size_t piece) {
@@ -425,7 +425,7 @@ class group {
     wait_all(sends);
   }
 
-  /// result[i] = parts[0][i] + parts[1][i] + … in this order; where the sum has this rank's part, `mine` is taken
+  /// result[i] = parts[0][i] + parts[1][i] + ..., in this order; this rank's part is read from `mine`
   template <class T>
   void reduce_parts(std::span<const T> parts, std::span<const T> mine, std::span<T> result, reduction how) const {
     if (!carries()) return;
@@ -447,7 +447,7 @@ class group {
     }
   }
 
-  /// Part r of the whole, `part` elements long or what is left of it, is reduced to rank r, at its place in `to`.
+  /// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into its range of `to`.
   template <class T>
   void reduce_scatter_ranges(std::span<const T> whole, std::span<T> to, std::size_t part, reduction how) {
     reduce_scatter_to(whole, range(to, rank_, part), part, how);
@@ -477,15 +477,15 @@ class group {
       wait_all(sends);
     }
   }
-  /// The same among many ranks, where a message to each of them with its part of a piece would be a small one: pieces of the whole go from rank
-  /// to rank, each adds what it has, and the last one sends the result to the ranks whose part it is. Every rank sends as many bytes as when
-  /// all send to all, in messages of piece_bytes, and sums are made in the same order.
+  /// The same for large groups, where a message to each rank with its part of a piece would be small. Pieces of the whole go from rank to
+  /// rank, each rank adds its values, and the last rank sends the result to the owner ranks. Every rank sends as many bytes as with
+  /// direct messages, in messages of piece_bytes, and the order of the sums is the same.
   template <class T>
   void reduce_scatter_in_chain(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     using sum = typename sum_number<T>::type;
     constexpr std::size_t piece = piece_bytes / sizeof(sum), slots = 4;
     const std::size_t n = whole.size(), last = size() - 1;
-    // visit(owner, first, count) for all ranks' parts of a piece
+    // visit(owner, first, count) for each owner rank's part of a piece
     const auto for_each_owner = [&](std::size_t begin, std::size_t end, auto&& visit) {
       for (std::size_t at = begin; at < end;) {
         const std::size_t owner = at / part, stop = std::min(end, (owner + 1) * part);
@@ -504,7 +504,7 @@ class group {
       }
       return;
     }
-    std::vector<pending_message> results;  // of this rank's part, piece by piece; they come when what it has is in the sum
+    std::vector<pending_message> results;  // of this rank's part, piece by piece; each arrives once this rank's values are in the sum
     if (rank_ != last && !mine.empty()) {
       const std::size_t begin = rank_ * part, end = begin + mine.size();
       for (std::size_t at = begin; at < end;) {
@@ -519,7 +519,7 @@ class group {
     std::array<std::vector<pending_message>, slots> sent{};
     const auto range_of = [&](std::size_t k) { return whole.subspan(k * piece, std::min(piece, n - k * piece)); };
     const auto sum_of = [&](std::size_t k) { return std::span<sum>(sums).subspan(k % slots * room, range_of(k).size()); };
-    const auto prepare = [&](std::size_t k) {  // the slot is free, and what comes for it may come
+    const auto prepare = [&](std::size_t k) {  // waits until the slot is free, and begins its receive
       if (k >= pieces) return;
       wait_all(sent[k % slots]);
       sent[k % slots].clear();
@@ -558,7 +558,7 @@ class group {
     for (const auto& all : sent) wait_all(all);
     wait_all(results);
   }
-  /// Part r of `values` is rank r's: everybody sends it to everybody, but not to `except`, who has it.
+  /// Part r of `values` belongs to rank r, who sends it to every rank but `except`, which has it already.
   template <class T>
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
     if (size() == 1) return;
@@ -578,7 +578,7 @@ class group {
   [[nodiscard]] static std::span<T> host_span(device_span<T, Memory> values) {
     return {values.raw(), values.size()};
   }
-  /// work(span) where the host reads and writes; brought back when it `writes`.
+  /// work(span) on memory that the host can read and write; when it `writes`, the result is copied back to the device.
   template <class Stream, class T, class Memory, class Work>
   static void on_host(Stream& stream, device_span<T, Memory> values, bool writes, Work&& work) {
     if constexpr (directly<Memory>) {

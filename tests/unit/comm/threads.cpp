@@ -80,7 +80,7 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
 
 namespace {
 
-/// Every rank's numbers, and their sum in the order of ranks, made in Sum and rounded once.
+/// Every rank's values, and their sum in rank order, computed in Sum and rounded once.
 template <class T, class Sum>
 void check_many_ranks(std::size_t ranks, std::size_t n) {
   CAPTURE(ranks);
@@ -108,7 +108,7 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
     dry_parts.reduce_scatter(std::span<const T>(unreal).first(part * ranks), std::span<T>(unreal_part), reduction::sum);
     right = right && dry.sent().messages == all.sent().messages && dry.sent().bytes == all.sent().bytes;
     right = right && dry_parts.sent().messages == parts.sent().messages && dry_parts.sent().bytes == parts.sent().bytes;
-    // few messages: pieces of 1 MiB, and one to or from the last rank; what is gathered afterwards is a message to each
+    // few messages: pieces of 1 MiB, and one to or from the last rank; the all-gather afterwards sends one message to each rank
     const std::size_t pieces = (n * sizeof(Sum) + (1U << 20) - 1) >> 20;
     if (ranks > 64) right = right && parts.sent().messages <= pieces + (w->rank() + 1 == ranks ? ranks : 0);
     std::vector<T> largest(3);
@@ -125,10 +125,10 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
 
 TEST_CASE("many ranks pass sums on in pieces: the same bits as few that send all to all, in few messages") {
   check_many_ranks<float, float>(66, 5000);
-  check_many_ranks<float, float>(65, 600001);  // three pieces, and parts that are no pieces
+  check_many_ranks<float, float>(65, 600001);  // three pieces, and parts that are not whole pieces
   check_many_ranks<bf16, float>(65, 300007);
   check_many_ranks<double, double>(70, 70 * 1200);
-  check_many_ranks<float, float>(64, 20011);  // just few enough
+  check_many_ranks<float, float>(64, 20011);  // the largest group with direct messages
 }
 
 TEST_CASE("what is sent is what the formulas say") {
@@ -143,7 +143,7 @@ TEST_CASE("what is sent is what the formulas say") {
     gathers.all_gather(std::span<const float>(part), std::span<float>(values));
     CHECK(gathers.sent().bytes == (ranks - 1) * n / ranks * sizeof(float));
 
-    // and the run that never happens sends the same
+    // a dry run counts the same traffic
     group dry_all(std::make_shared<dry_transport>(w->rank(), ranks));
     dry_all.all_reduce(std::span<float>(values), reduction::sum);
     CHECK(dry_all.sent().bytes == all.sent().bytes);
@@ -161,7 +161,7 @@ TEST_CASE("parts of any length and order go to the ranks they are for") {
     const std::size_t rank = w->rank(), sent_rows = 2 * ranks;
     std::vector<float> rows(sent_rows * length);
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(100 * rank + i);
-    // two parts to the next rank, the later one first, and one to itself
+    // two parts to the next rank, the later one first, and one to this rank
     const std::size_t next = (rank + 1) % ranks, previous = (rank + 2) % ranks;
     const std::vector<message_part> sends{{next, 3, 2}, {rank, 0, 1}, {next, 1, 1}, {previous, 0, 0}};
     const std::vector<message_part> receives{{previous, 2, 2}, {previous, 0, 1}, {rank, 1, 1}};
@@ -225,7 +225,7 @@ TEST_CASE("a rank that fails is named to those who wait for it") {
   CHECK(cause == "disk: full");
   CHECK(told == "threads: rank 0 waits for rank 1 for a message, but that rank has stopped: disk: full");
 
-  // one that returned early, and one that asks for something else
+  // a rank that returned early, and a rank that calls another operation
   CHECK(message_of([] {
           run_ranks(2, [](const wires& w) {
             if (w->rank() == 1) return;
@@ -293,6 +293,6 @@ TEST_CASE("where a rank gets no thread, no rank runs, and the error says how man
     CHECK(std::string(problem.what()).starts_with("run_ranks: each of 3 ranks must have a thread; the system started 0 beside the caller's, then said: "));
   }
   CHECK(ran == 0);
-  run_ranks(1, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });  // one rank needs none
+  run_ranks(1, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });  // a single rank needs no thread
   CHECK(ran == 1);
 }
