@@ -149,7 +149,7 @@ class decoder_block {
             .experts = c.experts,
             .experts_per_token = c.experts_per_token,
             .layer = index,
-            .router_name = full(names, index, names.router),
+            .router_name = names.router.empty() ? std::string{} : full(names, index, names.router),
             .activation = c.family->activation};
   }
 };
