@@ -330,11 +330,16 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/byte_level_files.hpp
     xtrain/data/byte_trie.hpp
     xtrain/data/charsmap.hpp
+    xtrain/data/chatglm_tokens.hpp
     xtrain/data/companion_files.hpp
     xtrain/data/load_tokenizer.hpp
+    xtrain/data/merges.hpp
     xtrain/data/normalizer.hpp
     xtrain/data/post_processor.hpp
     xtrain/data/pre_tokenizer.hpp
+    xtrain/data/sentencepiece_file.hpp
+    xtrain/data/sentencepiece_model.hpp
+    xtrain/data/sentencepiece_normalizer.hpp
     xtrain/data/sentencepiece_tokenizer.hpp
     xtrain/data/settings_reader.hpp
     xtrain/data/text_pattern.hpp
@@ -343,6 +348,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/tokenizer_pipeline.hpp
     xtrain/data/unicode.hpp
     xtrain/data/unicode_form.hpp
+    xtrain/data/unicode_versions.hpp
     xtrain/data/unigram.hpp
     xtrain/data/vocabulary.hpp
     xtrain/data/word_cutter.hpp
