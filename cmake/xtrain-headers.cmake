@@ -275,11 +275,13 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/chat_record.hpp
     xtrain/data/chat_template.hpp
     xtrain/data/chat_templates.hpp
+    xtrain/data/jinja/case_tables.hpp
     xtrain/data/jinja/characters.hpp
     xtrain/data/jinja/evaluator.hpp
     xtrain/data/jinja/filters.hpp
     xtrain/data/jinja/formatting.hpp
     xtrain/data/jinja/from_json.hpp
+    xtrain/data/jinja/letter_case.hpp
     xtrain/data/jinja/lexer.hpp
     xtrain/data/jinja/list_filters.hpp
     xtrain/data/jinja/loop.hpp
