@@ -283,11 +283,13 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/chat_record.hpp
     xtrain/data/chat_template.hpp
     xtrain/data/chat_templates.hpp
+    xtrain/data/jinja/case_tables.hpp
     xtrain/data/jinja/characters.hpp
     xtrain/data/jinja/evaluator.hpp
     xtrain/data/jinja/filters.hpp
     xtrain/data/jinja/formatting.hpp
     xtrain/data/jinja/from_json.hpp
+    xtrain/data/jinja/letter_case.hpp
     xtrain/data/jinja/lexer.hpp
     xtrain/data/jinja/list_filters.hpp
     xtrain/data/jinja/loop.hpp
@@ -338,11 +340,16 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/byte_level_files.hpp
     xtrain/data/byte_trie.hpp
     xtrain/data/charsmap.hpp
+    xtrain/data/chatglm_tokens.hpp
     xtrain/data/companion_files.hpp
     xtrain/data/load_tokenizer.hpp
+    xtrain/data/merges.hpp
     xtrain/data/normalizer.hpp
     xtrain/data/post_processor.hpp
     xtrain/data/pre_tokenizer.hpp
+    xtrain/data/sentencepiece_file.hpp
+    xtrain/data/sentencepiece_model.hpp
+    xtrain/data/sentencepiece_normalizer.hpp
     xtrain/data/sentencepiece_tokenizer.hpp
     xtrain/data/settings_reader.hpp
     xtrain/data/text_pattern.hpp
@@ -351,6 +358,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/tokenizer_pipeline.hpp
     xtrain/data/unicode.hpp
     xtrain/data/unicode_form.hpp
+    xtrain/data/unicode_versions.hpp
     xtrain/data/unigram.hpp
     xtrain/data/vocabulary.hpp
     xtrain/data/word_cutter.hpp

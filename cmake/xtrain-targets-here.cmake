@@ -36,7 +36,7 @@ xtrain_component_needs(io nlohmann_json::nlohmann_json)
 # Tokenizers with vocabularies.
 xtrain_interface_target(xtrain_text text ${XTRAIN_TEXT_HEADERS})
 target_link_libraries(xtrain_text INTERFACE xtrain_io)
-xtrain_component_needs(text SentencePiece::sentencepiece PCRE2::8BIT Utf8proc::utf8proc)
+xtrain_component_needs(text PCRE2::8BIT Utf8proc::utf8proc)
 
 # Ranks that are processes.
 xtrain_interface_target(xtrain_mpi mpi ${XTRAIN_MPI_HEADERS})

@@ -1,4 +1,4 @@
-// Component 'text': tokenizers with vocabularies, conversations. Needs SentencePiece, PCRE2 and utf8proc.
+// Component 'text': tokenizers with vocabularies, conversations. Needs PCRE2 and utf8proc.
 #pragma once
 
 #include <xtrain/data/add_tokens.hpp>

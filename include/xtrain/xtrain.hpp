@@ -1,5 +1,5 @@
 // All of xtrain that needs nothing but xtensor, xsimd and a C++20 compiler. What needs more libraries has headers of its
-// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (SentencePiece, PCRE2, utf8proc), <xtrain/mpi.hpp>,
+// own: <xtrain/io.hpp> (JSON), <xtrain/text.hpp> (PCRE2, utf8proc), <xtrain/mpi.hpp>,
 // <xtrain/openmp.hpp>.
 #pragma once
 

@@ -101,6 +101,12 @@ EXPRESSIONS = [
     "{% if messages[0]['role'] == 'system' %}{% set messages = messages[1:] %}{% endif %}{{ messages|length }}",
     "{{ [1,2,3].index(2) }} {{ [1,1].count(1) }} {{ '\xe9'|upper is string }} {{ 'a\\tb'|tojson }} {{ '\\x7f'|tojson }} {{ 1 if missing is not defined else 2 }}",
     '{{ xs|sort(attribute="a") }}{{ 1.foo }}|{{ none[1:] }}|',
+    '{% for g in messages|groupby("role") %}{{ g.grouper }}:{{ g.list|length }}{{ g["list"][0].content }}{{ g[0] }}{{ g|length }};{% endfor %}{{ messages|groupby("role")|map(attribute="grouper")|list }}{{ (messages|groupby("role")|first)|attr("grouper") }}',
+    '{{ ["b","B","a"]|groupby(0) }}{{ ["b","B","a"]|groupby(0, case_sensitive=true) }}{{ [{"a":1},{}]|groupby("a", default=0) }}{{ ([{"a":1}]|groupby("a"))[0] == (1, [{"a":1}]) }}{{ ([{"a":1}]|groupby("a"))[0].none }}{{ [{"a":1}]|groupby("a")|tojson }}',
+    '{% macro named(a, b=1) %}{% endmacro %}{{ named.name }} {{ named.arguments }} {{ named.catch_varargs }} {{ named.catch_kwargs }} {{ named }}{% macro o() %}{{ caller.name }}{% endmacro %}{% call o() %}{% endcall %}',
+    "{{ 'stra\u00dfe \u0133 \u01c6x \ufb01n \u0130I\u0131 \u1fb3'|upper }} {{ '\u00c9T\u00c9 \u03a3\u0391\u03a3 \u03a3 \u0391\u03a3\u0301 \u0391\u03a3\u0301\u0391 \u0130'|lower }} {{ '\u00e9t\u00e9 \u01c6x-\u00dfa (\u03c3 \ufb01n'|title }} {{ '\u01c6X \u00c9'|capitalize }}",
+    "{{ '\u00e9t\u00e9 \u01c6x-\u00dfa \u10d0 l\u2019\u00e9t\u00e9'.title() }} {{ '\u00dfX'.capitalize() }} {{ '\u00e9\u00c9\u00df\u01c5'.swapcase() }} {{ '\u00c9' is upper }}{{ '\u00e9' is lower }}{{ '\u01c5'.isupper() }}{{ '\u5b57' is upper }}{{ '\u00aa' is lower }}{{ '\u24b6'.isupper() }}",
+    "{{ ['\u00c9','\u00e9','\u03a3','\u03c3','z']|unique|list }} {{ ['\u00e9','\u00c9','z','\u00c8']|sort }} {{ ['\u00c9a','\u00e8b']|max }}",
 ]
 
 # Where spaces and line breaks go.

@@ -370,7 +370,7 @@ def main():
     options.add_argument("--root", type=Path, default=here, help="the checkout whose headers and tests are taken")
     options.add_argument("--compiler", default="g++")
     options.add_argument("--flags", default="-O0 -march=native")
-    options.add_argument("--libraries", default="-lpthread -lpcre2-8 -lutf8proc -lsentencepiece")
+    options.add_argument("--libraries", default="-lpthread -lpcre2-8 -lutf8proc")
     options.add_argument("--arguments", default="", help="given to every test, as in --test-case=...")
     options.add_argument("--list", action="store_true", help="only say how many faults there would be")
     given = options.parse_args()

@@ -8,7 +8,7 @@ math(EXPR next "${CMAKE_MATCH_2} + 1")
 file(REMOVE_RECURSE "${SCRATCH}/asking" "${SCRATCH}/asking_folder")
 
 # Every case sets everything, since the build folders are used again.
-set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=OFF -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
+set(everything -D ASK= -D EXPECT= -D LINK= -D TRAINER= -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=OFF -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=OFF -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=OFF -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=OFF
     -D CMAKE_DISABLE_FIND_PACKAGE_MPI=OFF)
 macro(accepted)
@@ -23,7 +23,6 @@ endmacro()
 macro(folder_refused sentence)
   refuses("${consumers}/asking" asking_folder "${sentence}" -D XTRAIN_SOURCE=${SOURCE} ${everything} ${ARGN})
 endmacro()
-set(no_sentencepiece -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON)
 set(no_pcre2 -D CMAKE_DISABLE_FIND_PACKAGE_PCRE2=ON)
 set(no_utf8proc -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=ON)
 set(no_json -D CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
@@ -31,7 +30,7 @@ set(no_xtensor -D CMAKE_DISABLE_FIND_PACKAGE_xtensor=ON)
 set(no_cli11 -D CMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
 set(no_mpi -D CMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
 set(mpi_missing "The component 'mpi' needs MPI (Debian and Ubuntu: libopenmpi-dev).")
-set(sentencepiece_missing "The component 'text' needs SentencePiece (Debian and Ubuntu: libsentencepiece-dev).")
+set(pcre2_missing "The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev).")
 
 # Versions: while the major one is 0, another minor one is another interface.
 accepted("-DASK=${version} REQUIRED" "-DEXPECT=TARGET xtrain::xtrain AND NOT TARGET xtrain::io" -D LINK=xtrain::xtrain)
@@ -41,8 +40,7 @@ refused("compatible with requested version \"9\"" "-DASK=9 REQUIRED" -D LINK=xtr
 # Components. 'text' brings 'io'.
 set(text "-DASK=REQUIRED COMPONENTS text")
 accepted(${text} "-DEXPECT=xtrain_text_FOUND AND xtrain_io_FOUND AND TARGET xtrain::io AND NOT TARGET xtrain::native" -D LINK=xtrain::text)
-refused("${sentencepiece_missing}" ${text} ${no_sentencepiece})
-refused("The component 'text' needs PCRE2 (Debian and Ubuntu: libpcre2-dev)." ${text} ${no_pcre2})
+refused("${pcre2_missing}" ${text} ${no_pcre2})
 refused("The component 'text' needs utf8proc (Debian and Ubuntu: libutf8proc-dev)." ${text} ${no_utf8proc})
 refused("The component 'text' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." ${text} ${no_json})
 refused("xtrain needs xtensor 0.24 or newer (Debian and Ubuntu: libxtensor-dev)." ${text} ${no_xtensor})
@@ -56,14 +54,14 @@ refused("${mpi_missing}" "-DASK=REQUIRED COMPONENTS mpi" ${no_mpi})
 set(text_is_optional "-DASK=REQUIRED COMPONENTS io OPTIONAL_COMPONENTS text txt")
 accepted(${text_is_optional} "-DEXPECT=xtrain_text_FOUND AND TARGET xtrain::text AND NOT xtrain_txt_FOUND" -D LINK=xtrain::text)
 accepted(${text_is_optional} "-DEXPECT=xtrain_FOUND AND TARGET xtrain::io AND NOT xtrain_text_FOUND AND NOT TARGET xtrain::text" -D LINK=xtrain::io
-         ${no_sentencepiece})
-string(FIND "${said}" "xtrain without 'text': ${sentencepiece_missing}" at)
+         ${no_pcre2})
+string(FIND "${said}" "xtrain without 'text': ${pcre2_missing}" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "the configuration must say why 'text' was left out; it said: ${said}")
 endif()
 
 # Without REQUIRED the program decides.
-accepted("-DASK=QUIET COMPONENTS text" "-DEXPECT=NOT xtrain_FOUND AND NOT TARGET xtrain::xtrain" ${no_sentencepiece})
+accepted("-DASK=QUIET COMPONENTS text" "-DEXPECT=NOT xtrain_FOUND AND NOT TARGET xtrain::xtrain" ${no_pcre2})
 
 # xtrain_add_trainer.
 accepted(${text} "-DTRAINER=NAME mine SOURCE program.cpp PRECISION bf16_mixed")
@@ -81,10 +79,10 @@ refused("the trainers' command lines need CLI11 (Debian and Ubuntu: libcli11-dev
 
 # The source as a folder: a component that lacks something is refused when it is linked, and not before.
 folder_accepted(-D LINK=xtrain::text "-DTRAINER=NAME mine SOURCE generate.cpp")
-folder_accepted(-D LINK=xtrain::io ${no_sentencepiece})
-folder_refused("xtrain::text cannot be linked. ${sentencepiece_missing}" -D LINK=xtrain::text ${no_sentencepiece})
-folder_refused("xtrain_add_trainer(mine): the trainers need the component 'text'. ${sentencepiece_missing}" -D LINK=xtrain::io
-               "-DTRAINER=NAME mine SOURCE generate.cpp" ${no_sentencepiece})
+folder_accepted(-D LINK=xtrain::io ${no_pcre2})
+folder_refused("xtrain::text cannot be linked. ${pcre2_missing}" -D LINK=xtrain::text ${no_pcre2})
+folder_refused("xtrain_add_trainer(mine): the trainers need the component 'text'. ${pcre2_missing}" -D LINK=xtrain::io
+               "-DTRAINER=NAME mine SOURCE generate.cpp" ${no_pcre2})
 folder_accepted(-D LINK=xtrain::xtrain ${no_json})
 folder_refused("xtrain::io cannot be linked. The component 'io' needs nlohmann-json (Debian and Ubuntu: nlohmann-json3-dev)." -D LINK=xtrain::io ${no_json})
 folder_accepted(-D LINK=xtrain::xtrain ${no_mpi})

@@ -59,7 +59,8 @@ inline std::size_t add_tokens(const std::string& folder, std::span<const std::st
   const std::vector<std::string> missing = texts_without_token(before, texts);
   if (missing.empty()) return 0;
   const std::string whole = folder + "/tokenizer.json", beside = folder + "/added_tokens.json", pieces = folder + "/tokenizer.model";
-  if (!file_exists(whole) && !file_exists(pieces)) before.save(folder);  // the description that can have tokens of its own
+  const bool has_pieces = file_exists(pieces) && detail::form_of(std::string(mapped_file(pieces).text())) == detail::tokenizer_form::sentencepiece;
+  if (!file_exists(whole) && !has_pieces) before.save(folder);  // the description that can have tokens of its own
   auto next = static_cast<token>(before.vocabulary());
   json list = json::array(), numbers = json::object();
   for (const std::string& text : missing) {
@@ -86,7 +87,7 @@ inline std::size_t add_tokens(const std::string& folder, std::span<const std::st
       write_file(settings_path, settings.dump(2) + "\n");
     }
   }
-  if (file_exists(pieces) || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
+  if (has_pieces || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
     json document = file_exists(beside) ? read_json(beside) : json::object();
     require<config_error>(document.is_object(), beside, ": must be a JSON object; it is ", document.type_name());
     document.update(numbers);

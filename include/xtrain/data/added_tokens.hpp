@@ -60,7 +60,8 @@ class added_tokens {
     as_normalized_ = byte_trie(std::move(as_normalized), who);
   }
 
-  /// visit(begin, end, id) for every added token in a text and for what lies between them, with a negative id.
+  /// visit(begin, end, id) for every added token in a text and for what lies between them, with a negative id. Where spaces behind a token
+  /// belong to it and are tokens themselves, both are visited, as the tokenizers library does.
   ///   normalized     whether the text is normalised already: other tokens are looked for then
   ///   find_special   whether special tokens are looked for at all
   template <class Visit>
@@ -88,13 +89,12 @@ class added_tokens {
             ((begin > 0 && is_word(character_before(text, begin).code)) || (end < text.size() && is_word(character_at(text, end).code))))
           continue;
         while (one.lstrip && begin > covered && is_space(character_before(text, begin).code)) begin -= character_before(text, begin).bytes;
+        if (one.lstrip) begin = std::max(begin, covered);
         while (one.rstrip && end < text.size() && is_space(character_at(text, end).code)) end += character_at(text, end).bytes;
-        begin = std::max(begin, covered);
-        end = std::max(end, begin);
+        if (end <= begin) continue;
         if (begin > covered) visit(covered, begin, token{-1});
         visit(begin, end, one.id);
-        covered = end;
-        at = std::max(at, covered);
+        covered = end;  // a token that spaces were given to may reach over the next one, which is found all the same
       }
     if (covered < text.size()) visit(covered, text.size(), token{-1});
   }

@@ -49,7 +49,7 @@ inline void be_chatglm(sentencepiece_model& model, const companion_files& beside
     return;
   }
   if (model.find_token("sop") < 0 && model.find_token("[gMASK]") < 0)
-    model.add(chatglm_tokens(static_cast<token>(model.vocabulary()), beside.has_roles()));
+    model.add(chatglm_tokens(model.pieces(), beside.has_roles()));
   const token mask = model.find_token("[gMASK]"), sop = model.find_token("sop");
   require<config_error>(mask >= 0 && sop >= 0, model.path(), ": ChatGLM's tokens must have [gMASK] and sop; added_tokens name others");
   model.add(following_token{.behind = {mask, model.find_token("[sMASK]")}, .content = "sop", .id = sop});

@@ -83,19 +83,14 @@ class unigram_cutter final : public piece_cutter {
  public:
   unigram_cutter(const sentencepiece_file& file, const std::string& who) : unknown_(file.unknown) {
     std::vector<std::pair<std::string, std::int32_t>> texts;
-    float lowest = std::numeric_limits<float>::max(), highest = std::numeric_limits<float>::min();  // the smallest positive: as the library has it
+    float lowest = std::numeric_limits<float>::max();
     for (std::size_t i = 0; i < file.pieces.size(); ++i) {
       const sentence_piece& one = file.pieces[i];
-      scores_.push_back(one.score);
-      if (one.kind == piece_kind::normal) {
-        lowest = std::min(lowest, one.score);
-        highest = std::max(highest, one.score);
-      }
+      const bool user_defined = one.kind == piece_kind::user_defined;  // better than pieces that are learned, the longer the better
+      scores_.push_back(user_defined ? static_cast<float>(0.1 * static_cast<double>(one.text.size() - 1)) : one.score);
+      if (one.kind == piece_kind::normal) lowest = std::min(lowest, one.score);
       if (one.is_text() && one.kind != piece_kind::unused) texts.emplace_back(one.text, static_cast<std::int32_t>(i));
     }
-    for (std::size_t i = 0; i < file.pieces.size(); ++i)  // always better than pieces that are learned
-      if (const sentence_piece& one = file.pieces[i]; one.kind == piece_kind::user_defined)
-        scores_[i] = static_cast<float>(static_cast<double>(static_cast<float>(one.text.size()) * highest) - 0.1);
     unknown_score_ = lowest - 10.0F;
     trie_ = byte_trie(std::move(texts), who);
   }
@@ -105,8 +100,10 @@ class unigram_cutter final : public piece_cutter {
     auto& path = memory.scratch().path;
     path.assign(text.size() + 1, path_step{0.0, -1, unreached});
     path[0].begin = 0;
+    std::size_t furthest = 0;
     for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
       length = promised_bytes(text, at);
+      if (path[at].score < -largest_sum || path[at].score > largest_sum) count_from_zero(path, at, furthest);
       const auto here = static_cast<float>(path[at].score);
       bool has_character = false;
       trie_.for_each_prefix(text, at, [&](std::size_t bytes, token id) {
@@ -114,9 +111,11 @@ class unigram_cutter final : public piece_cutter {
         const float score = scores_[static_cast<std::size_t>(id)] + here;
         if (to.begin == unreached || score > static_cast<float>(to.score)) to = {score, id, static_cast<std::uint32_t>(at)};
         has_character = has_character || bytes == length;
+        furthest = std::max(furthest, at + bytes);
       });
       if (has_character) continue;
       path_step& to = path[at + length];
+      furthest = std::max(furthest, at + length);
       const float score = unknown_score_ + here;
       if (to.begin == unreached || score > static_cast<float>(to.score)) to = {score, unknown_, static_cast<std::uint32_t>(at)};
     }
@@ -127,6 +126,15 @@ class unigram_cutter final : public piece_cutter {
   }
 
  private:
+  static constexpr double largest_sum = 100000.0;  // beyond it a float would no longer tell pieces apart
+
+  /// Takes what the way to `at` adds up to from it, and from all ways that lead beyond it.
+  static void count_from_zero(std::vector<path_step>& path, std::size_t at, std::size_t furthest) {
+    const auto sum = static_cast<float>(path[at].score);
+    for (std::size_t i = at; i <= furthest; ++i)
+      if (path[i].id >= 0) path[i].score = static_cast<float>(path[i].score) - sum;
+  }
+
   byte_trie trie_;
   std::vector<float> scores_;
   float unknown_score_ = 0.0F;

@@ -118,6 +118,8 @@ class sentencepiece_model final : public tokenizer_model {
   /// Line breaks, tabs and runs of spaces are pieces of their own, as in ChatGLM-6B.
   void write_spaces_as_pieces() { spaces_are_pieces_ = true; }
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// How many pieces the model has: the number of the first token that can be added.
+  [[nodiscard]] token pieces() const { return pieces_; }
 
   ///   throws  data_error for texts of 2 GiB and more
   void encode(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, true, tokens); }

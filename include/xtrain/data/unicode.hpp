@@ -212,7 +212,10 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
 }
 
 /// The order in which marks stand behind a letter; 0 for what begins a new composition.
-[[nodiscard]] inline int combining_class(std::int32_t code) { return utf8proc_get_property(code)->combining_class; }
+[[nodiscard]] inline int combining_class(std::int32_t code) {
+  const int order = utf8proc_get_property(code)->combining_class;
+  return order != 0 && range_of(marks_since_unicode_10, code) != nullptr ? 0 : order;
+}
 
 /// What a character is made of, in Unicode's order of decomposition: canonical, or with compatibility forms replaced too.
 ///   parts    written: at most 32 of them (no character has more than 18)

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
@@ -80,6 +81,16 @@ class stored_zip {
       at = number_at<std::uint64_t>(wide_end + 48);
     }
     for (std::uint64_t i = 0; i < count; ++i) at = read_entry(at);
+    check_apart();
+  }
+
+  /// Entries that share bytes make a small file say more than it holds.
+  void check_apart() {
+    std::sort(extents_.begin(), extents_.end(), [](const extent& a, const extent& b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < extents_.size(); ++i)
+      check(extents_[i].begin >= extents_[i - 1].end, "entry '", extents_[i].name, "' must begin where no other lies; '", extents_[i - 1].name,
+            "' reaches to byte ", extents_[i - 1].end, ", and it begins at byte ", extents_[i].begin);
+    extents_ = {};
   }
 
   /// Returns where the next directory record begins.
@@ -98,6 +109,7 @@ class stored_zip {
     check(has_at(header, "PK\3\4"), "entry '", name, "' must begin at byte ", header, "; it does not");
     const std::uint64_t begin = header + 30 + number_at<std::uint16_t>(header + 26) + number_at<std::uint16_t>(header + 28);
     check(entries_.emplace(name, bytes_at(begin, size, name)).second, "entry '", name, "' must be there once; it is there twice");
+    extents_.push_back({header, begin + size, name});
     return names_at + name_size + extra_size + comment_size;
   }
 
@@ -122,8 +134,15 @@ class stored_zip {
     }
   }
 
+  /// Where an entry lies, with its header.
+  struct extent {
+    std::uint64_t begin, end;
+    std::string_view name;
+  };
+
   std::string path_;
   std::string_view file_;
+  std::vector<extent> extents_;  ///< while the directory is read
   std::map<std::string_view, std::string_view> entries_;
 };
 

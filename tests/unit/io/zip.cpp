@@ -51,6 +51,27 @@ TEST_CASE("what cannot be viewed as it lies is refused by name") {
             "entry 'a' must be there once; it is there twice");
 }
 
+TEST_CASE("entries that share bytes are refused, and those that lie side by side in any order are not") {
+  archive_file a;
+  const std::string good = pickled::zip({{.name = "a", .contents = "123"}, {.name = "b", .contents = "4567"}, {.name = "c", .contents = ""}});
+  CHECK(a.read(good, "b") == "4567");
+  const std::size_t first = good.find("PK\1\2"), second = good.find("PK\1\2", first + 1);
+  const std::size_t second_header = good.find("PK\3\4", 1);
+  REQUIRE(second_header != std::string::npos);
+  // the directory's record of 'b' names the header of 'a', and so its bytes
+  std::string twice = replaced(good, second + 42, std::string(4, '\0'));
+  twice = replaced(twice, second + 20, std::string("\3\0\0\0\3\0\0\0", 8));
+  a.refuses(twice, "entry 'b' must begin where no other lies; 'a' reaches to byte");
+  // 'a' is said to have more bytes than there are before 'b'
+  const std::string longer = replaced(good, first + 20, std::string("\4\0\0\0\4\0\0\0", 8));
+  a.refuses(longer, "entry 'b' must begin where no other lies; 'a' reaches to byte");
+  // the directory names them in another order
+  const std::size_t third = good.find("PK\1\2", second + 1);
+  std::string turned = good.substr(0, first) + good.substr(second, third - second) + good.substr(first, second - first) + good.substr(third);
+  CHECK(a.read(turned, "a") == "123");
+  CHECK(a.read(turned, "b") == "4567");
+}
+
 TEST_CASE("an archive that lies about where things are is refused") {
   archive_file a;
   const std::string good = pickled::zip({{.name = "abc", .contents = "12345"}});

@@ -107,19 +107,9 @@ inline void append_character(std::string& to, char32_t c) {
   return text.substr(begin, end - begin);
 }
 
-/// Upper and lower case of ASCII letters; the others stay as they are.
+/// Upper and lower case of ASCII letters; the others stay as they are. Those of strings are in letter_case.hpp.
 [[nodiscard]] inline char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
 [[nodiscard]] inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-[[nodiscard]] inline std::string upper(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = upper(c);
-  return result;
-}
-[[nodiscard]] inline std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = lower(c);
-  return result;
-}
 [[nodiscard]] inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 [[nodiscard]] inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 

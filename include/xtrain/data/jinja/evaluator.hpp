@@ -163,6 +163,8 @@ class evaluator {
   [[nodiscard]] value attribute_of(const value& v, const std::string& name) {
     require_defined(v);
     if (has_method(v, name)) return method_of(v, name);
+    if (const value* part = of_group(v, name)) return *part;
+    if (const callable* c = v.as_callable(); c != nullptr && c->macro != nullptr) return macro_attribute(*c, name);
     if (loop_state* loop = v.as_loop()) return loop->attribute(name);
     if (name_space* space = v.as_name_space()) {
       const value* found = space->attributes.find_name(name);
@@ -173,6 +175,19 @@ class evaluator {
       return found != nullptr ? *found : value::undefined("'", name, "' must be in the mapping; it is not");
     }
     return value::undefined("'", name, "' must be an attribute of ", v.type(), "; it is none that templates may use");
+  }
+  /// What jinja2 says of a macro.
+  [[nodiscard]] static value macro_attribute(const callable& of, const std::string& name) {
+    const macro_definition& macro = *of.macro;
+    if (name == "name") return of.name.empty() ? value{} : value(of.name);
+    if (name == "arguments") {
+      std::vector<value> names;
+      for (const parameter& p : macro.parameters) names.emplace_back(p.name);
+      return {std::move(names), form::tuple};
+    }
+    if (name == "catch_varargs") return macro.takes_more;
+    if (name == "catch_kwargs") return macro.takes_more_named;
+    return value::undefined("'", name, "' must be an attribute of a macro; it is none that templates may use");
   }
   /// v[place]: a member before a method.
   [[nodiscard]] value item(const expression& e) {

@@ -91,13 +91,23 @@ template <class Number>
   (void)bound(given, "capitalize", {});
   return text_like(in, capitalized(printed(in, cost)));
 }
-/// Large at the beginning and behind spaces, hyphens and opening brackets; not behind an apostrophe.
+/// Large at the beginning and behind spaces, hyphens and opening brackets; not behind an apostrophe. Each word is one by itself.
 [[nodiscard]] inline value title_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "title", {});
-  std::string text = lower(printed(in, cost));
-  for (std::size_t i = 0; i < text.size(); ++i)
-    if (i == 0 || std::string_view("-({[< \t\n\r\f\v").find(text[i - 1]) != std::string_view::npos) text[i] = upper(text[i]);
-  return text;
+  const std::string text = printed(in, cost);
+  const auto ends = [&](std::size_t at) {
+    return is_space(character_at(text, at)) || std::string_view("-({[<").find(text[at]) != std::string_view::npos;
+  };
+  std::string result;
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = begin + character_bytes(text, begin);
+    append_upper(result, std::string_view(text).substr(begin, end - begin), 0);
+    if (ends(begin)) continue;
+    const std::size_t rest = end;
+    while (end < text.size() && !ends(end)) end += character_bytes(text, end);
+    result += lower(std::string_view(text).substr(rest, end - rest));
+  }
+  return result;
 }
 [[nodiscard]] inline value trim_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "trim", {"chars"});

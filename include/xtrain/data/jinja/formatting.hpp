@@ -85,8 +85,10 @@ struct arguments {
   if ((how != 'x' && how != 'X' && how != 'o') || v.is_real()) break_off("a field must be one of %s %r %d %i %f %x %o %%; given %", how);
   char digits[72];
   const auto end = std::to_chars(digits, digits + sizeof digits, i, how == 'o' ? 8 : 16).ptr;
-  const std::string text(digits, end);
-  return how == 'X' ? upper(text) : text;
+  std::string text(digits, end);
+  if (how == 'X')
+    for (char& c : text) c = upper(c);
+  return text;
 }
 
 /// The % operator of strings. Several values come as a tuple, values by name as a mapping.

@@ -35,7 +35,8 @@ namespace xtrain::detail::jinja {
     else if (name_space* space = of.as_name_space()) {
       const value* found = space->attributes.find_name(name);
       of = found != nullptr ? *found : value::undefined("'", name, "' must be in the namespace; it is not");
-    } else of = item_at(of, value(name));
+    } else if (const value* part = of_group(of, name)) of = value(*part);
+    else of = item_at(of, value(name));
     begin = end + 1;
   }
   return of;
@@ -147,7 +148,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
     for (; end < all.size() && equal(all[end].key, all[begin].key, cost); ++end) members.push_back(all[end].item);
     value name = at_path(all[begin].item, *a[0], cost);
     if (name.is_undefined() && a[1] != nullptr) name = *a[1];
-    groups.emplace_back(std::vector<value>{std::move(name), std::move(members)}, form::tuple);
+    groups.push_back(group_of(std::move(name), std::move(members)));
     begin = end;
   }
   return groups;
@@ -194,6 +195,7 @@ inline void put_in_order(std::vector<keyed>& all, bool reverse, allowance& cost)
   const std::string& name = need_text(bound(given, "attr", {"name"})[0], "attr");
   if (name_space* space = in.as_name_space())
     if (const value* found = space->attributes.find_name(name)) return *found;
+  if (const value* part = of_group(in, name)) return *part;
   return has_method(in, name) ? method_of(in, name) : value::undefined("'", name, "' must be an attribute; it is none");
 }
 [[nodiscard]] inline value batch_filter(const value& in, const arguments& given, allowance& cost) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <xtrain/data/jinja/formatting.hpp>
+#include <xtrain/data/jinja/letter_case.hpp>
 #include <xtrain/data/jinja/operators.hpp>
 
 namespace xtrain::detail::jinja {
@@ -127,23 +128,6 @@ namespace xtrain::detail::jinja {
   return all;
 }
 
-[[nodiscard]] inline std::string capitalized(std::string_view text) {
-  std::string result = lower(text);
-  if (!result.empty()) result[0] = upper(result[0]);
-  return result;
-}
-
-/// Each word begins large: a word is letters behind something that is no letter.
-[[nodiscard]] inline std::string titled(std::string_view text) {
-  std::string result = lower(text);
-  bool inside = false;
-  for (char& c : result) {
-    if (!inside) c = upper(c);
-    inside = is_letter(c) || static_cast<unsigned char>(c) >= 0x80U;
-  }
-  return result;
-}
-
 /// Whether the text begins (or ends) with one of the strings given: one, or a tuple of them.
 [[nodiscard]] inline bool has_end(std::string_view text, const value* of, bool at_begin, std::string_view who) {
   const sequence* several = of == nullptr ? nullptr : of->as_sequence();
@@ -167,11 +151,6 @@ namespace xtrain::detail::jinja {
   const std::string_view searched = text.substr(skipped);
   const std::size_t at = last ? searched.rfind(need_text(a[0], who)) : searched.find(need_text(a[0], who));
   return at == std::string_view::npos ? value(-1) : value(start + static_cast<std::int64_t>(character_count(searched.substr(0, at))));
-}
-
-template <class Holds>
-[[nodiscard]] bool all_characters(std::string_view text, Holds&& holds) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), holds);
 }
 
 [[nodiscard]] inline value call_text_method(const std::string& text, std::string_view name, const arguments& given, allowance& cost) {
@@ -239,16 +218,20 @@ template <class Holds>
   if (name == "lower") return lower(text);
   if (name == "title") return titled(text);
   if (name == "capitalize") return capitalized(text);
-  if (name == "swapcase") {
-    std::string result = text;
-    for (char& c : result) c = lower(c) != c ? lower(c) : upper(c);
-    return result;
+  if (name == "swapcase") return with_case_swapped(text);
+  if (name == "isdigit" || name == "isalpha") {
+    const bool digits = name == "isdigit";
+    bool beyond = false;
+    for (const char c : text) {
+      const bool is_ascii = static_cast<unsigned char>(c) < 0x80U;
+      if (is_ascii && !(digits ? is_digit(c) : is_letter(c))) return false;
+      beyond = beyond || !is_ascii;
+    }
+    if (beyond) break_off("'", name, "' must be asked of ASCII characters; others were given");
+    return !text.empty();
   }
-  if (name == "isdigit") return all_characters(text, [](char c) { return is_digit(c); });
-  if (name == "isalpha") return all_characters(text, [](char c) { return is_letter(c) || static_cast<unsigned char>(c) >= 0x80U; });
   if (name == "isspace") return !text.empty() && end_of_spaces(text, 0) == text.size();
-  const bool has_upper = lower(text) != text, has_lower = upper(text) != text;
-  return name == "isupper" ? has_upper && !has_lower : has_lower && !has_upper;
+  return all_cased(text, name == "isupper");
 }
 
 /// items(), keys(), values().

@@ -114,6 +114,8 @@ inline void append_printed(std::string& to, const value& v, bool quoted, allowan
     to += s->as == form::tuple ? (s->items.size() == 1 ? ",)" : ")") : "]";
   } else if (const mapping* m = v.as_mapping()) {
     append_printed(to, *m, cost);
+  } else if (const callable* c = v.as_callable(); c != nullptr && c->macro != nullptr) {
+    to += c->name.empty() ? "<Macro anonymous>" : concat("<Macro '", c->name, "'>");
   } else {
     to += concat("<", v.type(), ">");  // of a namespace too: it may hold itself
   }

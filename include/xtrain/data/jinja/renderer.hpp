@@ -215,23 +215,23 @@ class renderer final : public evaluator {
     return goes;
   }
 
-  /// The macro, bound to where it stands: scopes around it are kept.
-  [[nodiscard]] value bound_here(const macro_definition& macro) {
+  /// The macro, bound to where it stands: scopes around it are kept. What a call block calls has no name.
+  [[nodiscard]] value bound_here(const macro_definition& macro, std::string name) {
     for (scope* s = scope_; s != nullptr && !s->is_kept; s = s->parent) s->is_kept = true;
     callable made;
-    made.name = macro.name;
+    made.name = std::move(name);
     made.macro = &macro;
     made.where = scope_;
     return made;
   }
   void define(const statement& s) {
-    value macro = bound_here(*s.macro);
+    value macro = bound_here(*s.macro, s.macro->name);
     scope_->names.insert_or_assign(s.macro->name, std::move(macro));
   }
   void call_block(const statement& s) {
     const value what = evaluate(*s.given->parts[0]);
     arguments given = arguments_of(*s.given);
-    given.named.emplace_back("caller", bound_here(*s.macro));
+    given.named.emplace_back("caller", bound_here(*s.macro, {}));
     print(call_value(what, std::move(given)));
   }
 

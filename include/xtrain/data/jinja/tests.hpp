@@ -74,7 +74,7 @@ namespace xtrain::detail::jinja {
   if (name == "odd" || name == "even") return is_divisible(v, 2, name == "odd" ? 1 : 0, cost);
   if (name == "lower" || name == "upper") {
     const std::string text = printed(v, cost);
-    return name == "lower" ? lower(text) == text && upper(text) != text : upper(text) == text && lower(text) != text;
+    return all_cased(text, name == "upper");
   }
   if (is_test(name)) return holds_for_kind(name, v);
   break_off("a test must be one that there is; '", name, "' is none");

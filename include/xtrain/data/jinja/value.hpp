@@ -124,6 +124,7 @@ struct sequence {
   form as = form::list;
   std::size_t depth = 1;
   std::size_t taken = 0;  ///< of a generator: items that were read already
+  bool is_group = false;  ///< of groupby, a tuple: its two items are also called grouper and list
 };
 
 /// Keys with values, in the order they came in.
@@ -176,6 +177,19 @@ inline value::value(std::vector<value> items, form as) {
 }
 inline value::value(mapping entries) : held_(std::make_shared<const mapping>(std::move(entries))) {}
 inline value::value(callable what) : held_(std::make_shared<const callable>(std::move(what))) {}
+
+/// What groupby gives for each group.
+[[nodiscard]] inline value group_of(value name, std::vector<value> members) {
+  value made(std::vector<value>{std::move(name), std::move(members)}, form::tuple);
+  made.as_sequence()->is_group = true;
+  return made;
+}
+/// What `name` is of a group; null where it is no group, or has none of that name.
+[[nodiscard]] inline const value* of_group(const value& v, std::string_view name) {
+  const sequence* s = v.as_sequence();
+  if (s == nullptr || !s->is_group) return nullptr;
+  return name == "grouper" ? &s->items[0] : name == "list" ? &s->items[1] : nullptr;
+}
 
 inline std::size_t value::depth() const {
   if (const sequence* s = as_sequence()) return s->depth;
