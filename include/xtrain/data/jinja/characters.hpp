@@ -107,7 +107,7 @@ inline void append_character(std::string& to, char32_t c) {
   return text.substr(begin, end - begin);
 }
 
-/// Upper and lower case of ASCII letters; other characters stay.
+/// Upper and lower case of ASCII letters; the others stay as they are.
 [[nodiscard]] inline char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
 [[nodiscard]] inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 [[nodiscard]] inline std::string upper(std::string_view text) {

@@ -215,7 +215,7 @@ class renderer final : public evaluator {
     return goes;
   }
 
-  /// The macro as a closure: the scopes around its definition are kept.
+  /// The macro, bound to where it stands: scopes around it are kept.
   [[nodiscard]] value bound_here(const macro_definition& macro) {
     for (scope* s = scope_; s != nullptr && !s->is_kept; s = s->parent) s->is_kept = true;
     callable made;

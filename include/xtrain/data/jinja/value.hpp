@@ -123,7 +123,7 @@ struct sequence {
   std::vector<value> items;
   form as = form::list;
   std::size_t depth = 1;
-  std::size_t taken = 0;  ///< of a generator: number of items consumed
+  std::size_t taken = 0;  ///< of a generator: items that were read already
 };
 
 /// Keys with values, in insertion order.
