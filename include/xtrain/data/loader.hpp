@@ -1,4 +1,4 @@
-// Sequences of a dataset in shuffled order, one global batch at a time, prepared in the background.
+// Sequences of a dataset in shuffled order, the micro-batches of one step at a time, prepared in the background.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sequences of sentences in shuffled order, one global batch at a time, with words masked.
+// Sequences of sentences in shuffled order, the micro-batches of one step at a time, with words masked.
 #pragma once
 
 #include <algorithm>
