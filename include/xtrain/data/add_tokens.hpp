@@ -1,4 +1,4 @@
-// Tokens of one's own in a folder's tokenizer. Component 'text'.
+// Adds user-defined tokens to a folder's tokenizer. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace xtrain {
 
-/// Which of the texts are no tokens yet, in their order, each once.
-///   throws  config_error when one is empty
+/// The texts that are not tokens yet, in order, without duplicates.
+///   throws  config_error if one is empty
 [[nodiscard]] inline std::vector<std::string> texts_without_token(const tokenizer& of, std::span<const std::string> texts) {
   std::vector<std::string> missing;
   for (const std::string& text : texts) {
@@ -31,8 +31,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Puts added tokens into a description's vocabulary where another library would give them other numbers: it counts on from the vocabulary's
-/// size for those that are not in it, whatever the file says.
+/// Moves added tokens into a description's vocabulary if another library would assign them other ids: for tokens outside the vocabulary it
+/// counts on from the vocabulary's size, whatever the file says.
 inline void keep_numbers(json& document) {
   json& model = document["model"];
   if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) return;
@@ -49,8 +49,8 @@ inline void keep_numbers(json& document) {
 
 }  // namespace detail
 
-/// Makes texts tokens of a folder's tokenizer: each is found as it is written, wherever it stands, and is ordinary text. Those that are
-/// tokens already stay as they are; the others get the numbers behind the vocabulary. Files change one by one; doing it again changes
+/// Adds texts as tokens to a folder's tokenizer: each is matched literally, anywhere in a text, and is ordinary text. Texts that are
+/// tokens already stay as they are; the others get the ids after the vocabulary. Files are replaced one by one; running it again changes
 /// nothing.
 ///   returns how many were added
 ///   throws  file_error, config_error
@@ -76,7 +76,7 @@ inline std::size_t add_tokens(const std::string& folder, std::span<const std::st
     for (const json& one : list) added.push_back(one);
     detail::keep_numbers(document);
     write_file(whole, document.dump() + "\n");
-    const std::string settings_path = folder + "/tokenizer_config.json";  // where it lists tokens, it lists all of them
+    const std::string settings_path = folder + "/tokenizer_config.json";  // if it lists tokens, it must list all of them
     if (json settings = file_exists(settings_path) ? read_json(settings_path) : json::object();
         settings.is_object() && settings.contains("added_tokens_decoder") && settings["added_tokens_decoder"].is_object()) {
       for (const json& one : list) {

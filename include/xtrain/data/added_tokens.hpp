@@ -1,4 +1,4 @@
-// Tokens that are found in the text as they are written, before it is cut. Component 'text'.
+// Added tokens, which are matched literally in the text before it is split. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace xtrain {
 
-/// A token of the text itself, or a special one: begin of text, padding, a role in a conversation.
+/// A token of ordinary text, or a special one: begin of text, padding, a role in a conversation.
 struct added_token {
   std::string content{};
   token id = -1;
-  bool single_word = false;  ///< only where no word goes on before or behind it
-  bool lstrip = false;       ///< spaces before it belong to it
-  bool rstrip = false;       ///< spaces behind it belong to it
-  bool normalized = false;   ///< is looked for in normalised text
-  bool special = false;      ///< is no text: decoding may leave it out
+  bool single_word = false;  ///< only if no word character precedes or follows it
+  bool lstrip = false;       ///< includes the spaces before it
+  bool rstrip = false;       ///< includes the spaces after it
+  bool normalized = false;   ///< is matched in normalized text
+  bool special = false;      ///< not text: decoding may leave it out
 };
 
 namespace detail {
@@ -35,7 +35,7 @@ namespace detail {
 class added_tokens {
  public:
   added_tokens() = default;
-  /// throws config_error when two tokens have one number
+  /// throws config_error if two tokens have the same id
   added_tokens(std::vector<added_token> all, const normalizer* normal, const std::string& who) : all_(std::move(all)) {
     std::vector<std::pair<std::string, std::int32_t>> as_written, as_normalized;
     decoded_.resize(all_.size());
@@ -73,7 +73,7 @@ class added_tokens {
         std::size_t length = 0;
         std::int32_t which = -1;
         if (trie.begins_with(text[at]))
-          trie.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t found) {  // of several at one place the longest
+          trie.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t found) {  // the longest match at an offset
             length = bytes;
             which = found;
           });
@@ -101,15 +101,15 @@ class added_tokens {
   [[nodiscard]] bool any_in_normalized_text() const { return !as_normalized_.empty(); }
 
   [[nodiscard]] const std::vector<added_token>& all() const { return all_; }
-  /// The added token of a number, or none.
+  /// The added token with an id, or null.
   [[nodiscard]] const added_token* find(token id) const {
     const auto at = by_id_.find(id);
     return at == by_id_.end() ? nullptr : &all_[at->second];
   }
-  /// What a token is decoded from: its content, normalised if it is looked for in normalised text.
+  /// The text a token decodes to: its content, normalized if it is matched in normalized text.
   [[nodiscard]] const std::string& decoded(const added_token& one) const { return decoded_[static_cast<std::size_t>(&one - all_.data())]; }
-  /// Whether a text is that of a special token, as decoding asks: a token that is looked for in normalised text is decoded from its normalised
-  /// content, and where that is another text, it is not left out.
+  /// Whether decoding treats a text as that of a special token: a token that is matched in normalized text is decoded to its normalized
+  /// content, and if that differs from the content, it is not left out.
   [[nodiscard]] bool is_special_text(const std::string& text) const {
     const added_token* one = find(find(text));
     return one != nullptr && one->special;

@@ -1,4 +1,4 @@
-// A text that knows, byte by byte, which bytes of the original it came from.
+// A text that maps each of its bytes to bytes of the original.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ struct byte_range {
   std::uint32_t begin = 0, end = 0;
 };
 
-/// Part of an original text, at first as it is: nothing is copied until something is rewritten.
+/// Part of an original text; copied only when something is rewritten.
 class aligned_text {
  public:
-  /// `origin` is where the part begins in the original.
+  /// `origin` is the part's offset in the original.
   aligned_text(std::string_view part, std::size_t origin) : part_(part), origin_(static_cast<std::uint32_t>(origin)) {}
 
   [[nodiscard]] std::string_view view() const { return rewritten_ ? std::string_view(own_) : part_; }
-  /// Whether every byte is the original's byte.
+  /// Whether the text is unchanged.
   [[nodiscard]] bool as_is() const { return !rewritten_; }
-  /// The bytes of the original that bytes [begin, end) stand for.
+  /// The bytes of the original that bytes [begin, end) come from.
   [[nodiscard]] byte_range place(std::size_t begin, std::size_t end) const {
     if (!rewritten_) return {origin_ + static_cast<std::uint32_t>(begin), origin_ + static_cast<std::uint32_t>(end)};
     if (begin == end) {
@@ -35,7 +35,7 @@ class aligned_text {
     }
     return {places_[begin].begin, places_[end - 1].end};
   }
-  /// Bytes [begin, end) as a text of their own.
+  /// Bytes [begin, end) as a separate text.
   [[nodiscard]] aligned_text part(std::size_t begin, std::size_t end) const {
     aligned_text result(part_, origin_);
     if (!rewritten_) {
@@ -60,19 +60,19 @@ class aligned_text {
   std::vector<byte_range> places_;  // of every byte of own_
 };
 
-/// Writes a text anew from front to back, keeping account of where everything came from.
+/// Rewrites a text from front to back and keeps the mapping to the original.
 class text_rewriter {
  public:
   explicit text_rewriter(aligned_text& text) : text_(&text), from_(text.view()) {}
 
-  /// Bytes up to `until` stay as they are.
+  /// Copies the bytes up to `until` unchanged.
   void keep(std::size_t until) {
     if (changed_)
       for (std::size_t i = at_; i < until; ++i) put(from_[i], text_->place(i, i + 1));
     at_ = until;
   }
-  /// `with` stands where bytes up to `until` stood. Where these are none, it is put in front of the next character, and comes
-  /// from the same place.
+  /// Replaces the bytes up to `until` by `with`. If there are none, `with` is inserted before the next character and maps
+  /// to the same bytes.
   void replace(std::size_t until, std::string_view with) {
     if (!changed_) begin_change();
     const std::size_t next = at_ < from_.size() ? at_ + character_at(from_, at_).bytes : at_;
@@ -80,7 +80,7 @@ class text_rewriter {
     for (const char c : with) put(c, place);
     at_ = until;
   }
-  /// The rest stays. Afterwards the text is what was written.
+  /// Copies the rest; afterwards the text is what was written.
   void finish() {
     keep(from_.size());
     if (!changed_) return;
@@ -110,7 +110,7 @@ class text_rewriter {
   std::vector<byte_range> places_;
 };
 
-/// A text cut into pieces: ranges of its bytes, in order. What is in no piece has been removed.
+/// A text split into pieces: ranges of its bytes, in order. Bytes outside all pieces have been removed.
 struct cut_text {
   explicit cut_text(aligned_text whole) : text(std::move(whole)) {
     if (!text.view().empty()) pieces.push_back({0, static_cast<std::uint32_t>(text.view().size())});

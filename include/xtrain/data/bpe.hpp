@@ -1,4 +1,4 @@
-// Byte-pair encoding: of the pairs in a word, the one that was learned first is joined, again and again.
+// Byte-pair encoding: repeatedly merges the adjacent pair with the lowest merge rank in a word.
 //                                                                          [Sennrich et al. 2016; Radford et al. 2019]
 // Component 'text'.
 #pragma once
@@ -20,19 +20,19 @@
 
 namespace xtrain {
 
-/// What a byte-pair encoding is made of.
+/// Settings of a byte-pair encoding.
 struct bpe_options {
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::vector<std::pair<std::string, std::string>> merges{};  ///< best first
-  bool merges_by_rank = false;                                ///< instead: any two tokens that make a third; the smallest third first
-  bool bytes = false;               ///< words are bytes, which the vocabulary writes with GPT-2's printable characters
-  bool ignore_merges = false;       ///< a word that is a token is that token, however merging would go
-  bool byte_fallback = false;       ///< what is no token becomes the tokens of its bytes, <0xNN>
-  std::string unknown{};            ///< what is no token becomes this; where it is empty, nothing
-  bool fuse_unknown = false;        ///< several unknown characters are one token
-  std::string continuing_prefix{};  ///< written before every character of a word but the first
-  std::string end_suffix{};         ///< written behind the last character of a word
-  std::string who = "tokenizer";    ///< names the source in errors
+  bool merges_by_rank = false;                                ///< instead: join any two tokens that form a token, smallest new id first
+  bool bytes = false;               ///< words are bytes, written in the vocabulary with GPT-2's printable characters
+  bool ignore_merges = false;       ///< a word that is a token becomes that token without merging
+  bool byte_fallback = false;       ///< unknown characters become the tokens of their bytes, <0xNN>
+  std::string unknown{};            ///< token for unknown characters; if empty, they are dropped
+  bool fuse_unknown = false;        ///< consecutive unknown characters become one token
+  std::string continuing_prefix{};  ///< prefix of every character of a word but the first
+  std::string end_suffix{};         ///< suffix of the last character of a word
+  std::string who = "tokenizer";    ///< the source's name in errors
 };
 
 namespace detail {
@@ -47,7 +47,7 @@ namespace detail {
 
 class bpe final : public detail::word_model {
  public:
-  /// throws config_error when vocabulary and merges contradict each other
+  /// throws config_error if vocabulary and merges contradict each other
   explicit bpe(const bpe_options& o)
       : vocabulary_(o.vocabulary, o.who), bytes_(o.bytes), ignore_merges_(o.ignore_merges), fuse_unknown_(o.fuse_unknown),
         cuts_(!o.ignore_merges && o.continuing_prefix.empty() && o.end_suffix.empty()), continuing_prefix_(o.continuing_prefix),
@@ -85,7 +85,7 @@ class bpe final : public detail::word_model {
   }
   [[nodiscard]] const detail::vocabulary_table& vocabulary() const override { return vocabulary_; }
 
-  /// Words without spaces may be as long as the text. They are cut where no token reaches across.
+  /// Words without spaces may be as long as the text. They are cut between characters that no token joins.
   [[nodiscard]] std::size_t part_end(std::string_view word, std::size_t begin) const override {
     if (!cuts_) return word.size();
     if (bytes_) {
@@ -124,7 +124,7 @@ class bpe final : public detail::word_model {
     }
     return table;
   }
-  /// Every two tokens that make a third are joined; what the third is says how soon.
+  /// Merges any two tokens whose concatenation is a token; its id is the rank.
   [[nodiscard]] static detail::merge_table joins_by_rank(const detail::vocabulary_table& vocabulary) {
     std::size_t count = 0;
     detail::for_each_split(vocabulary, [&](token, token, token) { ++count; });

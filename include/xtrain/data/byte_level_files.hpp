@@ -1,4 +1,4 @@
-// Byte-level vocabularies in their first forms: vocab.json with merges.txt, and tiktoken's ranks. Component 'text'.
+// Original formats of byte-level vocabularies: vocab.json with merges.txt, and tiktoken ranks. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// The settings of a byte-level BPE that cuts words by a pattern.
+/// The settings of a byte-level BPE that splits text by a pattern.
 [[nodiscard]] inline json byte_level_settings(const std::string& pattern, bool nfc, bool ignore_merges) {
   const std::string by_pattern =
       concat(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": )", json(pattern).dump(),
@@ -40,7 +40,7 @@ namespace detail {
                     "tokenizer");
 }
 
-/// Puts a token in front of every text.
+/// Adds a token in front of every text.
 [[nodiscard]] inline json begin_with(const std::string& text, token id) {
   const std::string name = json(text).dump();
   const auto special = [&](int type) { return concat(R"({"SpecialToken": {"id": )", name, R"(, "type_id": )", type, "}}"); };
@@ -52,14 +52,14 @@ namespace detail {
       "tokenizer");
 }
 
-/// Ranks without the bytes themselves cannot encode; vocabularies trained on a few characters leave some out.
+/// Without a rank for every single byte some text cannot be encoded; vocabularies trained on few characters lack some.
 inline void require_every_byte(const tokenizer_description& from) {
   const vocabulary_table table(from.vocabulary, from.who);
   for (unsigned byte = 0; byte < 256; ++byte)
     require<config_error>(table.find(printable_byte(byte)) >= 0, from.who, ": every byte must have a token; byte ", byte, " has none");
 }
 
-/// visit(line, number) for every line of a text, without its end.
+/// Calls visit(line, number) for every line of a text, without the line end.
 template <class Visit>
 void for_each_line(std::string_view text, Visit&& visit) {
   std::size_t number = 0;
@@ -74,8 +74,8 @@ void for_each_line(std::string_view text, Visit&& visit) {
 
 }  // namespace detail
 
-/// GPT-2's first form: vocab.json and merges.txt. How text is cut is said by the class that tokenizer_config.json names:
-/// Qwen2's differs from GPT-2's.
+/// Loads GPT-2's original format, vocab.json and merges.txt. The pre-tokenizer follows the class in tokenizer_config.json: Qwen2's differs
+/// from GPT-2's.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_vocabulary_and_merges(const std::string& vocabulary_path, const std::string& merges_path) {
   const mapped_file vocabulary(vocabulary_path), merges(merges_path);
@@ -107,7 +107,7 @@ void for_each_line(std::string_view text, Visit&& visit) {
     from.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   });
   detail::describe_added_tokens(from, beside);
-  for (const auto& [known, id] : from.vocabulary) {  // GPT-2's own files do not say that it is special
+  for (const auto& [known, id] : from.vocabulary) {  // GPT-2's own files do not mark it as special
     if (known != "<|endoftext|>") continue;
     bool listed = false;
     for (const json& one : from.settings["added_tokens"]) listed = listed || detail::token_text(one) == known;
@@ -117,10 +117,10 @@ void for_each_line(std::string_view text, Visit&& visit) {
                                   {{"vocab.json", std::string(vocabulary.text())}, {"merges.txt", std::string(merges.text())}}, beside);
 }
 
-/// What a file of ranks does not say: how text is cut, and which tokens are special.
+/// What a rank file does not contain: the split pattern and the special tokens.
 struct tiktoken_family {
   std::string_view name;
-  std::size_t ranks;  ///< in the family's own file: it is recognised by that
+  std::size_t ranks;  ///< number of ranks in the family's own file, by which it is recognized
   const char* pattern;
   bool nfc = false;
   std::string_view first = {};  ///< every text begins with it
@@ -135,7 +135,7 @@ inline constexpr std::array<tiktoken_family, 6> tiktoken_families{{{"gpt2", 5025
 
 namespace detail {
 
-/// The special tokens of a family: with their own numbers in the family's own file, behind the ranks in any other.
+/// The special tokens of a family: with their own ids in the family's own file, after the ranks in any other file.
 [[nodiscard]] inline std::vector<added_token> special_tokens_of(const tiktoken_family& family, bool own_file, token ranks) {
   std::vector<added_token> all;
   const token behind = ranks;
@@ -165,7 +165,7 @@ namespace detail {
   return all;
 }
 
-/// Lines of a token in base 64 and its rank.
+/// Lines of a base64 token and its rank.
 [[nodiscard]] inline std::vector<std::pair<std::string, token>> read_ranks(std::string_view text, const std::string& path) {
   std::vector<std::pair<std::string, token>> ranks;
   for_each_line(text, [&](std::string_view line, std::size_t number) {
@@ -183,7 +183,7 @@ namespace detail {
   return ranks;
 }
 
-/// The family that was asked for, or whose file has as many ranks or bears its name. Files of LLaMA-3 are all called the same.
+/// The requested family, or the one that matches the file by number of ranks or by name. LLaMA-3's files all have the same name.
 [[nodiscard]] inline const tiktoken_family& family_of(std::string_view asked, std::size_t ranks, const std::string& path) {
   const std::string_view name = std::string_view(path).substr(path.find_last_of('/') + 1);
   for (const tiktoken_family& one : tiktoken_families)
@@ -200,9 +200,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// A file of ranks, as tiktoken has them: OpenAI's, Qwen's, and LLaMA-3's tokenizer.model. Special tokens are those of the
-/// family, unless a tokenizer_config.json beside it names others.
-///   family  the name of one of tiktoken_families; where it is empty, the file says it by its size or its name
+/// Loads a rank file in tiktoken's format: OpenAI's, Qwen's, and LLaMA-3's tokenizer.model. Special tokens are those of the family,
+/// unless a tokenizer_config.json beside it names others.
+///   family  a name in tiktoken_families; if empty, detected from the number of ranks or the file name
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_tiktoken(const std::string& path, std::string_view family = {}) {
   const mapped_file file(path);
@@ -221,7 +221,7 @@ namespace detail {
   if (added.empty())
     for (const added_token& one : detail::special_tokens_of(kind, from.vocabulary.size() == kind.ranks, ranks))
       added.push_back(detail::json_of(one));
-  if (kind.nfc)  // the whole text is composed before anything is looked for in it
+  if (kind.nfc)  // normalize the whole text before added tokens are looked up
     for (json& one : added) one["normalized"] = true;
   for (const json& one : added)
     if (!kind.first.empty() && detail::token_text(one) == kind.first)

@@ -16,11 +16,11 @@ namespace xtrain {
 
 namespace detail {
 
-/// GPT-2's printable stand-in for every byte, as UTF-8: vocabularies of byte-level tokenizers are written with it.
+/// GPT-2's printable character for each byte, as UTF-8, as byte-level vocabularies are written.
 [[nodiscard]] inline std::string printable_byte(unsigned byte) {
   const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
   unsigned code = byte;
-  if (!prints) {  // the others follow from 256 on, in order: 0 … 32, 127 … 160, 173
+  if (!prints) {  // non-printable bytes map to 256 and up, in order: 0 … 32, 127 … 160, 173
     code = 256 + (byte <= 32 ? byte : byte <= 160 ? 33 + (byte - 127) : 67);
   }
   if (code < 0x80) return {static_cast<char>(code)};
@@ -42,7 +42,7 @@ class byte_model final : public tokenizer_model {
   }
   [[nodiscard]] std::size_t vocabulary() const override { return 257; }
 
-  /// A byte-level BPE without merges: what other libraries load as the same tokenizer.
+  /// Saved as a byte-level BPE without merges, which other libraries load as the same tokenizer.
   void save(const std::string& folder) const override {
     std::string vocabulary;
     for (unsigned byte = 0; byte < 256; ++byte) {
@@ -68,7 +68,7 @@ class byte_model final : public tokenizer_model {
 
 }  // namespace detail
 
-/// Bytes are their own tokens; 256 is the end of a text.
+/// Each byte is its own token; 256 is the end-of-text token.
 [[nodiscard]] inline tokenizer byte_tokenizer() {
   return {std::make_shared<detail::byte_model>(),
           {.bos = detail::byte_model::end_of_text, .eos = detail::byte_model::end_of_text, .adds_bos = false}};

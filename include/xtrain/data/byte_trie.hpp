@@ -1,4 +1,4 @@
-// Texts found by their beginnings: all that begin at a place of another text, in one walk.
+// A prefix trie: finds all texts that begin at an offset of another text in one walk.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace xtrain::detail {
 
 class byte_trie {
  public:
-  /// A walk goes no deeper than this, so that no file makes it take longer than the text's length times a constant.
+  /// Maximum depth, so that a walk over a text takes at most its length times a constant, whatever the file.
   static constexpr std::size_t longest = 1024;
 
   byte_trie() = default;
-  /// Texts with a value each, not negative. Of equal texts the last one's value counts.
-  ///   throws  config_error when a text is longer than `longest` bytes
+  /// Texts with one non-negative value each. Of duplicate texts the last value counts.
+  ///   throws  config_error if a text is longer than `longest` bytes
   byte_trie(std::vector<std::pair<std::string, std::int32_t>> texts, const std::string& who) {
     for (const auto& [text, value] : texts)
       require<config_error>(text.size() <= longest, who, ": a token must be at most ", longest, " bytes long; one is ", text.size());
@@ -32,7 +32,7 @@ class byte_trie {
       std::size_t begin, end, depth, node;
     };
     std::vector<range> todo{{0, texts.size(), 0, 0}};
-    for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first: a node's children lie side by side
+    for (std::size_t next = 0; next < todo.size(); ++next) {  // breadth first, so that a node's children are adjacent
       const range r = todo[next];
       std::size_t i = r.begin;
       for (; i < r.end && texts[i].first.size() == r.depth; ++i) nodes_[r.node].value = texts[i].second;
@@ -62,7 +62,7 @@ class byte_trie {
   /// Whether any text begins with this byte.
   [[nodiscard]] bool begins_with(char byte) const { return first_[static_cast<unsigned char>(byte)] != 0; }
 
-  /// visit(length, value) for every text that begins at `at`, shortest first; the empty text is never visited.
+  /// Calls visit(length, value) for every text that begins at `at`, shortest first; the empty text is never visited.
   template <class Visit>
   void for_each_prefix(std::string_view text, std::size_t at, Visit&& visit) const {
     if (at >= text.size()) return;
@@ -75,13 +75,13 @@ class byte_trie {
   }
 
  private:
-  static constexpr std::uint32_t few = 6;  // labels that are looked through one by one
+  static constexpr std::uint32_t few = 6;  // up to this many labels: linear search
 
   struct node {
     std::uint32_t children = 0, count = 0, label_set = 0;
     std::int32_t value = -1;
   };
-  /// Which bytes a node's children have, and how many of them are smaller than a byte.
+  /// The set of labels of a node's children, and the rank of a label in it.
   struct label_set {
     std::array<std::uint64_t, 4> bits{};
     std::array<std::uint16_t, 4> before{};
@@ -106,7 +106,7 @@ class byte_trie {
   }
 
   std::vector<node> nodes_;
-  std::vector<unsigned char> labels_;  // of the way to each node
+  std::vector<unsigned char> labels_;  // label of the edge to each node
   std::vector<label_set> sets_;
   std::array<std::uint32_t, 256> first_{};
 };

@@ -1,4 +1,4 @@
-// SentencePiece's table of replacements, as a tokenizer.json keeps it: a double-array trie and the texts it points to.
+// SentencePiece's replacement table in a tokenizer.json: a double-array trie and the texts it points to.
 // Component 'text'.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace xtrain::detail {
 
-/// Bytes written in base 64.
+/// Decodes base64.
 ///   throws  config_error
 [[nodiscard]] inline std::string bytes_of_base64(std::string_view text, const std::string& who) {
   static constexpr auto values = [] {
@@ -38,7 +38,7 @@ namespace xtrain::detail {
 
 class charsmap {
  public:
-  /// The size of the trie in bytes (32 bits, little endian), the trie, the texts, each ended by a zero byte.
+  /// Format: size of the trie in bytes (32 bits, little endian), the trie, the texts, each terminated by a zero byte.
   ///   throws  config_error
   charsmap(std::string_view bytes, const std::string& who) {
     const std::size_t trie = bytes.size() >= 4 ? word_at(bytes, 0) : 0;
@@ -48,8 +48,8 @@ class charsmap {
     texts_ = bytes.substr(4 + trie);
   }
 
-  /// What stands for the shortest beginning of `part` that the table knows.
-  ///   returns  whether it knows one
+  /// The replacement of the shortest prefix of `part` in the table.
+  ///   returns  whether there is one
   [[nodiscard]] bool find(std::string_view part, std::string_view& replacement) const {
     bool found = false;
     for_each_prefix(part, [&](std::size_t, std::string_view with) {
@@ -59,8 +59,8 @@ class charsmap {
     });
     return found;
   }
-  /// What stands for the longest.
-  ///   returns  its bytes; 0 where it knows none
+  /// The replacement of the longest prefix.
+  ///   returns  the prefix's length in bytes; 0 if there is none
   [[nodiscard]] std::size_t find_longest(std::string_view part, std::string_view& replacement) const {
     std::size_t longest = 0;
     for_each_prefix(part, [&](std::size_t bytes, std::string_view with) {
@@ -72,7 +72,7 @@ class charsmap {
   }
 
  private:
-  /// visit(bytes, replacement) for every beginning that the table knows, the shortest first, while it returns true.
+  /// Calls visit(bytes, replacement) for every prefix in the table, shortest first, while it returns true.
   template <class Visit>
   void for_each_prefix(std::string_view part, Visit&& visit) const {
     std::size_t at = offset_of(units_[0]);

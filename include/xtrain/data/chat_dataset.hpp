@@ -1,4 +1,4 @@
-// Conversations as samples: written by a chat template, learned where the assistant speaks. Component 'io'.
+// Conversations as samples, formatted by a chat template; the loss is on the assistant's turns. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -22,16 +22,16 @@ namespace xtrain {
 /// How conversations are read.
 struct chat_options {
   chat_form form = chat_form::automatic;
-  bool train_on_input = false;  ///< what others say is learned as well
-  bool packed = false;          ///< several conversations to a row, kept apart
+  bool train_on_input = false;  ///< the other roles' text contributes to the loss as well
+  bool packed = false;          ///< several conversations per sequence, kept apart
   overlong when_too_long = overlong::refuse;
-  chat_variables variables{};  ///< for the template; a record's own tools come before those given here
+  chat_variables variables{};  ///< for the template; tools of a record override those given here
 };
 
 namespace detail {
 
-/// Makes tokens of a conversation's text. Where the template writes a special token that the tokenizer would take apart as a
-/// text, it is put in as the one token that it is.
+/// Tokenizes a conversation's text. A special token that the template writes but the tokenizer would split is inserted as the
+/// single token that it is.
 class chat_encoder {
  public:
   chat_encoder(const tokenizer& with, const chat_template& form) : with_(with) {
@@ -75,7 +75,7 @@ class chat_encoder {
   std::vector<mark> marks_;
 };
 
-/// Whether the text ends with the last answer's words: then the template has not said that the answer is over.
+/// Whether the text ends with the content of the last answer: then the template left the turn open.
 [[nodiscard]] inline bool ends_open(const chat_text& chat, const chat_record& record) {
   if (record.messages.empty() || chat.answers.empty() || chat.answers.back().end != chat.text.size()) return false;
   const jinja_value* content = record.messages.back().as_mapping()->find_name("content");
@@ -86,10 +86,10 @@ class chat_encoder {
 
 }  // namespace detail
 
-/// Conversations of a file: JSON lists or JSON lines. The loss is taken on what the assistant says and on what ends its turn; which
-/// tokens these are is found by their bytes.
-///   throws  file_error; data_error with file and line when a record is malformed or the template refuses it; config_error when the
-///           template breaks a rule
+/// Conversations of a file: a JSON list or JSON Lines. The loss is on what the assistant says and on what ends its turn; the
+/// tokens are found by their bytes.
+///   throws  file_error; data_error with file and line if a record is malformed or the template rejects it; config_error if the
+///           template fails
 [[nodiscard]] inline dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form,
                                           const chat_options& options = {}) {
   const mapped_file file(path);

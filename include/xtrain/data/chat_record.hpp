@@ -1,4 +1,4 @@
-// Conversations as data sets write them, made into messages with roles. Component 'io'.
+// Conversations in the formats of public data sets, converted to messages with roles. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace xtrain {
 
-/// How a record holds its conversation. `automatic` looks at which of the names it has.
+/// How a record holds its conversation. `automatic` detects the format from the record's field names.
 enum class chat_form : std::uint8_t {
   automatic,
   messages,       ///< messages: role and content; or the record is that list itself
-  conversations,  ///< conversations, as ShareGPT has them: from and value
-  instruction,    ///< instruction, input, output; turns before the last stand in the instruction behind "Human:" and "Assistant:"
-  moss            ///< chat: turn_1, turn_2, ..., each of Human and MOSS, under a meta_instruction
+  conversations,  ///< conversations, as in ShareGPT: from and value
+  instruction,    ///< instruction, input, output; earlier turns are in the instruction, marked "Human:" and "Assistant:"
+  moss            ///< chat: turn_1, turn_2, ..., each with Human and MOSS; meta_instruction
 };
 
 namespace detail {
@@ -36,7 +36,7 @@ class chat_record_reader {
  public:
   chat_record_reader(std::string_view path, std::size_t line) : path_(path), line_(line) {}
 
-  ///   throws  data_error with file and line when the record is no conversation of that form
+  ///   throws  data_error with file and line if the record is not a conversation of that form
   [[nodiscard]] chat_record read(const jinja_value& record, chat_form form) const {
     if (form == chat_form::automatic) form = form_of(record);
     if (form == chat_form::instruction) return read_instruction(record);
@@ -63,7 +63,7 @@ class chat_record_reader {
     const jinja_value* found = in.as_mapping() == nullptr ? nullptr : in.as_mapping()->find_name(name);
     return found != nullptr && !found->is_none() ? found : nullptr;
   }
-  /// Null when it is missing.
+  /// Null if it is missing.
   [[nodiscard]] const std::string* text(const jinja_value& in, std::string_view name) const {
     const jinja_value* found = find(in, name);
     must(found == nullptr || found->is_text(), "'", name, "' must be a string; it is ", found == nullptr ? "" : found->type());
@@ -84,7 +84,7 @@ class chat_record_reader {
     return chat_form::moss;
   }
 
-  /// Tools that may be called: a list, or that list as a string of JSON.
+  /// The tools: a list, or that list as a JSON string.
   [[nodiscard]] jinja_value tools_of(const jinja_value& record) const {
     const jinja_value* found = find(record, "tools");
     if (found == nullptr) return {};
@@ -99,7 +99,7 @@ class chat_record_reader {
     for (const jinja_value& tool : list.as_sequence()->items) all.push_back(find(tool, "name") != nullptr ? as_function(tool) : tool);
     return all;
   }
-  /// A function as templates expect it: its type beside it.
+  /// A function in the form templates expect, with its type.
   [[nodiscard]] static jinja_value as_function(const jinja_value& what) {
     jinja_mapping one;
     one.set("type", "function");
@@ -107,7 +107,7 @@ class chat_record_reader {
     return one;
   }
 
-  /// A message by either pair of names; others that it has are kept.
+  /// A message with either pair of field names; other fields are kept.
   [[nodiscard]] jinja_value read_message(const jinja_value& message) const {
     must(message.as_mapping() != nullptr, "every message must be an object; one is ", message.type());
     const std::string* role = text(message, find(message, "role") != nullptr ? "role" : "from");
@@ -134,7 +134,7 @@ class chat_record_reader {
     if (name == "gpt" || name == "chatgpt" || name == "function_call") return "assistant";
     return name == "observation" || name == "function_response" ? "tool" : name;
   }
-  /// Content may be a list of parts: where all are text, it is their text.
+  /// Content may be a list of parts: if all are text, their concatenation.
   [[nodiscard]] static jinja_value joined_parts(const jinja_value& content) {
     if (content.as_sequence() == nullptr) return content;
     std::string all;
@@ -146,7 +146,7 @@ class chat_record_reader {
     return all;
   }
 
-  /// Turns before the last stand in the instruction, each behind its speaker's name at the beginning of a line.
+  /// Earlier turns are in the instruction, each after its speaker's name at the beginning of a line.
   [[nodiscard]] chat_record read_instruction(const jinja_value& record) const {
     const std::string *instruction = text(record, "instruction"), *input = text(record, "input"), *output = text(record, "output");
     must(instruction != nullptr, "a record must have 'instruction'; it is missing");
@@ -181,10 +181,10 @@ class chat_record_reader {
   [[nodiscard]] static std::size_t next_speaker(std::string_view text) {
     return std::min(text.find("\nHuman:"), text.find("\nAssistant:"));
   }
-  /// Whether nothing stands behind the last speaker's name.
+  /// Whether nothing follows the last "Assistant:".
   [[nodiscard]] static bool all_said(std::string_view text) { return jinja::stripped(text, false, true).ends_with(assistant); }
 
-  /// What people and MOSS say; its thoughts, commands and their results are left out.
+  /// The turns of Human and MOSS; thoughts, commands and their results are left out.
   [[nodiscard]] chat_record read_moss(const jinja_value& record) const {
     const jinja_value* turns = find(record, "chat");
     must(turns != nullptr && turns->as_mapping() != nullptr, "a record must have 'chat', an object of turns; it has none");

@@ -1,4 +1,4 @@
-// How a model's conversations are written: a chat as the text that the model was taught on, and which of its bytes are answers.
+// Chat templates: render a chat to the text format of a model, and find which of its bytes are answers.
 // Component 'io'.
 #pragma once
 
@@ -27,7 +27,7 @@ struct chat_message {
   std::string content;
 };
 
-/// A list of messages, as templates take it. Messages with more than role and content come from jinja_value_from_json.
+/// A list of messages for a template. Use jinja_value_from_json for messages with more than role and content.
 [[nodiscard]] inline jinja_value chat_messages(const std::vector<chat_message>& messages) {
   std::vector<jinja_value> all;
   for (const chat_message& message : messages) {
@@ -39,17 +39,17 @@ struct chat_message {
   return all;
 }
 
-/// What a template is told beside the messages.
+/// A template's variables other than the messages.
 struct chat_variables {
-  bool add_generation_prompt = false;  ///< the text ends where the assistant's answer begins
+  bool add_generation_prompt = false;  ///< end the text where the assistant's answer begins
   jinja_value tools{};                 ///< a list of JSON schemas, or none
   jinja_value documents{};             ///< a list of documents, or none
-  jinja_mapping more{};                ///< whatever else the template asks for: enable_thinking, date_string
-  std::time_t now = 0;                 ///< what strftime_now says; 0: the clock's time
+  jinja_mapping more{};                ///< any other variables of the template: enable_thinking, date_string
+  std::time_t now = 0;                 ///< time for strftime_now; 0: the current time
   jinja_limits limits{};               ///< of one rendering; finding answers may take twice that
 };
 
-/// A chat's text, and the pieces of it that the assistant says: its words and what ends its turn.
+/// A chat's text, and the byte ranges that the assistant says: its words and what ends its turn.
 struct chat_text {
   std::string text{};
   std::vector<text_span> answers{};
@@ -57,15 +57,15 @@ struct chat_text {
 
 class chat_template {
  public:
-  ///   throws  config_error, with the line, when the text is no template
+  ///   throws  config_error, with the line, if the text is not a valid template
   [[nodiscard]] static chat_template from_text(std::string_view text, std::string who = "chat template") {
     chat_template made;
     made.standard_ = std::make_shared<const jinja_template>(text, std::move(who));
     return made;
   }
 
-  /// The template of a Hugging Face folder: chat_template.jinja, or what tokenizer_config.json says; with the special tokens
-  /// that tokenizer_config.json and special_tokens_map.json name.
+  /// The template of a Hugging Face folder: chat_template.jinja, or the one in tokenizer_config.json; with the special tokens
+  /// named in tokenizer_config.json and special_tokens_map.json.
   ///   throws  file_error, config_error
   [[nodiscard]] static chat_template from_folder(const std::string& folder) {
     const std::string config_path = folder + "/tokenizer_config.json", alone = folder + "/chat_template.jinja",
@@ -83,8 +83,8 @@ class chat_template {
     return made;
   }
 
-  /// The chat as text. Messages are a list of mappings.
-  ///   throws  data_error when the template refuses the chat; config_error when it breaks a rule or a limit
+  /// Renders the chat. Messages are a list of mappings.
+  ///   throws  data_error if the template rejects the chat; config_error if the template fails or exceeds a limit
   [[nodiscard]] std::string apply(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     jinja_limits limits = with.limits;
     return render(messages, with, limits).text;
@@ -93,10 +93,10 @@ class chat_template {
     return apply(chat_messages(messages), with);
   }
 
-  /// The chat as text, with the places of its answers. A template with {% generation %} blocks says them itself. Of another one,
-  /// an answer begins where the text of the messages before it, with the generation prompt, ends, and ends where the text of the
-  /// messages up to it ends; if the end-of-text token follows at once it belongs to the answer.
-  ///   throws  as apply; config_error when the text of messages depends on what follows, so that an answer's place cannot be told
+  /// Renders the chat and finds its answers. If the template has {% generation %} blocks, they mark the answers. Otherwise
+  /// an answer begins where the rendered messages before it, with the generation prompt, end, and ends where the rendered
+  /// messages up to it end; if the end-of-text token follows immediately it belongs to the answer.
+  ///   throws  as apply; config_error if the text of messages depends on later ones, so that an answer cannot be located
   [[nodiscard]] chat_text apply_with_answers(const std::same_as<jinja_value> auto& messages, const chat_variables& with = {}) const {
     return find_answers(messages, with);
   }
@@ -104,7 +104,7 @@ class chat_template {
     return apply_with_answers(chat_messages(messages), with);
   }
 
-  /// A special token's text by its name, "bos_token" or "eos_token": what templates write for it. Empty: there is none.
+  /// The text of a special token by its name, "bos_token" or "eos_token", as templates write it. Empty: none.
   [[nodiscard]] std::string token(std::string_view name) const {
     const jinja_value* found = tokens_.find_name(name);
     return found != nullptr && found->is_text() ? found->text() : std::string{};
@@ -119,7 +119,7 @@ class chat_template {
     return with_tools_ != nullptr && !with.tools.is_none() ? *with_tools_ : *standard_;
   }
 
-  /// Takes what it costs from the limits.
+  /// Subtracts the cost from the limits.
   [[nodiscard]] rendered_text render(const jinja_value& messages, const chat_variables& with, jinja_limits& limits) const {
     const jinja_template& used = template_for(with);
     const auto* list = messages.as_sequence();
@@ -192,8 +192,8 @@ class chat_template {
     return {begin, ended.size() + (eos_follows ? eos.size() : 0)};
   }
 
-  /// Where the prompt ends, and the answer begins. A prompt may say more than stands before an answer that is there (that thinking
-  /// begins): then as far as both say the same, but not into the answer's own words.
+  /// Where the prompt ends and the answer begins. A prompt may contain more than the text before a given answer (the begin of thinking):
+  /// then as far as both agree, but not into the answer's content.
   [[nodiscard]] std::size_t begin_of_answer(const std::vector<jinja_value>& all, std::size_t i, const chat_variables& with,
                                             std::string_view upto, jinja_limits& limits) const {
     const std::string prompt = text_of(all, i, true, with, limits);
@@ -208,7 +208,7 @@ class chat_template {
     return std::min(same_until(prompt, upto), words.empty() ? upto.size() : upto.rfind(words));
   }
 
-  /// The chat with a question behind it, to see whether its last answer stays as it is; the chat itself where no question may follow.
+  /// The chat followed by a question, to see whether its last answer stays unchanged; `otherwise` if the template allows no question.
   [[nodiscard]] std::string text_of_another_turn(std::vector<jinja_value> all, const chat_variables& with, const std::string& otherwise,
                                                  jinja_limits& limits) const {
     jinja_mapping question;
@@ -222,7 +222,7 @@ class chat_template {
     }
   }
 
-  /// A template, or several with names: "default", and "tool_use" for chats with tools.
+  /// One template, or several by name: "default", and "tool_use" for chats with tools.
   void read_templates(const json& from, const std::string& path) {
     if (from.is_null()) return;
     if (from.is_string()) {
@@ -243,7 +243,7 @@ class chat_template {
     require<config_error>(standard_ != nullptr, path, ": a list of chat_templates must have one of the name 'default'; it has none");
   }
 
-  /// Special tokens that are not known yet: strings, or objects with their content.
+  /// Adds special tokens not known yet: strings, or objects with a "content" member.
   void read_tokens(const json& from) {
     if (!from.is_object()) return;
     constexpr std::array<const char*, 7> names{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};

@@ -1,4 +1,4 @@
-// Templates of models that ship none, by name. Answers are marked by {% generation %}. Component 'io'.
+// Chat templates by name, for models that ship none. Answers are marked by {% generation %}. Component 'io'.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct named_template {
   std::string_view text;
 };
 
-/// What is written is what each model's makers published; see data/README.md for each one by example.
+/// As published by each model's authors; data/README.md has an example of each.
 inline constexpr std::array<named_template, 10> named_templates{{
     {"alpaca",
      R"({%- set ns = namespace(system='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
@@ -163,8 +163,8 @@ inline constexpr std::array<named_template, 10> named_templates{{
   return names;
 }
 
-/// A template by name. Texts begin with "<s>" and end with "</s>" where the format has such tokens; set_token says otherwise.
-///   throws  config_error when there is none of that name, with the nearest that there is
+/// A template by name. Texts begin with "<s>" and end with "</s>" if the format has such tokens; set_token changes them.
+///   throws  config_error if there is no such name, with the closest match
 [[nodiscard]] inline chat_template named_chat_template(std::string_view name) {
   for (const detail::named_template& one : detail::named_templates) {
     if (one.name != name) continue;

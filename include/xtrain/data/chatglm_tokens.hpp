@@ -1,5 +1,5 @@
-// What ChatGLM's tokenizers have beside their SentencePiece model: tokens with numbers behind its pieces, pieces that stand for spaces, and
-// what stands around a text. The model files do not say it; the tokenizers' published code does. Component 'text'.
+// ChatGLM's tokenizers beyond their SentencePiece model: tokens with ids after its pieces, pieces for whitespace, and special tokens
+// around a text. The model files do not contain these; the tokenizers' published code does. Component 'text'.
 //                       [Du et al. 2022, "GLM"; Zeng et al. 2024, "ChatGLM: A family of large language models"]
 #pragma once
 
@@ -16,9 +16,9 @@
 
 namespace xtrain::detail {
 
-/// The tokens of ChatGLM2 and 3 behind their pieces. 'sop' and 'eop' are words like others, so that they are tokens only where no word goes on
-/// beside them, and sop behind [gMASK] and [sMASK].
-///   roles  whether ChatGLM3's are among them
+/// The tokens of ChatGLM2 and 3 after their pieces. 'sop' and 'eop' could be words, so they are matched only where no word character is
+/// adjacent, and sop after [gMASK] and [sMASK].
+///   roles  whether to include ChatGLM3's
 [[nodiscard]] inline std::vector<added_token> chatglm_tokens(token pieces, bool roles) {
   std::vector<added_token> all;
   for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
@@ -28,9 +28,9 @@ namespace xtrain::detail {
   return all;
 }
 
-/// Makes a model ChatGLM's, and says how texts begin and end. ChatGLM-6B (pieces for line breaks): the text, [gMASK] <sop>. ChatGLM2 and 3:
-/// [gMASK] sop, the text.
-///   throws  config_error for numbers that are shifted (num_image_tokens, of the first files that were published)
+/// Configures a model as ChatGLM's, with the tokens that begin and end texts. ChatGLM-6B (pieces for line breaks): the text, [gMASK] <sop>.
+/// ChatGLM2 and 3: [gMASK] sop, the text.
+///   throws  config_error for shifted ids (num_image_tokens, in the first published files)
 inline void be_chatglm(sentencepiece_model& model, const companion_files& beside, special_tokens& special) {
   special.adds_bos = false;
   if (model.find_token("<n>") >= 0) {
@@ -38,7 +38,7 @@ inline void be_chatglm(sentencepiece_model& model, const companion_files& beside
                           beside.image_tokens());
     const token mask = model.find_token("[gMASK]"), sop = model.find_token("<sop>"), eop = model.find_token("<eop>");
     require<config_error>(mask >= 0 && sop >= 0 && eop >= 0, model.path(), ": ChatGLM-6B's pieces must have [gMASK], <sop> and <eop>");
-    std::vector<added_token> written;  // pieces that the model never finds in text
+    std::vector<added_token> written;  // pieces that the model itself never matches in text
     for (const char* name : {"[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<pad>"})
       if (const token id = model.find_token(name); id >= 0) written.push_back({.content = name, .id = id, .special = true});
     model.add(std::move(written));

@@ -1,4 +1,4 @@
-// What lies beside a vocabulary: tokenizer_config.json, special_tokens_map.json, added_tokens.json. Component 'text'.
+// Files beside a vocabulary: tokenizer_config.json, special_tokens_map.json, added_tokens.json. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@
 
 namespace xtrain::detail {
 
-/// What the files beside a vocabulary say. Keys that say nothing about tokens are not looked at: there are many.
+/// Reads the files beside a vocabulary. Keys that do not concern tokens are ignored: there are many.
 class companion_files {
  public:
-  ///   throws  file_error when a file that is there is no JSON, config_error when what it says of tokens cannot be
+  ///   throws  file_error if an existing file is not JSON, config_error if its token settings are invalid
   explicit companion_files(const std::string& folder) {
     for (const char* name : {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"}) {
       const std::string path = folder + "/" + name;
@@ -41,15 +41,15 @@ class companion_files {
   [[nodiscard]] std::optional<bool> lowercase() const { return lowercase_; }
   [[nodiscard]] std::optional<bool> adds_bos() const { return adds_bos_; }
   [[nodiscard]] std::optional<bool> adds_eos() const { return adds_eos_; }
-  /// ChatGLM's: how far its numbers are shifted, and whether its conversations name roles (ChatGLM3).
+  /// ChatGLM: the offset of its token ids, and whether its conversations name roles (ChatGLM3).
   [[nodiscard]] std::uint64_t image_tokens() const { return image_tokens_; }
   [[nodiscard]] bool has_roles() const { return has_roles_; }
-  /// Tokens with numbers of their own.
+  /// Tokens with explicit ids.
   [[nodiscard]] const std::vector<added_token>& added() const { return added_; }
-  /// Texts that are named as special; their numbers are in the vocabulary.
+  /// Texts named as special tokens; their ids are in the vocabulary.
   [[nodiscard]] const std::vector<std::string>& special_texts() const { return special_texts_; }
 
-  /// Begin and end of text, as far as the files say; `find` gives the token of a text, or a negative one.
+  /// Sets bos and eos as far as the files name them; `find` returns the token of a text, or a negative value.
   template <class Find>
   void read_special(special_tokens& special, const Find& find) const {
     if (const token id = bos_.empty() ? -1 : find(bos_); id >= 0) special.bos = id;
@@ -132,8 +132,8 @@ class companion_files {
   return result;
 }
 
-/// Adds what lies beside a vocabulary to its description: tokens with numbers of their own, and tokens of the vocabulary that
-/// are named as special.
+/// Adds the tokens of the companion files to a description: tokens with explicit ids, and vocabulary tokens
+/// named as special.
 inline void describe_added_tokens(tokenizer_description& to, const companion_files& beside) {
   json& list = to.settings["added_tokens"];
   if (list.is_null()) list = json::array();
@@ -152,8 +152,8 @@ inline void describe_added_tokens(tokenizer_description& to, const companion_fil
     if (const token id = table.find(text); id >= 0) add({.content = text, .id = id, .normalized = false, .special = true});
 }
 
-/// The tokenizer of a description, with begin and end of text: as the files beside it say, or as the description has them,
-/// or by their usual names.
+/// Builds the tokenizer of a description with bos and eos from the companion files, or else from the description,
+/// or else by their usual names.
 [[nodiscard]] inline tokenizer finish_tokenizer(tokenizer_description from, named_files files, const companion_files& beside) {
   files.insert(files.end(), beside.files().begin(), beside.files().end());
   const auto model = make_tokenizer(std::move(from), std::move(files));

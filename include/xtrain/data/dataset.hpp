@@ -1,4 +1,4 @@
-// Tokenised samples. However large the source, memory stays bounded: what does not fit lies in an unnamed file.
+// Tokenized samples. Memory stays bounded for any source size: what does not fit lies in an unnamed file.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,23 @@
 
 namespace xtrain {
 
-/// How samples become rows of a batch.
+/// How samples become sequences of a batch.
 enum class row_layout : std::uint8_t {
-  stream,    ///< all samples one after the other, cut into rows of the context's length: pre-training
-  separate,  ///< one sample to a row, padded to the longest of the step
-  packed     ///< several samples to a row; each attends to itself only and counts its positions from 0
+  stream,    ///< all samples concatenated and cut into sequences of the sequence length: pre-training
+  separate,  ///< one sample per sequence, padded to the longest of the step
+  packed     ///< several samples per sequence; each attends only to itself, its positions begin at 0
 };
 
-/// What becomes of a sample that is longer than a row can be.
+/// What happens to a sample longer than the sequence length.
 enum class overlong : std::uint8_t { refuse, truncate, leave_out };
 
-/// Samples of tokens; each token is to be learned or only read.
+/// Samples of tokens with a loss mask: each token is a target or ignored by the loss.
 class dataset {
  public:
   explicit dataset(std::string source, row_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
 
-  /// A new sample. `learned(i)` says whether token i is a target.
-  ///   throws  data_error when a token is negative or beyond 2^30
+  /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask).
+  ///   throws  data_error if a token is negative or at least 2^30
   template <class Learned>
   void add(std::span<const token> tokens, Learned&& learned) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -45,24 +45,24 @@ class dataset {
   void add(std::span<const token> tokens) {
     add(tokens, [](std::size_t) { return true; });
   }
-  /// Tokens that continue the last sample: documents too large to be held at once come in pieces.
+  /// Appends tokens to the current sample: documents too large for memory arrive in pieces.
   void extend(std::span<const token> tokens) {
     for (const token t : tokens) {
       require_token(t);
       largest_ = std::max(largest_, t);
       tokens_.push_back(t | learned_bit);
     }
-    targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is nobody's target
+    targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is never a target
     extended_ = extended_ || !tokens.empty();
   }
-  /// Ends a sample that was extended.
+  /// Ends a sample built by `extend`.
   void end_sample() {
     if (!extended_) return;
     begins_.push_back(tokens_.size());
     extended_ = false;
   }
-  /// Called once, after the last sample.
-  ///   throws  data_error when there is nothing to learn
+  /// Call once, after the last sample.
+  ///   throws  data_error if no token is a target
   void finish() {
     end_sample();
     tokens_.finish();
@@ -75,10 +75,10 @@ class dataset {
   [[nodiscard]] std::size_t tokens() const { return tokens_.size(); }
   [[nodiscard]] std::size_t length(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample + 1] - begins_[sample]); }
   [[nodiscard]] std::size_t begin(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample]); }
-  /// Token i of everything, and whether it is a target.
+  /// Token i of the whole dataset, and whether it is a target.
   [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~learned_bit; }
   [[nodiscard]] bool learned(std::size_t i) const { return (tokens_[i] & learned_bit) != 0; }
-  /// Tokens of the longest sample.
+  /// Length of the longest sample, in tokens.
   [[nodiscard]] std::size_t longest() const {
     std::size_t most = 0;
     for (std::size_t s = 0; s < size(); ++s) most = std::max(most, length(s));
@@ -88,7 +88,7 @@ class dataset {
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] row_layout layout() const { return layout_; }
 
-  /// What happens to samples longer than a row; refused unless said otherwise.
+  /// What happens to samples longer than the sequence length; refused by default.
   overlong when_too_long = overlong::refuse;
 
  private:
@@ -106,7 +106,7 @@ class dataset {
   bool extended_ = false;
 };
 
-/// throws data_error unless every token of the data is in a vocabulary of that size
+/// throws data_error unless every token of the data is below the vocabulary size
 inline void require_tokens_below(const dataset& data, std::size_t vocabulary) {
   require<data_error>(data.largest_token() < 0 || static_cast<std::size_t>(data.largest_token()) < vocabulary, data.source(),
                       ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),

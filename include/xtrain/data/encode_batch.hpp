@@ -1,4 +1,4 @@
-// Many texts at once, on several threads.
+// Encodes many texts on several threads.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace xtrain {
 
-/// The tokens of every text, in the order of the texts. However many threads there are, the result is the same.
-///   threads  0: as many as the machine has processors; fewer where the system does not start as many
-///   throws   what encoding throws, for the first of the texts that it is thrown for
+/// The tokens of every text, in the order of the texts. The result does not depend on the number of threads.
+///   threads  0: one per processor; fewer if the system cannot start that many
+///   throws   what encoding throws, for the first text that fails
 template <class Text>
 [[nodiscard]] std::vector<std::vector<token>> encode_batch(const tokenizer& with, std::span<const Text> texts, std::size_t threads = 0) {
   if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
@@ -49,7 +49,7 @@ template <class Text>
   workers.reserve(threads);
   try {
     for (std::size_t i = 1; i < threads; ++i) workers.emplace_back(work);
-  } catch (const std::system_error&) {  // those that there are do the work
+  } catch (const std::system_error&) {  // continue with the threads that did start
   }
   work();
   for (std::thread& worker : workers) worker.join();

@@ -1,4 +1,4 @@
-// JSON and JSON-lines: a text field of every record, or instructions with their answers. Component 'io'.
+// JSON and JSON Lines: a text field of each record, or instructions with answers. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// The end of a JSON value that begins at `at`: brackets are counted, strings are skipped. Whether it is valid is for the
-/// parser to say.
+/// The end of the JSON value that begins at `at`: counts brackets, skips strings. Validity is left to
+/// the parser.
 [[nodiscard]] inline std::size_t value_end(std::string_view text, std::size_t at) {
   std::size_t depth = 0;
   bool in_string = false;
@@ -48,15 +48,15 @@ namespace detail {
   return at;
 }
 
-/// visit(text, line) for every record of a file: the elements of a JSON list, the lines of a JSON-lines file, or
-/// one object alone. One record is held at a time. Whether it is JSON is for the visitor to see.
-///   throws  data_error with file and line when the list is none
+/// Calls visit(text, line) for every record of a file: the elements of a JSON list, the lines of a JSON Lines file, or
+/// a single object. One record is held at a time. Records are not validated.
+///   throws  data_error with file and line if the list is malformed
 template <class Visit>
 void for_each_record_text(const mapped_file& file, Visit&& visit) {
   const std::string_view text = file.text();
   std::size_t at = skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::size_t line = 1, counted = 0;
-  const auto line_at = [&](std::size_t place) {  // of places that only grow: the file is counted through once
+  const auto line_at = [&](std::size_t place) {  // positions only grow, so lines are counted in one pass
     line += static_cast<std::size_t>(
         std::count(text.begin() + static_cast<std::ptrdiff_t>(counted), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
     counted = place;
@@ -85,7 +85,7 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
       fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
     return;
   }
-  if (at < text.size() && text[at] == '{') {  // one record alone may span lines
+  if (at < text.size() && text[at] == '{') {  // a single record may span lines
     const std::size_t end = value_end(text, at);
     if (text[end - 1] == '}' && skip_space(text, end) == text.size()) {
       visit(text.substr(at, end - at), line_at(at));
@@ -100,16 +100,16 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
   }
 }
 
-/// visit(record, line) with the record parsed.
-///   throws  data_error with file and line when a record is not JSON
+/// Calls visit(record, line) with each parsed record.
+///   throws  data_error with file and line if a record is not JSON
 template <class Visit>
 void for_each_record(const mapped_file& file, Visit&& visit) {
   for_each_record_text(file,
                        [&](std::string_view text, std::size_t line) { visit(parse_json<data_error>(text, file.path(), line), line); });
 }
 
-/// A string in a record.
-///   throws  data_error with file and line when it is missing or no string
+/// A string field of a record.
+///   throws  data_error with file and line if it is missing or not a string
 [[nodiscard]] inline std::string text_field(const json& record, const std::string& field, const std::string& path, std::size_t line) {
   require<data_error>(record.is_object(), path, ": line ", line, ": a record must be an object; it is ", record.type_name());
   const auto at = record.find(field);
@@ -124,11 +124,11 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 struct json_text_options {
   std::string field = "text";  ///< of every record
   row_layout layout = row_layout::stream;
-  overlong when_too_long = overlong::refuse;  ///< where rows hold whole samples
+  overlong when_too_long = overlong::refuse;  ///< for layouts of whole samples
 };
 
 /// The texts of all records, each a document.
-///   throws  file_error, data_error with the line when a record is malformed
+///   throws  file_error, data_error with the line if a record is malformed
 [[nodiscard]] inline dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with,
                                                const json_text_options& options = {}) {
   require<data_error>(!paths.empty(), "json_text_dataset: at least one path must be given");
@@ -149,7 +149,7 @@ struct json_text_options {
   return json_text_dataset(std::vector<std::string>(paths), with, options);
 }
 
-/// What stands before an answer. {instruction} and {input} are replaced.
+/// The prompt before an answer. {instruction} and {input} are replaced.
 struct prompt_template {
   std::string with_input{};
   std::string without_input{};
@@ -172,7 +172,7 @@ struct prompt_template {
   }
 };
 
-/// The template of Stanford's Alpaca.
+/// Stanford Alpaca's template.
 [[nodiscard]] inline prompt_template alpaca_template() {
   return {
       .with_input =
@@ -185,15 +185,15 @@ struct prompt_template {
 
 /// How instructions are read.
 struct instruct_options {
-  bool train_on_input = false;  ///< the prompt is learned as well as the answer
-  bool packed = false;          ///< several samples to a row, kept apart
+  bool train_on_input = false;  ///< the prompt contributes to the loss as well
+  bool packed = false;          ///< several samples per sequence, kept apart
   prompt_template prompt = alpaca_template();
   overlong when_too_long = overlong::refuse;
 };
 
-/// Records of instruction, input (may be missing or empty) and output. The answer's tokens are those that come from the
-/// answer's bytes: found by offsets, whatever the answer says.
-///   throws  file_error, data_error with the line when a record is malformed
+/// Records of instruction, input (may be missing or empty) and output. The targets are the tokens that overlap the answer's
+/// bytes, found by offsets, whatever the answer contains.
+///   throws  file_error, data_error with the line if a record is malformed
 [[nodiscard]] inline dataset instruct_dataset(const std::string& path, const tokenizer& with, const instruct_options& options = {}) {
   const mapped_file file(path);
   dataset all(path, options.packed ? row_layout::packed : row_layout::separate);

@@ -1,4 +1,4 @@
-// JSON records of a text, or two, with a label each. Component 'io'.
+// JSON records of one text or two, each with a label. Component 'io'.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace xtrain {
 /// How records are read.
 struct labelled_options {
   std::string text = "text";          ///< field of the text
-  std::string second{};               ///< field of a second text; empty: there is none
-  std::string label = "label";        ///< field of the label: a string, a whole number, or true or false
-  std::vector<std::string> labels{};  ///< what labels there are, in their order; none: those that occur, sorted
-  std::size_t context = 0;            ///< rows are cut to this many tokens, the longer text first; 0: no row is cut
+  std::string second{};               ///< field of a second text; empty: none
+  std::string label = "label";        ///< field of the label: a string, an integer or a boolean
+  std::vector<std::string> labels{};  ///< the labels in order of their ids; empty: those that occur, sorted
+  std::size_t context = 0;            ///< sequence length: the longer text is truncated first; 0: no truncation
 };
 
 namespace detail {
@@ -38,7 +38,7 @@ namespace detail {
   return at->is_string() ? at->get<std::string>() : at->dump();
 }
 
-/// Sorted by number where all are numbers, else by text; each once.
+/// Sorts by number if all are numbers, else by text; the labels are distinct.
 inline void sort_labels(std::vector<std::string>& labels) {
   const bool numbers = std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
     return !label.empty() && label.size() < 10 && label.find_first_not_of("0123456789") == std::string::npos;
@@ -50,15 +50,15 @@ inline void sort_labels(std::vector<std::string>& labels) {
 
 }  // namespace detail
 
-/// The rows of all records, with what the tokenizer puts around a text or two, and their labels.
-///   throws  file_error, data_error with the line when a record is malformed or its label is none of those given
+/// The sequences of all records, with the tokenizer's special tokens around one text or two, and their labels.
+///   throws  file_error, data_error with the line if a record is malformed or its label is not among those given
 [[nodiscard]] inline sentence_dataset labelled_dataset(const std::string& path, const tokenizer& with,
                                                        const labelled_options& options = {}) {
   const mapped_file file(path);
   std::vector<std::string> labels = options.labels;
   if (labels.empty()) {
     detail::for_each_record(file, [&](const json& record, std::size_t line) {
-      (void)detail::text_field(record, options.text, path, line);  // it is an object
+      (void)detail::text_field(record, options.text, path, line);  // checks that it is an object
       const std::string name = detail::label_of(record, options.label, path, line);
       if (std::find(labels.begin(), labels.end(), name) == labels.end()) labels.push_back(name);
       require<data_error>(labels.size() <= 4096, path, ": line ", line, ": there must be at most 4096 labels; is '", options.label,

@@ -1,4 +1,4 @@
-// A text as tokens, of which some are learned: those that come from given bytes.
+// Text as tokens with a loss mask: tokens that come from given byte ranges are targets.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A sample in the making.
+/// A sample under construction.
 struct learned_text {
   std::vector<token> tokens;
   std::vector<bool> learned;
@@ -28,8 +28,8 @@ struct learned_text {
     tokens.push_back(id);
     learned.push_back(learn);
   }
-  /// The tokens of `text`, whose first byte is byte `at` of what `answers` speak of: a token with even one byte of an answer is
-  /// learned, whatever the answer says. Answers come one behind the other.
+  /// Appends the tokens of `text`, whose first byte has offset `at` in the coordinates of `answers`. A token that overlaps an answer by
+  /// even one byte is a target. Answers are in order.
   void add(std::string_view text, std::size_t at, std::span<const text_span> answers, const tokenizer& with) {
     std::size_t next = 0;
     for (const placed_token& t : with.encode_placed(text)) {
@@ -37,7 +37,7 @@ struct learned_text {
       add(t.id, next < answers.size() && answers[next].begin < at + t.end);
     }
   }
-  /// Becomes a sample; all of it is learned if `everything`.
+  /// Appends the sample to the dataset; if `everything`, all its tokens are targets.
   void add_to(dataset& all, bool everything) const {
     all.add(tokens, [&](std::size_t i) { return everything || learned[i]; });
   }

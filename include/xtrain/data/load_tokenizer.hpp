@@ -1,4 +1,4 @@
-// A tokenizer from the files it came in. Component 'text'.
+// Loads a tokenizer from its original files. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@
 
 namespace xtrain {
 
-/// A tokenizer.json.
-///   throws  file_error when the file is no JSON, config_error for what is not understood or contradicts itself
+/// Loads a tokenizer.json.
+///   throws  file_error if the file is not JSON, config_error if it is unsupported or contradicts itself
 [[nodiscard]] inline tokenizer load_tokenizer_json(const std::string& path) {
   const mapped_file file(path);
   const detail::companion_files beside(detail::parent_of(path));
@@ -35,8 +35,8 @@ namespace xtrain {
                                   beside);
 }
 
-/// A SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise; ChatGLM's begin or end
-/// with what its published code puts there.
+/// Loads a SentencePiece model. Texts begin with bos, as LLaMA's do, unless a tokenizer_config.json beside it says otherwise; for ChatGLM,
+/// the tokens of its published code begin or end the texts.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_sentencepiece(const std::string& path) {
   const detail::companion_files beside(detail::parent_of(path));
@@ -52,7 +52,7 @@ namespace xtrain {
   if (special.adds_bos) around.before = {special.bos};
   if (special.eos >= 0 && beside.adds_eos().value_or(kind.starts_with("T5Tokenizer"))) around.after = {special.eos};
   around.after_second = around.after;
-  if (!kind.starts_with("InternLM")) {  // whose two texts are one
+  if (!kind.starts_with("InternLM")) {  // InternLM joins a pair into one text
     around.after_first = around.after;
     around.before_second = around.before;
   }
@@ -62,15 +62,15 @@ namespace xtrain {
 
 namespace detail {
 
-/// The forms that tokenizers come in.
+/// File formats of tokenizers.
 enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ranks, sentencepiece, word_piece };
 
-/// Which form a file has, by what it holds.
+/// Detects a file's format from its contents.
 [[nodiscard]] inline tokenizer_form form_of(std::string_view text) {
-  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return tokenizer_form::sentencepiece;  // a list of pieces, each with a text
+  if (text.size() > 2 && text[0] == '\n' && text[2] == '\n') return tokenizer_form::sentencepiece;  // protobuf: a list of pieces
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return tokenizer_form::unknown;
-  if (text[first] == '{') {  // a vocabulary has numbers only; a tokenizer.json has none outside its parts
+  if (text[first] == '{') {  // a vocabulary has only numbers as values; a tokenizer.json has none at the top level
     const std::size_t colon = text.find("\":");
     const std::size_t value = colon == std::string_view::npos ? colon : text.find_first_not_of(" \t\r\n", colon + 2);
     const bool number = value != std::string_view::npos && text[value] >= '0' && text[value] <= '9';
@@ -88,7 +88,7 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
   return has_unknown ? tokenizer_form::word_piece : tokenizer_form::unknown;
 }
 
-/// The file beside `path` that has `other` where it has `part` in its name.
+/// The path of the file beside `path` with `part` of its name replaced by `other`.
 [[nodiscard]] inline std::string beside(const std::string& path, const std::string& part, const std::string& other) {
   const std::size_t at = path.rfind(part);
   require<file_error>(at != std::string::npos, path, ": must have '", part, "' in its name, so that the file with '", other,
@@ -124,7 +124,7 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
                    "BERT's vocab.txt; it is none of them");
 }
 
-/// The one file of a folder whose name ends so; nothing where there is none or are several.
+/// The only file of a folder whose name ends in `ending`; empty if there is none or more than one.
 [[nodiscard]] inline std::string only_file(const std::string& folder, std::string_view ending) {
   std::string found;
   std::error_code problem;
@@ -139,8 +139,8 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
 
 }  // namespace detail
 
-/// "byte", a folder with tokenizer files, or one of those files: tokenizer.json, a SentencePiece *.model, vocab.json (merges.txt
-/// beside it), tiktoken's ranks (*.tiktoken, LLaMA-3's tokenizer.model), or BERT's vocab.txt. What a file is, its contents say.
+/// Loads a tokenizer from "byte", a folder of tokenizer files, or one such file: tokenizer.json, a SentencePiece *.model, vocab.json (with
+/// merges.txt beside it), tiktoken ranks (*.tiktoken, LLaMA-3's tokenizer.model), or BERT's vocab.txt. The contents tell the format.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_tokenizer(const std::string& path) {
   if (path == "byte") return byte_tokenizer();
@@ -153,7 +153,7 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
     if (!file_exists(model)) return load_tokenizer_json(in("tokenizer.json"));
     try {
       return load_tokenizer_json(in("tokenizer.json"));
-    } catch (const config_error&) {  // of a kind that is not understood; the model it was made from is there
+    } catch (const config_error&) {  // unsupported tokenizer.json; fall back to the model it was converted from
       return detail::load_tokenizer_file(model);
     }
   }

@@ -1,4 +1,4 @@
-// Rows of a dataset in the order of an epoch, a step's worth at a time, prepared in the background.
+// Sequences of a dataset in shuffled order, the micro-batches of one step at a time, prepared in the background.
 #pragma once
 
 #include <algorithm>
@@ -19,22 +19,22 @@
 
 namespace xtrain {
 
-/// One micro-batch on the host: b rows of t places.
+/// One micro-batch on the host: b sequences of t tokens.
 struct host_batch {
   std::size_t b = 0, t = 0;
   std::vector<token> tokens{};
-  std::vector<token> targets{};  // negative: nothing to predict here
+  std::vector<token> targets{};  // next token to predict; negative: ignored by the loss
   std::vector<token> positions{};
   std::vector<token> starts{};
-  std::vector<token> ends{};      // for models whose places see what follows them: one past the last place of the row that each sees
-  std::vector<token> segments{};  // for models of several sentences: which of them each place is of
-  std::vector<token> labels{};    // what is to be predicted of each row; negative: nothing
+  std::vector<token> ends{};      // for bidirectional attention: end of the attended range of each token, within its sequence
+  std::vector<token> segments{};  // token type ids: which sentence of its sequence each token belongs to
+  std::vector<token> labels{};    // per sequence: the label to predict; negative: none
   std::size_t target_count = 0;
   std::size_t token_count = 0;  // without padding
   std::size_t first_row = 0;    // within the step
 };
 
-/// Where a loader is: enough to go on from there.
+/// A loader's position in the data: enough to resume from.
 struct loader_state {
   std::size_t epoch = 0;
   std::size_t step = 0;  // within the epoch
@@ -43,25 +43,25 @@ struct loader_state {
 };
 
 struct loader_config {
-  std::size_t batch = 8;       ///< rows of a micro-batch
-  std::size_t accumulate = 1;  ///< micro-batches of a step
-  std::size_t context = 0;     ///< longest row, in tokens
+  std::size_t batch = 8;       ///< micro-batch size, in sequences
+  std::size_t accumulate = 1;  ///< gradient accumulation: micro-batches per step
+  std::size_t context = 0;     ///< sequence length: longest sequence, in tokens
   bool shuffle = true;
   std::uint64_t seed = 42;
-  token padding = 0;  ///< token in places that nobody looks at
-  /// Ranks that share the rows of a step: each gets `batch` of them in every micro-batch. The rows of a step, and their order,
-  /// are those that one rank would have with ranks times as many micro-batches.
+  token padding = 0;  ///< token that fills padded positions
+  /// Data-parallel ranks: each gets `batch` sequences of every micro-batch. The sequences of a step, and their order, are those that
+  /// one rank would have with `ranks` times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
-  std::size_t multiple = 8;            ///< rows of one sample each are padded to a multiple of this
-  std::vector<std::size_t> rows = {};  ///< of each micro-batch, where they differ: `accumulate` numbers, batch · accumulate together
+  std::size_t multiple = 8;            ///< sequences of one sample each are padded to a multiple of this
+  std::vector<std::size_t> rows = {};  ///< size of each micro-batch, if they differ: `accumulate` numbers whose sum is batch · accumulate
 };
 
-/// The rows of a dataset. The order of an epoch is a function of (seed, epoch); every row comes once per epoch, and the
-/// last step of an epoch may have fewer rows with targets.
+/// The sequences of a dataset. The order of an epoch is a function of (seed, epoch); every sequence occurs once per epoch, and
+/// the last step of an epoch may have fewer sequences with targets.
 class loader {
  public:
-  /// throws config_error when a size is 0, data_error when a sample does not fit the context
+  /// throws config_error if a size is 0, data_error if a sample is longer than the sequence length
   loader(const dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
                           "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
@@ -73,7 +73,7 @@ class loader {
     require<config_error>(settings.multiple > 0, "loader: rows must be padded to a multiple of 1 at least; given ", settings.multiple);
     require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
     lay_out_rows();
-    for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // all memory a step will need, now
+    for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
       batches->resize(settings.accumulate);
       for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.context);
     }
@@ -95,10 +95,10 @@ class loader {
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const dataset& data() const { return *data_; }
 
-  /// Where the next step comes from.
+  /// The position of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
-  /// Goes on from there. What was prepared is thrown away.
-  ///   throws  config_error when the state is not of this data and these sizes
+  /// Resumes from a saved position. Prepared batches are discarded.
+  ///   throws  config_error if the state does not fit this data and these sizes
   void restore(const loader_state& state) {
     require<config_error>(state.step < steps_per_epoch(), "loader: the saved place must exist in the data; step ", state.step, " of ",
                           steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
@@ -108,7 +108,7 @@ class loader {
     ++generation_;
   }
 
-  /// The micro-batches of the next step. They stay as they are until the next call.
+  /// The micro-batches of the next step, valid until the next call.
   [[nodiscard]] std::span<const host_batch> next() {
     std::unique_lock lock(mutex_);
     if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
@@ -123,14 +123,14 @@ class loader {
     return current_;
   }
 
-  /// The micro-batches of any step, prepared here and now.
+  /// Builds the micro-batches of any step, synchronously.
   void fill(const loader_state& at, std::vector<host_batch>& batches) const {
     batches.resize(config_.accumulate);
     const shuffled_order order(rows_, config_.seed, static_cast<std::uint32_t>(at.epoch));
     const std::size_t first = at.step * rows_per_step();
     const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
     std::size_t t = config_.context;
-    if (data_->layout() == row_layout::separate) {  // padded to the longest row of the step
+    if (data_->layout() == row_layout::separate) {  // padded to the longest sequence of the step
       t = 1;
       for (std::size_t i = first; i < std::min(rows_, first + rows_per_step()); ++i) t = std::max(t, row_length(row(i)));
       t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
@@ -147,7 +147,7 @@ class loader {
   }
 
  private:
-  /// Tokens that a row of inputs takes up.
+  /// Number of inputs of a sample: one fewer than its tokens.
   [[nodiscard]] std::size_t inputs_of(std::size_t sample) const { return data_->length(sample) - 1; }
   [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.context); }
 
@@ -160,7 +160,7 @@ class loader {
     std::size_t room = 0;
     for (std::size_t s = 0; s < data_->size(); ++s) {
       const std::size_t length = data_->length(s);
-      if (length < 2) continue;  // nothing to predict
+      if (length < 2) continue;  // no target
       if (length - 1 > context) {
         if (data_->when_too_long == overlong::leave_out) continue;
         require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the context of ", context,
@@ -188,7 +188,7 @@ class loader {
     return length;
   }
 
-  /// Rows of a micro-batch, and of all that are before it.
+  /// Sequences of a micro-batch, and of all micro-batches before it.
   [[nodiscard]] std::size_t rows_of(std::size_t m) const { return config_.rows.empty() ? config_.batch : config_.rows[m]; }
   [[nodiscard]] std::size_t rows_before(std::size_t m) const {
     std::size_t sum = 0;
@@ -221,14 +221,14 @@ class loader {
       put(data_->begin(sample), inputs, r * batch.t + at, at, batch);
       at += inputs;
     }
-    // padding is a sample of its own: it sees nothing and nothing sees it
+    // padding is a sample of its own: it attends only to itself, and no other token attends to it
     for (std::size_t i = at; i < batch.t; ++i) {
       batch.starts[r * batch.t + i] = static_cast<token>(at);
       batch.positions[r * batch.t + i] = static_cast<token>(i - at);
     }
   }
 
-  /// `inputs` tokens from `first` on, at place `to` of the batch, `start` places into its row.
+  /// Writes `inputs` tokens from token `first` on to index `to` of the batch; their sample begins at position `start` of the sequence.
   void put(std::size_t first, std::size_t inputs, std::size_t to, std::size_t start, host_batch& batch) const {
     for (std::size_t i = 0; i < inputs; ++i) {
       batch.tokens[to + i] = data_->at(first + i);
@@ -260,7 +260,7 @@ class loader {
         problem = std::current_exception();
       }
       lock.lock();
-      if (generation != generation_) continue;  // restored meanwhile: this is no longer what comes next
+      if (generation != generation_) continue;  // restored meanwhile: discard this step
       problem_ = problem;
       if (!problem) {
         std::swap(prepared_, scratch_);
@@ -273,8 +273,8 @@ class loader {
   const dataset* data_;
   loader_config config_;
   std::size_t rows_ = 0;
-  spilled_array<std::uint64_t> samples_;     // of all rows, in order; not used for a stream
-  spilled_array<std::uint64_t> row_begins_;  // where each row's samples begin in samples_
+  spilled_array<std::uint64_t> samples_;     // samples of all sequences, in order; not used for a stream
+  spilled_array<std::uint64_t> row_begins_;  // start of each sequence's samples in samples_
 
   loader_state state_;
   std::vector<host_batch> current_, prepared_, scratch_;

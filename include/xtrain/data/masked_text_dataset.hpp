@@ -1,4 +1,4 @@
-// Plain text for encoders: rows of it whose words are masked, and pairs of sentences that follow one another or do not.
+// Plain text for encoders: sequences with masked words, and pairs of sentences that follow one another or do not.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@
 
 namespace xtrain {
 
-/// How a text becomes rows. Of `masking` the mask and the vocabulary are the tokenizer's.
+/// How text becomes sequences. Of `masking`, the mask token and vocabulary are set from the tokenizer.
 struct masked_text_options {
-  std::size_t context = 0;  ///< longest row, in tokens
-  bool lines = false;       ///< each line is a row, cut where it is too long; else a file's text fills rows
+  std::size_t context = 0;  ///< sequence length: longest sequence, in tokens
+  bool lines = false;       ///< one sequence per line, truncated if too long; else a file's text fills the sequences
   word_masking masking{};
-  std::uint64_t seed = 42;  ///< of which sentences are put together
+  std::uint64_t seed = 42;  ///< for the choice of sentence pairs
 };
 
 namespace detail {
@@ -40,7 +40,7 @@ namespace detail {
   return all;
 }
 
-/// visit(line) for every line of a text, line ends left out.
+/// Calls visit(line) for every line of a text, without the line end.
 template <class Visit>
 void for_each_text_line(std::string_view text, Visit&& visit) {
   for (std::size_t begin = 0; begin < text.size();) {
@@ -57,10 +57,10 @@ inline void add_words(sentence_row& row, std::span<const token> tokens, word_par
   for (const token id : tokens) row.add(id, true, parts.continues(id));
 }
 
-/// Sentences of all documents, and chances to take them by.
+/// Sentences of all documents, and the random draws that choose among them.
 class sentence_documents {
  public:
-  /// Lines are sentences, blank lines stand between documents; a file ends one too.
+  /// Each line is a sentence; blank lines and file ends separate documents.
   sentence_documents(const std::vector<std::string>& paths, const tokenizer& with, std::uint64_t seed) : seed_(seed) {
     sentences_.push_back(0);
     documents_.push_back(0);
@@ -88,7 +88,7 @@ class sentence_documents {
   [[nodiscard]] std::size_t length(std::size_t sentence) const {
     return static_cast<std::size_t>(sentences_[sentence + 1] - sentences_[sentence]);
   }
-  /// The tokens of neighbouring sentences.
+  /// The tokens of sentences [first, behind).
   [[nodiscard]] std::span<const token> tokens(std::size_t first, std::size_t behind) const {
     const auto from = static_cast<std::size_t>(sentences_[first]), to = static_cast<std::size_t>(sentences_[behind]);
     return tokens_.values().subspan(from, to - from);
@@ -108,8 +108,8 @@ class sentence_documents {
 
 }  // namespace detail
 
-/// Rows of text whose words are to be found: [CLS] text [SEP].
-///   throws  file_error, data_error when there is no text, config_error when the tokenizer lacks what stands around a row
+/// Sequences of text for masked language modeling: [CLS] text [SEP].
+///   throws  file_error, data_error if there is no text, config_error if the tokenizer lacks the special tokens
 [[nodiscard]] inline sentence_dataset masked_text_dataset(const std::vector<std::string>& paths, const tokenizer& with,
                                                           const masked_text_options& options) {
   const detail::sentence_marks marks(with);
@@ -150,11 +150,11 @@ class sentence_documents {
   return all;
 }
 
-/// Pairs for pre-training, [CLS] first [SEP] second [SEP]: of a document's neighbouring sentences, or (label 1, half of them) with
-/// sentences of another document. Lines are sentences, blank lines stand between documents; words are masked as well.
+/// Sentence pairs for pre-training, [CLS] first [SEP] second [SEP]: neighboring sentences of a document, or (label 1, half of them) with
+/// sentences of another document. Each line is a sentence, blank lines separate documents; words are masked as well.
 ///                                                                        [Devlin et al. 2019, section 3.1, "Task #2", appendix A.2]
-///   departs from the published program: every row is as long as it can be, and too long pairs lose their last words only
-///   throws  as above, data_error when there are fewer than two documents
+///   departs from the published program: every sequence is as long as possible, and too long pairs are truncated only at the end
+///   throws  as above, data_error if there are fewer than two documents
 [[nodiscard]] inline sentence_dataset sentence_pair_dataset(const std::vector<std::string>& paths, const tokenizer& with,
                                                             const masked_text_options& options) {
   const detail::sentence_marks marks(with);
@@ -182,7 +182,7 @@ class sentence_documents {
     row.label = label;
     all.add(row);
   };
-  /// The sentence behind those that fill `tokens` places from `first` on.
+  /// The end of the sentences from `first` on that together reach `tokens` tokens.
   const auto behind = [&](std::size_t first, std::size_t end, std::size_t tokens) {
     std::size_t sum = 0;
     while (first < end && sum < tokens) sum += from.length(first++);
@@ -201,7 +201,7 @@ class sentence_documents {
       const std::size_t start = from.begin(other) + from.below(from.end(other) - from.begin(other));
       const std::size_t taken = std::min(room - 1, from.tokens(at, middle).size());
       add(from.tokens(at, middle), from.tokens(start, behind(start, from.end(other), room - taken)), 1);
-      at = middle;  // what the other document's sentences took the place of comes again
+      at = middle;  // the sentences replaced by the other document's are used next
     }
   all.finish();
   return all;

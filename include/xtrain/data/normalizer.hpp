@@ -1,4 +1,4 @@
-// What happens to text before it is cut: the normalizers of a tokenizer.json. Component 'text'.
+// Rewrites text before it is split: the normalizers of a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ class normalizer {
   virtual void apply(aligned_text& text) const = 0;
 };
 
-/// Rewrites every character by itself.
-///   put(code, to)  appends what stands for it; to is left as it is to remove it
-///   returns        whether the character stays as it is
+/// Rewrites each character by itself.
+///   put(code, to)  appends the replacement; an empty replacement removes the character
+///   returns        whether the character stays unchanged
 template <class Put>
 void rewrite_characters(aligned_text& text, Put&& put) {
   const std::string_view view = text.view();
@@ -73,7 +73,7 @@ class strip_accents_normalizer final : public normalizer {
   }
 };
 
-/// Spaces at the ends.
+/// Removes spaces at the ends.
 class strip_normalizer final : public normalizer {
  public:
   strip_normalizer(bool left, bool right) : left_(left), right_(right) {}
@@ -111,7 +111,7 @@ class replace_normalizer final : public normalizer {
   std::string content_;
 };
 
-/// Puts something in front of a text that is not empty.
+/// Puts a string in front of a text that is not empty.
 class prepend_normalizer final : public normalizer {
  public:
   explicit prepend_normalizer(std::string text) : text_(std::move(text)) {}
@@ -126,7 +126,7 @@ class prepend_normalizer final : public normalizer {
   std::string text_;
 };
 
-/// Control characters are removed and all spaces are one space, as in machine translation.
+/// Removes control characters and maps every kind of space to one, as in machine translation.
 class nmt_normalizer final : public normalizer {
  public:
   void apply(aligned_text& text) const override {
@@ -143,11 +143,11 @@ class nmt_normalizer final : public normalizer {
   }
 };
 
-/// How BERT cleans text: control characters removed, spaces made one, ideographs set apart, accents and case removed.
+/// BERT's cleaning: removes control characters, unifies spaces, puts spaces around ideographs, strips accents, lowercases.
 class bert_normalizer final : public normalizer {
  public:
   struct options {
-    bool clean = true, ideographs = true, accents = true, lowercase = true;  // accents, lowercase: are removed
+    bool clean = true, ideographs = true, accents = true, lowercase = true;  // accents, lowercase: to be removed
   };
   explicit bert_normalizer(options o) : options_(o) {}
   void apply(aligned_text& text) const override {
@@ -181,7 +181,7 @@ class bert_normalizer final : public normalizer {
   options options_;
 };
 
-/// SentencePiece's replacements: of whole graphemes where they are short, else of characters.
+/// SentencePiece's replacements: of whole graphemes if they are short, else of characters.
 class charsmap_normalizer final : public normalizer {
  public:
   explicit charsmap_normalizer(charsmap map) : map_(std::move(map)) {}
@@ -224,7 +224,7 @@ class charsmap_normalizer final : public normalizer {
   charsmap map_;
 };
 
-/// Every byte becomes the printable character that stands for it.
+/// Replaces every byte by its printable character.
 class byte_normalizer final : public normalizer {
  public:
   void apply(aligned_text& text) const override {
@@ -251,8 +251,8 @@ class normalizer_sequence final : public normalizer {
   std::vector<std::unique_ptr<normalizer>> steps_;
 };
 
-/// The normalizer that a tokenizer.json describes; none for null.
-///   throws  config_error for what is not understood
+/// The normalizer of a tokenizer.json; null for null.
+///   throws  config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<normalizer> read_normalizer(const json& step, const std::string& who) {
   if (step.is_null()) return nullptr;
   const settings_reader read(step, who, "normalizer");

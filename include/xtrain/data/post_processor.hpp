@@ -1,4 +1,4 @@
-// What stands around the tokens of a text, or of two: the post-processors of a tokenizer.json. Component 'text'.
+// Adds special tokens around one text or two: the post-processors of a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace xtrain::detail {
 
 class post_processor {
  public:
-  /// throws config_error for what is not understood
+  /// throws config_error for what is unsupported
   explicit post_processor(const json& step = nullptr, const std::string& who = "tokenizer") { read(step, who); }
 
-  /// The tokens of a text and of the one behind it, if `both`, as a model is given them.
-  ///   text_of(token)  the token as the vocabulary writes it
+  /// The model's input for a text, or for a pair if `both`.
+  ///   text_of(token)  the token's string in the vocabulary
   template <class TextOf>
   [[nodiscard]] encoding apply(std::vector<placed_token> first, std::vector<placed_token> second, bool both, TextOf&& text_of) const {
     if (trims_)
@@ -156,14 +156,14 @@ class post_processor {
     return ids;
   }
 
-  /// Spaces at a token's ends are left out of its place.
+  /// Excludes spaces at a token's ends from its byte offsets.
   void trim(placed_token& t, std::size_t index, std::string_view text) const {
     const auto spaces = [](std::int32_t code) { return code == 0x120 || is_space(code); };  // 0x120 stands for a space
     std::size_t leading = 0, trailing = 0;
     for (std::size_t at = 0; at < text.size() && spaces(character_at(text, at).code); at += character_at(text, at).bytes) ++leading;
     for (std::size_t end = text.size(); end > 0 && spaces(character_before(text, end).code); end -= character_before(text, end).bytes)
       ++trailing;
-    if (leading > 0 && prefix_space_ && (index == 0 || t.begin == 0)) --leading;  // that one is not in the text
+    if (leading > 0 && prefix_space_ && (index == 0 || t.begin == 0)) --leading;  // the added prefix space is not in the text
     t.begin = std::min(t.begin + leading, t.end);
     if (t.end >= trailing) t.end = std::max(t.end - trailing, t.begin);
   }

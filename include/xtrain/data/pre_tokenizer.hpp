@@ -1,4 +1,4 @@
-// Where text is cut before its words are encoded: the pre-tokenizers of a tokenizer.json. Component 'text'.
+// Splits text before the model encodes it: the pre-tokenizers of a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@
 
 namespace xtrain::detail {
 
-/// What becomes of the matches that text is cut at.
+/// What happens to the matches that text is split at.
 enum class cut_behavior : std::uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// Where something matches and where nothing does, made into pieces.
+/// Builds pieces from ranges that match and ranges that do not.
 class piece_collector {
  public:
   piece_collector(std::vector<byte_range>& to, cut_behavior behavior) : to_(&to), behavior_(behavior) {}
 
-  /// To be called for all parts of a text, one behind the other.
+  /// Call for all parts of a text, in order.
   void add(std::size_t begin, std::size_t end, bool matches) {
     const byte_range range{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)};
     switch (behavior_) {
@@ -81,7 +81,7 @@ class pre_tokenizer {
   virtual void apply(cut_text& text) const = 0;
 };
 
-/// Cuts every piece where `matches(view, collector)` says.
+/// Splits every piece at the matches that `cut(view, visit)` reports.
 template <class Cut>
 void cut_pieces(cut_text& text, cut_behavior behavior, Cut&& cut) {
   const std::string_view view = text.text.view();
@@ -97,7 +97,7 @@ void cut_pieces(cut_text& text, cut_behavior behavior, Cut&& cut) {
 }
 
 /// Rewrites every piece.
-///   rewrite(view, rewriter, piece)  is to keep or replace exactly the bytes of the piece
+///   rewrite(view, rewriter, piece)  must keep or replace exactly the bytes of the piece
 template <class Rewrite>
 void rewrite_pieces(cut_text& text, Rewrite&& rewrite) {
   const std::string_view view = text.text.view();
@@ -113,7 +113,7 @@ void rewrite_pieces(cut_text& text, Rewrite&& rewrite) {
   rewriter.finish();
 }
 
-/// Cuts at matches of a pattern.
+/// Splits at matches of a pattern.
 class split final : public pre_tokenizer {
  public:
   split(text_pattern pattern, cut_behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
@@ -129,7 +129,7 @@ class split final : public pre_tokenizer {
   bool invert_;
 };
 
-/// Cuts at characters of a kind: each is a match of its own.
+/// Splits at characters of a kind: each is a separate match.
 template <class Kind>
 class split_at final : public pre_tokenizer {
  public:
@@ -155,7 +155,7 @@ class split_at final : public pre_tokenizer {
   cut_behavior behavior_;
 };
 
-/// Words, and signs that stand together; spaces are removed.
+/// Splits into words and runs of punctuation; spaces are removed.
 class whitespace_split final : public pre_tokenizer {
  public:
   void apply(cut_text& text) const override {
@@ -174,7 +174,7 @@ class whitespace_split final : public pre_tokenizer {
   }
 };
 
-/// Pieces of so many characters.
+/// Pieces of a fixed number of characters.
 class fixed_length final : public pre_tokenizer {
  public:
   explicit fixed_length(std::size_t length) : length_(length) {}
@@ -191,7 +191,7 @@ class fixed_length final : public pre_tokenizer {
   std::size_t length_;
 };
 
-/// Spaces become a visible sign, and words begin with it.                          [Kudo & Richardson 2018]
+/// Replaces spaces by a visible character that begins each word.                          [Kudo & Richardson 2018]
 class metaspace final : public pre_tokenizer {
  public:
   enum class prepend : std::uint8_t { always, first, never };
@@ -224,8 +224,8 @@ class metaspace final : public pre_tokenizer {
   bool split_;
 };
 
-/// GPT-2's cutting, and its printable characters for bytes. Where nothing follows but a byte-pair encoding, bytes stay
-/// bytes and the encoding reads them as they are.
+/// GPT-2's split, with printable characters for bytes. If no step follows but BPE, bytes stay raw
+/// and BPE reads them directly.
 class byte_level final : public pre_tokenizer {
  public:
   byte_level(bool add_prefix_space, bool use_regex, bool rewrite) : prefix_space_(add_prefix_space), rewrite_(rewrite) {
@@ -274,7 +274,7 @@ class pre_tokenizer_sequence final : public pre_tokenizer {
   return cut_behavior::contiguous;
 }
 
-/// How a Metaspace step, of either kind, treats the beginning of a text. Old files have add_prefix_space instead.
+/// How a Metaspace step, pre-tokenizer or decoder, treats the beginning of a text. Old files have add_prefix_space instead.
 [[nodiscard]] inline metaspace::prepend read_prepend_scheme(const settings_reader& read) {
   if (!read.has("prepend_scheme")) return read.flag("add_prefix_space", true) ? metaspace::prepend::always : metaspace::prepend::never;
   const std::string scheme = read.text("prepend_scheme");
@@ -289,9 +289,9 @@ template <class Kind>
   return std::make_unique<split_at<Kind>>(std::move(kind), behavior);
 }
 
-/// The pre-tokenizer that a tokenizer.json describes; none for null.
-///   bytes_at_end  whether a ByteLevel that nothing follows leaves bytes as they are
-///   throws        config_error for what is not understood
+/// The pre-tokenizer of a tokenizer.json; null for null.
+///   bytes_at_end  whether ByteLevel as the last step leaves bytes raw
+///   throws        config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<pre_tokenizer> read_pre_tokenizer(const json& step, const std::string& who, bool bytes_at_end) {
   if (step.is_null()) return nullptr;
   const settings_reader read(step, who, "pre-tokenizer");
@@ -308,7 +308,7 @@ template <class Kind>
   }
   if (type == "ByteLevel") {
     read.allow({"add_prefix_space", "trim_offsets", "use_regex"});
-    (void)read.flag("trim_offsets", true);  // says how places are shown, not where text is cut
+    (void)read.flag("trim_offsets", true);  // concerns offsets, not splitting
     return std::make_unique<byte_level>(read.flag("add_prefix_space", true), read.flag("use_regex", true), !bytes_at_end);
   }
   if (type == "Split") {

@@ -1,4 +1,4 @@
-// Rows of sentences, padded to one length, as models that read both ways are trained with.
+// A micro-batch of padded sentences, for bidirectional models.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace xtrain {
 
-/// What other programs call input_ids, token_type_ids, attention_mask and labels: b rows of t places, and b labels. Empty: not given.
+/// Hugging Face's input_ids, token_type_ids, attention_mask and labels: b sequences of t tokens, and b labels. Empty: not given.
 struct sentence_rows {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{};
-  std::span<const token> segments{};  // which of a row's sentences each place is of; not given: the first
-  std::span<const token> mask{};      // 0 where a row is padded, at its end; not given: nowhere
-  std::span<const token> targets{};   // the word that was masked at each place; negative: none
-  std::span<const token> labels{};    // what is to be predicted of each row; negative: nothing
+  std::span<const token> segments{};  // token_type_ids: which sentence of its sequence a token belongs to; not given: the first
+  std::span<const token> mask{};      // attention_mask: 0 for padding, at the end of a sequence; not given: no padding
+  std::span<const token> targets{};   // the original token at each masked position; negative: ignored by the loss
+  std::span<const token> labels{};    // label of each sequence; negative: none
 };
 
-/// The rows as a micro-batch: every place of a row sees the row up to its padding.
-///   throws  shape_error when an array has another size, data_error when a mask hides a place that is not behind all others, or a whole row
+/// Builds a micro-batch: every token attends to its sequence up to the padding.
+///   throws  shape_error if an array has another size, data_error if a mask is 0 before the end of a sequence, or for a whole sequence
 [[nodiscard]] inline host_batch sentence_batch(const sentence_rows& rows, std::size_t first_row = 0) {
   const std::size_t n = rows.b * rows.t;
   const auto require_size = [](std::span<const token> values, std::size_t size, const char* what, bool given) {

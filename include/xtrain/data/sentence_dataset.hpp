@@ -1,4 +1,4 @@
-// Rows of sentences as encoders are trained with: each whole, of one sentence or two, with a label or words to be masked.
+// Whole sequences for encoder training: one sentence or two each, with a label or words to mask.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 
 namespace xtrain {
 
-/// One row in the making: tokens, with what is known about each.
+/// One sequence under construction: tokens, with flags of each.
 struct sentence_row {
   std::vector<token> tokens{};
-  std::vector<bool> maskable{};   ///< it is a word, and nothing that was put in
-  std::vector<bool> continues{};  ///< it goes on with the word of the token before
-  std::size_t second = 0;         ///< where the second sentence begins; 0: there is none
+  std::vector<bool> maskable{};   ///< a token of the text, not an added special token
+  std::vector<bool> continues{};  ///< continues the word of the previous token
+  std::size_t second = 0;         ///< start of the second sentence; 0: none
   token label = -1;               ///< negative: none
 
   void clear() { *this = {}; }
@@ -33,12 +33,12 @@ struct sentence_row {
   }
 };
 
-/// Rows in the order they were added. Memory stays bounded; see dataset.
+/// Sequences in the order they were added. Memory stays bounded; see dataset.
 class sentence_dataset {
  public:
   explicit sentence_dataset(std::string source) : source_(std::move(source)) { begins_.push_back(0); }
 
-  /// throws data_error when the row is empty or a token is negative or beyond 2^29
+  /// throws data_error if the sequence is empty or a token is negative or at least 2^29
   void add(const sentence_row& row) {
     require<data_error>(!row.tokens.empty(), source_, ": a row must have tokens; row ", size() + 1, " is empty");
     for (std::size_t i = 0; i < row.tokens.size(); ++i) {
@@ -53,8 +53,8 @@ class sentence_dataset {
     longest_ = std::max(longest_, row.tokens.size());
     has_labels_ = has_labels_ || row.label >= 0;
   }
-  /// Called once, after the last row.
-  ///   throws  data_error when there is none, or nothing is to be learned from them
+  /// Call once, after the last sequence.
+  ///   throws  data_error if there is no sequence, or neither labels nor masking
   void finish() {
     tokens_.finish();
     begins_.finish();
@@ -68,11 +68,11 @@ class sentence_dataset {
   [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
   [[nodiscard]] std::size_t begin(std::size_t row) const { return static_cast<std::size_t>(begins_[row]); }
   [[nodiscard]] std::size_t length(std::size_t row) const { return static_cast<std::size_t>(begins_[row + 1] - begins_[row]); }
-  /// Token i of everything, and what is known about it.
+  /// Token i of the whole dataset, and its flags.
   [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & (continues_bit - 1); }
   [[nodiscard]] bool maskable(std::size_t i) const { return (tokens_[i] & maskable_bit) != 0; }
   [[nodiscard]] bool continues(std::size_t i) const { return (tokens_[i] & continues_bit) != 0; }
-  /// Where in the row the second sentence begins: its length, if there is none.
+  /// Start of the second sentence within the sequence: the sequence's length if there is none.
   [[nodiscard]] std::size_t second(std::size_t row) const { return seconds_[row]; }
   [[nodiscard]] token label(std::size_t row) const { return labels_[row]; }
   [[nodiscard]] bool has_labels() const { return has_labels_; }
@@ -81,8 +81,8 @@ class sentence_dataset {
   [[nodiscard]] token largest_token() const { return largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
 
-  std::optional<word_masking> masking{};  ///< none: words are not to be found
-  std::vector<std::string> labels{};      ///< what the labels are called, where they have names
+  std::optional<word_masking> masking{};  ///< none: no masked-language-model objective
+  std::vector<std::string> labels{};      ///< names of the labels, if they have any
 
  private:
   static constexpr token maskable_bit = token{1} << 30, continues_bit = token{1} << 29;
@@ -96,7 +96,7 @@ class sentence_dataset {
   bool has_labels_ = false;
 };
 
-/// throws data_error unless every token of the data is in a vocabulary of that size
+/// throws data_error unless every token of the data is below the vocabulary size
 inline void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary) {
   require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
                       ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),

@@ -1,4 +1,4 @@
-// Rows of sentences in the order of an epoch, a step's worth at a time, words masked.
+// Sequences of sentences in shuffled order, the micro-batches of one step at a time, with words masked.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace xtrain {
 
-/// As `loader`, for rows that are seen whole: the order of an epoch and what is masked in it are functions of (seed, epoch), every row
-/// comes once per epoch, padded to the longest of its step. A step's rows are put together when it is asked for: next to the step itself
-/// that takes no time.
+/// As `loader`, for bidirectional encoders: the order and the masking of an epoch are functions of (seed, epoch); every sequence occurs
+/// once per epoch, padded to the longest of its step. A step's sequences are built when requested: beside the training step itself that
+/// takes no time.
 class sentence_loader {
  public:
-  ///   throws  config_error when a size is 0, data_error when a row does not fit the context
+  ///   throws  config_error if a size is 0, data_error if a sequence is longer than the sequence length
   sentence_loader(const sentence_dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
     require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0 && settings.multiple > 0,
                           "sentence_loader: batch, accumulate, context and multiple must be positive; given ", settings.batch, ", ",
@@ -31,7 +31,7 @@ class sentence_loader {
     require<data_error>(from.longest() <= settings.context, from.source(), ": rows must fit the context of ", settings.context,
                         " tokens; the longest has ", from.longest(), ". Raise the context, or cut rows when the data is read");
     current_.resize(settings.accumulate);
-    for (host_batch& batch : current_) clear(batch, settings.context);  // all memory a step will need, now
+    for (host_batch& batch : current_) clear(batch, settings.context);  // allocate all memory a step needs
   }
 
   [[nodiscard]] std::size_t rows() const { return data_->size(); }
@@ -40,24 +40,24 @@ class sentence_loader {
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const sentence_dataset& data() const { return *data_; }
 
-  /// Where the next step comes from.
+  /// The position of the next step.
   [[nodiscard]] loader_state state() const { return state_; }
-  /// Goes on from there.
-  ///   throws  config_error when the state is not of this data and these sizes
+  /// Resumes from a saved position.
+  ///   throws  config_error if the state does not fit this data and these sizes
   void restore(const loader_state& state) {
     require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved place must exist in the data; step ", state.step,
                           " of ", steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
     state_ = state;
   }
 
-  /// The micro-batches of the next step. They stay as they are until the next call.
+  /// The micro-batches of the next step, valid until the next call.
   [[nodiscard]] std::span<const host_batch> next() {
     fill(state_, current_);
     state_ = state_.step + 1 < steps_per_epoch() ? loader_state{state_.epoch, state_.step + 1} : loader_state{state_.epoch + 1, 0};
     return current_;
   }
 
-  /// The micro-batches of any step.
+  /// Builds the micro-batches of any step.
   void fill(const loader_state& at, std::vector<host_batch>& batches) const {
     batches.resize(config_.accumulate);
     const shuffled_order order(rows(), config_.seed, static_cast<std::uint32_t>(at.epoch));
@@ -78,7 +78,7 @@ class sentence_loader {
   }
 
  private:
-  /// Rows of padding alone: each place sees the first of its row.
+  /// Fills the batch with padding: each token attends only to the first of its sequence.
   void clear(host_batch& batch, std::size_t t) const {
     const std::size_t n = config_.batch * t;
     batch.b = config_.batch;
@@ -106,7 +106,7 @@ class sentence_loader {
   }
 
   void mask_row(std::size_t begin, std::size_t length, std::size_t to, const detail::masking_draw& draw, host_batch& batch) const {
-    std::size_t word = begin;  // where the word of the token begins
+    std::size_t word = begin;  // index of the first token of the current word
     for (std::size_t i = 0; i < length; ++i) {
       const std::size_t place = begin + i;
       const bool goes_on = data_->masking->whole_words && i > 0 && data_->continues(place) && data_->maskable(place - 1);

@@ -1,4 +1,4 @@
-// What stands around sentences, and which tokens go on with a word: what rows of an encoder are put together with.
+// Special tokens around sentences, and which tokens continue a word: what an encoder's sequences are built with.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace xtrain::detail {
 
-/// The tokens that begin a row, end a sentence and hide a word.
+/// The tokens that begin a sequence, end a sentence and mask a word.
 struct sentence_marks {
   token begin = -1, separator = -1, mask = -1;
 
-  ///   throws  config_error when the tokenizer has none of them
+  ///   throws  config_error if the tokenizer lacks one of them
   explicit sentence_marks(const tokenizer& of) {
     const auto find = [&](const char* text, token& to) {
       to = of.find_token(text);
@@ -31,7 +31,7 @@ struct sentence_marks {
   }
 };
 
-/// Which tokens go on with a word: WordPiece writes them with two signs in front.
+/// Which tokens continue a word: WordPiece marks them with the prefix "##".
 class word_parts {
  public:
   explicit word_parts(const tokenizer& of) : tokenizer_(of), known_(of.vocabulary(), unknown) {}
@@ -49,9 +49,9 @@ class word_parts {
   std::vector<std::int8_t> known_;
 };
 
-/// A row of one text or two with what its tokenizer puts around them. Where it is longer than `context` (0: nothing is), the longer
-/// of the two loses its last token until the row fits.
-///   throws  data_error when not even what is put in fits
+/// The sequence of one text or two with the tokenizer's special tokens. While it is longer than `context` (0: no limit), the longer of
+/// the two texts loses its last token.
+///   throws  data_error if even the special tokens do not fit
 [[nodiscard]] inline sentence_row row_of(const encoding& whole, std::size_t context, word_parts& parts) {
   std::array<std::size_t, 2> keep{};
   for (const std::int8_t part : whole.parts)

@@ -1,4 +1,4 @@
-// What a SentencePiece model file says: a protocol buffer (ModelProto) with pieces, how they were trained, and how text is normalised.
+// Reads a SentencePiece model file: a protocol buffer (ModelProto) with pieces, training settings and normalization settings.
 // Component 'text'.
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace xtrain::detail {
 
-/// One field after the other of a protocol buffer's message. Nothing of it is believed.
+/// Reads the fields of a protocol buffer's message one by one. The input is untrusted.
 class message_reader {
  public:
   message_reader(std::string_view message, const std::string& who) : left_(message), who_(&who) {}
 
-  /// Whether there is another field: its number, and its value in `value` (whole numbers; the bits of fixed ones) or `bytes`.
-  ///   throws  file_error where the message is cut off or is none
+  /// Advances to the next field, if any: its number, and its value in `value` (integers; the bits of fixed-width ones) or `bytes`.
+  ///   throws  file_error if the message is truncated or invalid
   [[nodiscard]] bool next() {
     if (left_.empty()) return false;
     const std::uint64_t tag = varint();
@@ -87,13 +87,13 @@ struct sentence_piece {
   float score = 0.0F;
   piece_kind kind = piece_kind::normal;
 
-  /// Whether it may be found in text. The others stand apart: one of each text may be among either.
+  /// Whether the piece can occur in text. Other pieces have a namespace of their own: one of each may have the same text.
   [[nodiscard]] bool is_text() const {
     return kind == piece_kind::normal || kind == piece_kind::user_defined || kind == piece_kind::unused;
   }
 };
 
-/// How text is rewritten before it is cut (NormalizerSpec).
+/// Normalization before segmentation (NormalizerSpec).
 struct sentencepiece_normalization {
   std::string charsmap{};
   bool add_dummy_prefix = true;
@@ -148,7 +148,7 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   return piece;
 }
 
-/// The byte that "<0xNN>" stands for; negative for other texts.
+/// The byte of "<0xNN>"; negative for other texts.
 [[nodiscard]] inline int byte_of_piece(std::string_view text) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
@@ -156,8 +156,8 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   return high == std::string_view::npos || low == std::string_view::npos ? -1 : static_cast<int>(16 * high + low);
 }
 
-/// Reads a model and checks what the format promises: every piece has a text and a finite score, one piece is the unknown one, and with
-/// byte fallback there is a piece for every byte.
+/// Reads a model and checks what the format guarantees: every piece has a text and a finite score, exactly one piece is the unknown
+/// piece, and with byte fallback there is a piece for every byte.
 ///   who     names the file in errors
 ///   throws  file_error
 [[nodiscard]] inline sentencepiece_file read_sentencepiece(std::string_view bytes, const std::string& who) {
@@ -173,7 +173,7 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   bool has_byte[256] = {};
   for (std::size_t i = 0; i < file.pieces.size(); ++i) {
     sentence_piece& one = file.pieces[i];
-    if (file.byte_fallback && one.text == std::string_view("\0", 1) && one.is_text()) one.kind = piece_kind::unused;  // the byte's own piece is meant
+    if (file.byte_fallback && one.text == std::string_view("\0", 1) && one.is_text()) one.kind = piece_kind::unused;  // use the byte piece
     require<file_error>(!one.text.empty(), who, ": every piece must have a text; piece ", i, " has none");
     require<file_error>(std::isfinite(one.score), who, ": every piece must have a finite score; that of piece ", i, " is ", one.score);
     if (one.kind == piece_kind::unknown) {

@@ -1,6 +1,6 @@
-// How SentencePiece's models cut a normalised text into pieces.           [Kudo & Richardson 2018; Kudo 2018; Sennrich et al. 2016]
-// They cut whole texts and add scores up in float, so that they give what the library gives, ties and rounding included; a tokenizer.json's
-// models (unigram.hpp, bpe.hpp) cut words, in double. Component 'text'.
+// SentencePiece's segmentation of normalized text.                        [Kudo & Richardson 2018; Kudo 2018; Sennrich et al. 2016]
+// These models segment whole texts and sum scores in float, to match the library's results, ties and rounding included; a tokenizer.json's
+// models (unigram.hpp, bpe.hpp) segment words, in double. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +28,10 @@
 
 namespace xtrain::detail {
 
-/// Which token a text is.
+/// Maps texts to tokens.
 class piece_numbers {
  public:
-  /// throws file_error when two pieces of either sort have one text
+  /// throws file_error if two pieces of the same namespace have the same text
   piece_numbers(const sentencepiece_file& file, const std::string& who) : text_(texts_of(file, true), who), apart_(texts_of(file, false), who) {
     for (std::size_t i = 0; i < file.pieces.size(); ++i) {
       const bool is_text = file.pieces[i].is_text();
@@ -45,12 +45,12 @@ class piece_numbers {
     unknown_ = file.unknown;
   }
 
-  /// The token that part of a text becomes: the unknown one where it is no piece, or one that is not found in text (control, byte, unused).
+  /// The token of part of a text: the unknown token if there is no such piece, or if it cannot occur in text (control, byte, unused).
   [[nodiscard]] token in_text(std::string_view text) const {
     const token place = text_.find(text);
     return place >= 0 && !unused_[static_cast<std::size_t>(place)] ? text_ids_[static_cast<std::size_t>(place)] : unknown_;
   }
-  /// The token whose text it is, those that are not found in text before the others; the unknown one where it is none.
+  /// The token with this text; pieces that cannot occur in text take precedence. The unknown token if there is none.
   [[nodiscard]] token find(std::string_view text) const {
     if (const token place = apart_.find(text); place >= 0) return apart_ids_[static_cast<std::size_t>(place)];
     const token place = text_.find(text);
@@ -65,7 +65,7 @@ class piece_numbers {
     return texts;
   }
 
-  vocabulary_table text_, apart_;  // the place of each text in a list of numbers
+  vocabulary_table text_, apart_;  // map each text to an index into the token lists
   std::vector<token> text_ids_, apart_ids_;
   std::vector<bool> unused_;
   token unknown_ = -1;
@@ -74,11 +74,11 @@ class piece_numbers {
 class piece_cutter {
  public:
   virtual ~piece_cutter() = default;
-  /// Cuts a text into pieces, one behind the other, and appends them. What is no piece is the unknown token, a character at a time or more.
+  /// Segments a text into consecutive pieces and appends them. Text without a piece becomes unknown tokens of one character or more.
   virtual void cut(std::string_view text, word_memory& memory, std::vector<word_token>& pieces) const = 0;
 };
 
-/// Of all ways to cut the text, the one whose scores add up to the most; of equal ones that whose last pieces are the longest.
+/// The segmentation with the highest sum of scores; among equal ones the one with the longest last pieces.
 class unigram_cutter final : public piece_cutter {
  public:
   unigram_cutter(const sentencepiece_file& file, const std::string& who) : unknown_(file.unknown) {
@@ -141,8 +141,8 @@ class unigram_cutter final : public piece_cutter {
   token unknown_;
 };
 
-/// Neighbours whose texts together are a piece are joined, the piece of the highest score first. User-defined pieces are found before and
-/// never joined. What ends as an unused piece is taken apart again.
+/// Merges adjacent symbols whose concatenation is a piece, highest score first. User-defined pieces are matched first and
+/// never merged. A resulting unused piece is split again.
 class bpe_cutter final : public piece_cutter {
  public:
   bpe_cutter(const sentencepiece_file& file, const byte_trie& user_defined, const piece_numbers& numbers, const std::string& who)
@@ -173,7 +173,7 @@ class bpe_cutter final : public piece_cutter {
           continue;
         }
       const std::int32_t code = character_at(text, at).code;
-      if (at > begin && !words_.together(before, code)) cut_until(at);  // no piece has both side by side
+      if (at > begin && !words_.together(before, code)) cut_until(at);  // no piece contains both side by side
       before = code;
       at += promised_bytes(text, at);
     }
@@ -181,7 +181,7 @@ class bpe_cutter final : public piece_cutter {
   }
 
  private:
-  /// The longest user-defined piece at a place: its bytes and token; 0 bytes where there is none.
+  /// The longest user-defined piece at an offset: its length in bytes and token; 0 bytes if there is none.
   [[nodiscard]] static std::pair<std::size_t, token> user_defined_at(const byte_trie& pieces, const std::vector<token>& numbers,
                                                                      std::string_view text, std::size_t at) {
     std::pair<std::size_t, token> found{0, -1};
@@ -190,7 +190,7 @@ class bpe_cutter final : public piece_cutter {
     return found;
   }
 
-  /// Words: text that joins with nothing around it.
+  /// A word: text that does not merge with its surroundings.
   class words final : public word_model {
    public:
     words(const sentencepiece_file& file, const piece_numbers& numbers, const std::string& who)
@@ -216,11 +216,11 @@ class bpe_cutter final : public piece_cutter {
     }
     [[nodiscard]] const vocabulary_table& vocabulary() const override { return symbols_; }
 
-    /// The whole text at once: an unused piece falls into what was last seen to make it, anywhere in the text.
+    /// Segments the whole text at once: an unused piece is split into the last pair that was seen to form it, anywhere in the text.
     void cut_with_unused(std::string_view text, const byte_trie& user_defined, const std::vector<token>& user_numbers, word_scratch& scratch,
                          std::vector<word_token>& pieces) const {
       begin(scratch);
-      const token frozen = static_cast<token>(symbols_.size()) + 1;  // symbols that nothing is joined with: user-defined ones, by number
+      const token frozen = static_cast<token>(symbols_.size()) + 1;  // symbols that never merge: frozen + id for user-defined pieces
       for (std::size_t at = 0; at < text.size();) {
         const auto [bytes, id] = user_defined_at(user_defined, user_numbers, text, at);
         if (bytes > 0) {
@@ -261,14 +261,14 @@ class bpe_cutter final : public piece_cutter {
     }
 
    private:
-    /// The pieces that are joined from others, in their order.
+    /// The pieces made by merging, in their order.
     [[nodiscard]] static std::vector<std::size_t> pieces_of(const sentencepiece_file& file) {
       std::vector<std::size_t> pieces;
       for (std::size_t i = 0; i < file.pieces.size(); ++i)
         if (file.pieces[i].is_text() && file.pieces[i].kind != piece_kind::user_defined) pieces.push_back(i);
       return pieces;
     }
-    /// Their texts, and behind them the characters of pieces that are none themselves.
+    /// Their texts, followed by the single characters that occur in them but are not pieces themselves.
     [[nodiscard]] static std::vector<std::pair<std::string, token>> symbols_of(const sentencepiece_file& file) {
       std::vector<std::pair<std::string, token>> symbols;
       std::vector<std::string> characters, known;
@@ -292,7 +292,7 @@ class bpe_cutter final : public piece_cutter {
         if (!std::binary_search(known.begin(), known.end(), text)) symbols.emplace_back(text, static_cast<token>(symbols.size()));
       return symbols;
     }
-    /// Every two symbols whose texts together are a piece. Pieces of one score are joined from the left, whichever they are.
+    /// Every two symbols whose concatenation is a piece. Pieces with the same score have the same rank and merge from the left.
     [[nodiscard]] merge_table merges_of(const sentencepiece_file& file) const {
       std::vector<float> scores;
       for (const std::size_t i : pieces_) scores.push_back(file.pieces[i].score);
@@ -311,7 +311,7 @@ class bpe_cutter final : public piece_cutter {
     }
     [[nodiscard]] token symbol_of(std::string_view text) const {
       const token id = symbols_.find(text);
-      return id >= 0 ? id : static_cast<token>(symbols_.size());  // of no piece: joined with nothing
+      return id >= 0 ? id : static_cast<token>(symbols_.size());  // not a piece: never merges
     }
     [[nodiscard]] token number_of(token symbol) const {
       return static_cast<std::size_t>(symbol) < numbers_.size() ? numbers_[static_cast<std::size_t>(symbol)] : unknown_;
@@ -334,7 +334,7 @@ class bpe_cutter final : public piece_cutter {
     std::vector<std::size_t> pieces_;
     merge_table merges_;
     neighbour_table neighbours_;
-    std::vector<token> numbers_;  // of each symbol, what it is in the end
+    std::vector<token> numbers_;  // final token of each symbol
     std::vector<bool> unused_;
     std::array<token, 128> single_{};
     token unknown_;
@@ -346,7 +346,7 @@ class bpe_cutter final : public piece_cutter {
   words words_;
 };
 
-/// Every character is a piece, and every user-defined piece.
+/// Every character, and every user-defined piece, is a piece.
 class character_cutter final : public piece_cutter {
  public:
   character_cutter(const byte_trie& user_defined, const piece_numbers& numbers) : user_defined_(&user_defined), numbers_(&numbers) {}
@@ -378,7 +378,7 @@ class word_piece_cutter final : public piece_cutter {
   const piece_numbers* numbers_;
 };
 
-/// The model that a file describes. What it is given must outlive it.
+/// The model that a file describes. The arguments must outlive it.
 [[nodiscard]] inline std::unique_ptr<piece_cutter> make_piece_cutter(const sentencepiece_file& file, const byte_trie& user_defined,
                                                                      const piece_numbers& numbers, const std::string& who) {
   switch (file.model) {

@@ -1,4 +1,4 @@
-// How SentencePiece rewrites a text before cutting it, and which byte of the text every byte came from.   [Kudo & Richardson 2018]
+// SentencePiece's normalization, with a map from each byte to its byte in the original text.   [Kudo & Richardson 2018]
 // Component 'text'.
 #pragma once
 
@@ -21,21 +21,21 @@ namespace xtrain::detail {
 /// The visible space, U+2581.
 inline constexpr std::string_view visible_space = "\xE2\x96\x81";
 
-/// Bytes of a character as UTF-8's first byte promises them, at most what is left; a byte in the middle of a character is one.
+/// Length of a character according to its first UTF-8 byte, at most what is left; a continuation byte counts as one.
 [[nodiscard]] inline std::size_t promised_bytes(std::string_view text, std::size_t at) {
   constexpr std::array<std::uint8_t, 16> of_high_bits{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
   const std::size_t promised = of_high_bits[static_cast<unsigned char>(text[at]) >> 4];
   return promised < text.size() - at ? promised : text.size() - at;
 }
 
-/// The user-defined pieces, which are found wherever they are written, the longest first.
+/// The user-defined pieces, which are matched wherever they occur, longest first.
 [[nodiscard]] inline byte_trie user_defined_pieces(const sentencepiece_file& file, const std::string& who) {
   std::vector<std::pair<std::string, std::int32_t>> texts;
   for (std::size_t i = 0; i < file.pieces.size(); ++i)
     if (file.pieces[i].kind == piece_kind::user_defined) texts.emplace_back(file.pieces[i].text, static_cast<std::int32_t>(i));
   return {std::move(texts), who};
 }
-/// Bytes of the longest that begins at a place; 0 where none does.
+/// Length in bytes of the longest match at an offset; 0 if there is none.
 [[nodiscard]] inline std::size_t longest_prefix(const byte_trie& of, std::string_view text, std::size_t at) {
   std::size_t longest = 0;
   if (of.begins_with(text[at])) of.for_each_prefix(text, at, [&](std::size_t bytes, std::int32_t) { longest = bytes; });
@@ -44,9 +44,9 @@ inline constexpr std::string_view visible_space = "\xE2\x96\x81";
 
 class sentencepiece_normalizer {
  public:
-  ///   kept           texts that are not rewritten
-  ///   space_behind   the space that add_dummy_prefix puts before a text stands behind it instead
-  ///   throws         config_error for a table of replacements that is none
+  ///   kept           texts that are not normalized
+  ///   space_behind   add_dummy_prefix appends its space to the text instead of prepending it
+  ///   throws         config_error for an invalid replacement table
   sentencepiece_normalizer(const sentencepiece_normalization& o, const byte_trie* kept, bool space_behind, const std::string& who)
       : options_(o), kept_(kept), space_behind_(space_behind) {
     if (!options_.charsmap.empty()) map_.emplace(options_.charsmap, who);
@@ -54,8 +54,8 @@ class sentencepiece_normalizer {
     for (unsigned char c = 0; c < 128; ++c) plain_[c] = c != ' ' && stays(static_cast<char>(c));
   }
 
-  ///   to       written: the text as it is cut
-  ///   origins  written: for every byte of `to`, and for its end, the place in `text`
+  ///   to       written: the normalized text
+  ///   origins  written: for every byte of `to`, and for its end, the offset in `text`
   void apply(std::string_view text, std::string& to, std::vector<std::uint32_t>& origins) const {
     to.clear();
     origins.clear();
@@ -112,7 +112,7 @@ class sentencepiece_normalizer {
     std::size_t bytes;
   };
 
-  /// Whether an ASCII character stays as it is where another one follows.
+  /// Whether an ASCII character stays unchanged if another one follows.
   [[nodiscard]] bool stays(char c) const {
     if (kept_ != nullptr && kept_->begins_with(c)) return false;
     std::string_view with;
@@ -128,7 +128,7 @@ class sentencepiece_normalizer {
     return c < 128 && plain_[c] && at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) < 128;
   }
 
-  /// What stands for the next characters: themselves, their replacement, or U+FFFD for a byte that is of no character.
+  /// The result for the next characters: unchanged, their replacement, or U+FFFD for an invalid byte.
   [[nodiscard]] rewritten rewrite(std::string_view text, std::size_t at) const {
     if (kept_ != nullptr)
       if (const std::size_t bytes = longest_prefix(*kept_, text, at); bytes > 0) return {text.substr(at, bytes), bytes};

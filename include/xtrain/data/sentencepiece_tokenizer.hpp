@@ -28,14 +28,14 @@
 
 namespace xtrain {
 
-/// Special tokens that stand around texts.
+/// Special tokens around texts.
 struct text_surroundings {
-  std::vector<token> before{}, after{};                                  ///< a text, or before the first of two
-  std::vector<token> after_first{}, before_second{}, after_second{};     ///< two texts
-  std::vector<token> prompt_beginning{}, prompt_ending{};                ///< a text that is to be continued
+  std::vector<token> before{}, after{};                                  ///< a single text; `before` also before the first of a pair
+  std::vector<token> after_first{}, before_second{}, after_second{};     ///< a pair of texts
+  std::vector<token> prompt_beginning{}, prompt_ending{};                ///< a prompt to be continued
 };
 
-/// A token that is found directly behind certain others, whatever stands behind it.
+/// A token that is matched directly after certain others, whatever follows it.
 struct following_token {
   std::vector<token> behind{};
   std::string content{};
@@ -45,7 +45,7 @@ struct following_token {
 namespace detail {
 
 /// Writes line breaks, tabs and runs of spaces as ChatGLM-6B's pieces: <n>, <|tab|>, <|blank_2|> to <|blank_80|>.
-///   origins  written: for every byte of the result, and for its end, the place in `text`
+///   origins  written: for every byte of the result, and for its end, the offset in `text`
 [[nodiscard]] inline std::string spaces_as_pieces(std::string_view text, std::vector<std::uint32_t>& origins) {
   std::string result;
   origins.clear();
@@ -62,7 +62,7 @@ namespace detail {
   origins.push_back(static_cast<std::uint32_t>(text.size()));
   return result;
 }
-/// The text that such pieces stand for.
+/// Replaces such pieces by the text they stand for.
 [[nodiscard]] inline std::string pieces_as_spaces(std::string text) {
   replace_all(text, "<n>", "\n");
   replace_all(text, "<|tab|>", "\t");
@@ -72,15 +72,15 @@ namespace detail {
 
 }  // namespace detail
 
-/// What a model is made with.
+/// Settings of a model.
 struct sentencepiece_options {
-  std::vector<added_token> added{};  ///< tokens beyond the model's own, found in the text as they are written
+  std::vector<added_token> added{};  ///< tokens beyond the model's own, matched literally in the text
   named_files beside{};              ///< files that save() writes besides the model
 };
 
 class sentencepiece_model final : public tokenizer_model {
  public:
-  ///   throws   file_error when the file is missing or is no SentencePiece model, config_error for added tokens that cannot be
+  ///   throws   file_error if the file is missing or not a SentencePiece model, config_error for invalid added tokens
   explicit sentencepiece_model(const std::string& path, sentencepiece_options o = {})
       : path_(path), bytes_(contents_of(path)), file_(detail::read_sentencepiece(bytes_, path)), numbers_(file_, path),
         user_defined_(detail::user_defined_pieces(file_, path)),
@@ -92,16 +92,16 @@ class sentencepiece_model final : public tokenizer_model {
         byte_pieces_[static_cast<std::size_t>(detail::byte_of_piece(file_.pieces[i].text))] = static_cast<token>(i);
     pieces_ = static_cast<token>(file_.pieces.size());
     vocabulary_ = file_.pieces.size();
-    std::vector<added_token> beyond;  // the others are pieces, and found where the model finds them
+    std::vector<added_token> beyond;  // the others are pieces, which the model itself matches
     for (added_token& one : o.added)
       if (one.id >= pieces_) beyond.push_back(std::move(one));
     add(std::move(beyond));
   }
-  sentencepiece_model(const sentencepiece_model&) = delete;  // its parts know each other's places
+  sentencepiece_model(const sentencepiece_model&) = delete;  // its parts refer to one another
   sentencepiece_model& operator=(const sentencepiece_model&) = delete;
 
-  /// More tokens that are found in the text as they are written.
-  ///   throws  config_error for numbers that are taken, or far behind the pieces
+  /// Adds tokens that are matched literally in the text.
+  ///   throws  config_error for ids that are taken, or far beyond the pieces
   void add(std::vector<added_token> more) {
     std::vector<added_token> all = added_.all();
     for (added_token& one : more) {
@@ -115,7 +115,7 @@ class sentencepiece_model final : public tokenizer_model {
   }
   void surround(text_surroundings with) { around_ = std::move(with); }
   void add(following_token one) { following_ = std::move(one); }
-  /// Line breaks, tabs and runs of spaces are pieces of their own, as in ChatGLM-6B.
+  /// Encodes line breaks, tabs and runs of spaces as pieces of their own, as ChatGLM-6B does.
   void write_spaces_as_pieces() { spaces_are_pieces_ = true; }
   [[nodiscard]] const std::string& path() const { return path_; }
   /// How many pieces the model has: the number of the first token that can be added.
@@ -149,7 +149,7 @@ class sentencepiece_model final : public tokenizer_model {
   [[nodiscard]] std::vector<token> prompt_beginning() const override { return around_.prompt_beginning; }
   [[nodiscard]] std::vector<token> prompt_ending() const override { return around_.prompt_ending; }
 
-  /// Bytes that are no whole characters become U+FFFD, as in the library.
+  /// Bytes of incomplete characters become U+FFFD, as in the library.
   [[nodiscard]] std::string decode(std::span<const token> tokens) const override {
     std::string text;
     for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end + 1) {
@@ -175,11 +175,11 @@ class sentencepiece_model final : public tokenizer_model {
   }
   [[nodiscard]] token find_token(const std::string& text) const override {
     if (const token id = added_.find(text); id >= 0) return id;
-    const token id = numbers_.find(text);  // that of the unknown token, where there is none
+    const token id = numbers_.find(text);  // the unknown token's id if there is no such piece
     return piece(id).text == text ? id : -1;
   }
 
-  /// Negative where the model has none.
+  /// Negative if the model has none.
   [[nodiscard]] token bos() const { return control(file_.bos_piece); }
   [[nodiscard]] token eos() const { return control(file_.eos_piece); }
 
@@ -226,13 +226,13 @@ class sentencepiece_model final : public tokenizer_model {
     return !behind.empty() && !tokens.empty() && tokens.back().end == begin && text.substr(begin).starts_with(following_.content) &&
            std::find(behind.begin(), behind.end(), tokens.back().id) != behind.end();
   }
-  /// Unknown pieces become bytes, or one token for all that stand side by side.
+  /// Unknown pieces become byte pieces, or one unknown token per run of adjacent unknown pieces.
   void add_tokens(const detail::word_scratch& work, std::size_t offset, std::vector<placed_token>& tokens) const {
     bool behind_unknown = false;
     for (const detail::word_token& one : work.pieces) {
       const std::size_t begin = offset + work.origins[one.begin], end = offset + work.origins[one.end];
       const bool unknown = one.id == file_.unknown;
-      if (unknown && file_.byte_fallback) {  // the last byte comes from the whole character, the others from nothing
+      if (unknown && file_.byte_fallback) {  // the last byte maps to the whole character, the others to nothing
         for (std::uint32_t i = one.begin; i < one.end; ++i)
           tokens.push_back({byte_pieces_[static_cast<unsigned char>(work.text[i])], begin, i + 1 < one.end ? begin : end});
       } else if (unknown && behind_unknown) {
@@ -244,7 +244,7 @@ class sentencepiece_model final : public tokenizer_model {
     }
   }
 
-  /// Pieces that stand for nothing in text (control, and numbers that are no piece) give nothing.
+  /// Pieces without text (control) and invalid ids decode to nothing.
   [[nodiscard]] std::string decode_pieces(std::span<const token> tokens) const {
     std::string text, bytes;
     bool at_begin = true, space_taken = false;

@@ -1,4 +1,4 @@
-// Reading the parts of a tokenizer.json: every member has its type, and no member is unknown. Component 'text'.
+// Reads objects of a tokenizer.json: members are type-checked, and unknown members rejected. Component 'text'.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace xtrain::detail {
 
-/// The name of a step: what its "type" says.
+/// The name of a step: its "type".
 [[nodiscard]] inline std::string type_of(const json& step) {
   if (!step.is_object()) return {};
   const auto at = step.find("type");
@@ -24,14 +24,14 @@ namespace xtrain::detail {
 class settings_reader {
  public:
   /// `who` is the file, `role` what the object is in it.
-  ///   throws  config_error when it is no object
+  ///   throws  config_error if it is not an object
   settings_reader(const json& object, std::string_view who, std::string_view role) : object_(&object) {
     const std::string type = type_of(object);
     who_ = concat(who, ": ", role, type.empty() ? "" : " '", type, type.empty() ? "" : "'");
     require<config_error>(object.is_object(), who_, ": must be an object; it is ", object.type_name());
   }
 
-  /// throws config_error when the object has a member of another name: what is not understood is never passed over.
+  /// throws config_error if the object has any other member: nothing is silently ignored.
   void allow(std::initializer_list<std::string_view> names) const {
     for (const auto& [name, value] : object_->items()) {
       bool known = name == "type" || value.is_null();

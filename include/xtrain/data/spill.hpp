@@ -1,5 +1,5 @@
-// An array that grows without end: in memory while it is small, in an unnamed file when it is not. Reading it then costs
-// only what is touched.
+// A growable array: in memory while small, in an unnamed file when large. Reading the file loads only the pages
+// that are touched.
 #pragma once
 
 #include <fcntl.h>
@@ -19,13 +19,13 @@
 
 namespace xtrain {
 
-/// Append, then finish, then read.
+/// Use: append, then finish, then read.
 template <class T>
 class spilled_array {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  /// Up to `in_memory` bytes stay in memory.
+  /// Keeps up to `in_memory` bytes in memory.
   explicit spilled_array(std::size_t in_memory = std::size_t{64} << 20) : limit_(in_memory / sizeof(T)) {}
   spilled_array(spilled_array&& from) noexcept
       : limit_(from.limit_), buffer_(std::move(from.buffer_)), file_(std::move(from.file_)), written_(std::exchange(from.written_, 0)),
@@ -41,8 +41,8 @@ class spilled_array {
   }
   [[nodiscard]] std::size_t size() const { return written_ + (mapped_ != nullptr ? 0 : buffer_.size()); }
 
-  /// Makes the whole array readable; nothing can be appended any more.
-  ///   throws  file_error when the temporary directory has no room
+  /// Makes the whole array readable; nothing can be appended afterwards.
+  ///   throws  file_error if the temporary directory is full
   void finish() {
     if (!file_.valid()) {
       buffer_.shrink_to_fit();
@@ -70,13 +70,13 @@ class spilled_array {
     written_ += buffer_.size();
     buffer_.clear();
   }
-  /// A file without a name disappears with its last user, however the program ends.
+  /// An unnamed file disappears with its last user, however the program ends.
   static detail::descriptor open_unnamed() {
     const char* chosen = std::getenv("TMPDIR");
     const std::string directory = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
     detail::descriptor file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (file.valid()) return file;
-    std::string pattern = directory + "/xtrain-XXXXXX";  // file systems that cannot do without a name
+    std::string pattern = directory + "/xtrain-XXXXXX";  // for file systems without unnamed files
     file = detail::descriptor(::mkstemp(pattern.data()));
     require<file_error>(file.valid(), directory,
                         ": a temporary file must fit here (TMPDIR chooses another place); the system says: ", detail::reason(errno));

@@ -1,4 +1,4 @@
-// Plain text: a file, several, or folders of them.
+// Plain text: files and folders.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace xtrain {
 
 namespace detail {
 
-/// Files as given, folders as all files below them (hidden ones left out), sorted by path.
-///   throws  file_error when a path does not exist
+/// Expands folders into all files below them (hidden ones left out), sorted by path; files stay as given.
+///   throws  file_error if a path does not exist
 [[nodiscard]] inline std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -48,8 +48,8 @@ namespace detail {
   return files;
 }
 
-/// The end of a piece of at most `most` bytes: behind a line break that is followed by text, where tokenizers do not join
-/// what is before with what is behind; behind a whole character at the worst.
+/// The end of a piece of at most `most` bytes: after a line break that is followed by text, where tokenizers do not join
+/// across; otherwise at least after a whole character.
 [[nodiscard]] inline std::size_t piece_end(std::string_view text, std::size_t begin, std::size_t most) {
   if (text.size() - begin <= most) return text.size();
   const std::size_t end = begin + most;
@@ -60,7 +60,7 @@ namespace detail {
   return end;
 }
 
-/// Adds one document, as one sample: bos where texts begin with it, the text in pieces, eos behind it.
+/// Appends one document as one sample: bos if texts begin with it, the text in pieces, eos.
 inline void add_document(dataset& to, const tokenizer& with, std::string_view text) {
   constexpr std::size_t piece = std::size_t{1} << 20;
   const special_tokens& special = with.special();
@@ -76,8 +76,8 @@ inline void add_document(dataset& to, const tokenizer& with, std::string_view te
 
 }  // namespace detail
 
-/// Each file is one document. Rows are cut from all documents one after the other; eos marks where one ends.
-///   throws  file_error when a path cannot be read, data_error when all of them are empty
+/// Each file is one document. All documents are concatenated and cut into sequences; eos marks their ends.
+///   throws  file_error if a path cannot be read, data_error if all files are empty
 [[nodiscard]] inline dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with) {
   require<data_error>(!paths.empty(), "text_dataset: at least one path must be given");
   dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), row_layout::stream);
@@ -94,7 +94,7 @@ inline void add_document(dataset& to, const tokenizer& with, std::string_view te
 [[nodiscard]] inline dataset text_dataset(const std::string& path, const tokenizer& with) {
   return text_dataset(std::vector<std::string>{path}, with);
 }
-[[nodiscard]] inline dataset text_dataset(std::initializer_list<std::string> paths, const tokenizer& with) {  // {"a", "b"} is no string
+[[nodiscard]] inline dataset text_dataset(std::initializer_list<std::string> paths, const tokenizer& with) {  // for {"a", "b"}
   return text_dataset(std::vector<std::string>(paths), with);
 }
 

@@ -5,7 +5,7 @@
 
 namespace xtrain {
 
-/// Bytes of a text from begin up to end.
+/// Bytes [begin, end) of a text.
 struct text_span {
   std::size_t begin = 0, end = 0;
 };

@@ -1,4 +1,4 @@
-// How the texts of tokens become text again: the decoders of a tokenizer.json. Component 'text'.
+// Joins the texts of tokens to text: the decoders of a tokenizer.json. Component 'text'.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace xtrain::detail {
 
-/// Changes a list of texts; in the end they are joined.
+/// Transforms a list of token texts, which are concatenated at the end.
 class token_decoder {
  public:
   virtual ~token_decoder() = default;
@@ -39,7 +39,7 @@ inline void replace_all(std::string& text, std::string_view what, std::string_vi
   text.swap(result);
 }
 
-/// The bytes that printable characters stand for; a text with others stands for itself.
+/// Maps printable characters back to bytes; a text with any other character stays as it is.
 [[nodiscard]] inline std::string bytes_of_printable(std::string_view text) {
   static const auto byte_of = [] {
     std::array<std::int16_t, 512> table{};
@@ -65,7 +65,7 @@ class byte_level_decoder final : public token_decoder {
   }
 };
 
-/// <0xNN> becomes the byte.
+/// Replaces <0xNN> by the byte.
 class byte_fallback_decoder final : public token_decoder {
  public:
   void apply(std::vector<std::string>& texts) const override {
@@ -87,7 +87,7 @@ class fuse_decoder final : public token_decoder {
   }
 };
 
-/// Takes so many of a character from both ends of every text.
+/// Removes up to a given number of a character from each end of every text.
 class strip_decoder final : public token_decoder {
  public:
   strip_decoder(std::string content, std::size_t start, std::size_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
@@ -117,7 +117,7 @@ class replace_decoder final : public token_decoder {
   std::string content_;
 };
 
-/// The visible sign becomes a space again; that in front of the text is left out.
+/// Replaces the visible character by a space; the one in front of the text is dropped.
 class metaspace_decoder final : public token_decoder {
  public:
   metaspace_decoder(std::string sign, metaspace::prepend scheme) : sign_(std::move(sign)), scheme_(scheme) {}
@@ -134,7 +134,7 @@ class metaspace_decoder final : public token_decoder {
   metaspace::prepend scheme_;
 };
 
-/// English as it is written: no space before signs and contractions.
+/// Cleans up English: removes spaces before punctuation and contractions.
 [[nodiscard]] inline std::string cleaned_up(std::string text) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> written{{{" .", "."},
                                                                                    {" ?", "?"},
@@ -170,7 +170,7 @@ class word_piece_decoder final : public token_decoder {
   bool cleanup_;
 };
 
-/// What ends a word becomes a space.
+/// Replaces the end-of-word suffix by a space.
 class suffix_decoder final : public token_decoder {
  public:
   explicit suffix_decoder(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -182,7 +182,7 @@ class suffix_decoder final : public token_decoder {
   std::string suffix_;
 };
 
-/// Of equal tokens one is kept, and padding is left out, as models of speech write.
+/// CTC, for speech models: collapses repeated tokens and drops padding.
 class ctc_decoder final : public token_decoder {
  public:
   ctc_decoder(std::string pad, std::string delimiter, bool cleanup)
@@ -218,8 +218,8 @@ class decoder_sequence final : public token_decoder {
   std::vector<std::unique_ptr<token_decoder>> steps_;
 };
 
-/// The decoder that a tokenizer.json describes; none for null.
-///   throws  config_error for what is not understood
+/// The decoder of a tokenizer.json; null for null.
+///   throws  config_error for what is unsupported
 [[nodiscard]] inline std::unique_ptr<token_decoder> read_token_decoder(const json& step, const std::string& who) {
   if (step.is_null()) return nullptr;
   const settings_reader read(step, who, "decoder");

@@ -21,11 +21,11 @@ struct placed_token {
   std::size_t begin = 0, end = 0;
 };
 
-/// Tokens as a model is given them: with what its tokenizer puts around a text, or around two.
+/// What a model takes as input: the tokens of one text or of a pair, with the special tokens that the tokenizer adds.
 struct encoding {
-  std::vector<placed_token> tokens{};  ///< special tokens that were put in come from no bytes: 0 to 0
-  std::vector<std::int32_t> types{};   ///< of each token: 0, or what says that it is of the second text
-  std::vector<std::int8_t> parts{};    ///< of each token: 0 the first text, 1 the second, -1 put in
+  std::vector<placed_token> tokens{};  ///< added special tokens come from no bytes: 0 to 0
+  std::vector<std::int32_t> types{};   ///< token type ids: 0, or what marks the second text
+  std::vector<std::int8_t> parts{};    ///< of each token: 0 first text, 1 second text, -1 added
 
   [[nodiscard]] std::vector<token> ids() const {
     std::vector<token> all;
@@ -35,19 +35,19 @@ struct encoding {
   }
 };
 
-/// What a tokenizer model implements: the first functions it must, the others it may.
+/// Interface of a tokenizer model: the first functions must be implemented, the others may be.
 class tokenizer_model {
  public:
   virtual ~tokenizer_model() = default;
-  /// Appends the tokens of `text` with their places; no begin- or end-of-text tokens.
+  /// Appends the tokens of `text` with their byte offsets; no begin- or end-of-text tokens.
   virtual void encode(std::string_view text, std::vector<placed_token>& tokens) const = 0;
-  /// The bytes that the tokens stand for. Tokens that stand for nothing (begin of text) give nothing.
+  /// The bytes that the tokens stand for. Tokens that are no text (begin of text) decode to nothing.
   [[nodiscard]] virtual std::string decode(std::span<const token> tokens) const = 0;
   [[nodiscard]] virtual std::size_t vocabulary() const = 0;
-  /// Writes the files that make the same tokenizer again, in a Hugging Face folder.
+  /// Writes the files that recreate this tokenizer, as a Hugging Face folder.
   virtual void save(const std::string& folder) const = 0;
 
-  /// The tokens of one text or two with what belongs around them. Unless a model says otherwise, nothing does.
+  /// The tokens of one text or a pair with the special tokens around them; by default there are none.
   [[nodiscard]] virtual encoding encode_whole(std::string_view text, const std::string_view* second) const {
     encoding whole;
     encode(text, whole.tokens);
@@ -58,39 +58,39 @@ class tokenizer_model {
     for (std::size_t i = first; i < whole.tokens.size(); ++i) whole.types[i] = whole.parts[i] = 1;
     return whole;
   }
-  /// Appends the tokens of `text`, in which special tokens are text like any other: what strangers wrote cannot end a text.
+  /// Appends the tokens of `text`, special tokens written in it encoded as ordinary text: untrusted text cannot end a text.
   virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
-  /// Whether decoding may leave a token out, because it is not text.
+  /// Whether decoding may skip this token because it is a special token.
   [[nodiscard]] virtual bool is_special(token) const { return false; }
-  /// What stands before a text that is to be continued, in place of a begin token, and behind it.
+  /// The tokens before a prompt, in place of a begin token, and the tokens after it.
   [[nodiscard]] virtual std::vector<token> prompt_beginning() const { return {}; }
   [[nodiscard]] virtual std::vector<token> prompt_ending() const { return {}; }
-  /// The token as the vocabulary writes it, and the token that it writes so: nothing and -1 where a model does not say.
+  /// The token's string in the vocabulary, and the token of a string: empty and -1 if the model does not know.
   [[nodiscard]] virtual std::string token_text(token) const { return {}; }
   [[nodiscard]] virtual token find_token(const std::string&) const { return -1; }
 };
 
-/// Whether decoding gives the text of special tokens as well.
+/// Whether decoding includes the text of special tokens.
 enum class special_text : std::uint8_t { kept, left_out };
 
-/// Tokens that are not text.
+/// Begin- and end-of-text tokens.
 struct special_tokens {
   token bos = -1;         ///< begin of text; negative: none
   token eos = -1;         ///< end of text; negative: none
-  bool adds_bos = false;  ///< texts begin with bos
+  bool adds_bos = false;  ///< every text begins with bos
 };
 
 class tokenizer {
  public:
   tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special) : model_(std::move(model)), special_(special) {}
 
-  /// The tokens of the text alone.
+  /// The tokens of the text alone, without added special tokens.
   [[nodiscard]] std::vector<token> encode(std::string_view text) const {
     std::vector<token> ids;
     for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
     return ids;
   }
-  /// The same, but special tokens that are written in the text are text like any other.
+  /// As encode, but special tokens written in the text are encoded as ordinary text.
   [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const {
     std::vector<placed_token> tokens;
     model_->encode_as_text(text, tokens);
@@ -98,20 +98,20 @@ class tokenizer {
     for (const placed_token& t : tokens) ids.push_back(t.id);
     return ids;
   }
-  /// As encode, with the bytes each token came from.
+  /// As encode, with the byte offsets of each token.
   [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const {
     std::vector<placed_token> tokens;
     model_->encode(text, tokens);
     return tokens;
   }
-  /// What every text begins with: bos, where texts begin with it, or what the family has instead (ChatGLM2: [gMASK] sop).
+  /// The tokens every text begins with: bos if adds_bos is set, or what the family uses instead (ChatGLM2: [gMASK] sop).
   [[nodiscard]] std::vector<token> beginning() const {
     return special_.adds_bos && special_.bos >= 0 ? std::vector<token>{special_.bos} : model_->prompt_beginning();
   }
-  /// What stands between a prompt and its continuation; nothing but for ChatGLM-6B: [gMASK] <sop>.
+  /// The tokens between a prompt and its continuation; empty except for ChatGLM-6B: [gMASK] <sop>.
   [[nodiscard]] std::vector<token> prompt_ending() const { return model_->prompt_ending(); }
-  /// The tokens a model expects before it continues the text, with what it begins and ends with. An empty text is bos alone (or eos, for
-  /// models that use that to begin).
+  /// The tokens of a prompt that the model is to continue, with what the model expects before and after it. An empty text is bos alone
+  /// (or eos, for models that begin with it).
   [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const {
     std::vector<token> ids = beginning();
     for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
@@ -123,7 +123,7 @@ class tokenizer {
     }
     return ids;
   }
-  /// The tokens with what the model they are for expects around them: [CLS] and [SEP], begin of text.
+  /// The tokens with the special tokens that the model expects around them: [CLS] and [SEP], begin of text.
   [[nodiscard]] encoding encode_whole(std::string_view text) const { return model_->encode_whole(text, nullptr); }
   [[nodiscard]] encoding encode_whole(std::string_view text, std::string_view second) const { return model_->encode_whole(text, &second); }
 
@@ -135,7 +135,7 @@ class tokenizer {
     return model_->decode(text);
   }
 
-  /// A token as the vocabulary writes it; the token that it writes so, or -1.
+  /// A token's string in the vocabulary; the token of such a string, or -1.
   [[nodiscard]] std::string token_text(token id) const { return model_->token_text(id); }
   [[nodiscard]] token find_token(const std::string& text) const { return model_->find_token(text); }
 
@@ -148,20 +148,20 @@ class tokenizer {
   special_tokens special_;
 };
 
-/// Turns tokens into text as they come, never giving out half a character.
+/// Decodes tokens to text as they arrive and never emits part of a character.
 class streaming_decoder {
  public:
-  /// `before` is what was there already (the prompt): spaces between it and what follows come out right.
+  /// `before`: the tokens that came before (the prompt), so that the space between them and the new text is right.
   streaming_decoder(tokenizer with, std::span<const token> before) : tokenizer_(std::move(with)), window_(before.begin(), before.end()) {
     given_ = tokenizer_.decode(window_).size();
   }
 
-  /// The text that became certain with this token; empty when a character is not whole yet.
+  /// The text that this token completes; empty while a character is incomplete.
   [[nodiscard]] std::string push(token next) {
     window_.push_back(next);
     return take(false);
   }
-  /// What is left, broken characters included.
+  /// The remaining text, incomplete characters included.
   [[nodiscard]] std::string finish() { return take(true); }
 
  private:
@@ -171,14 +171,14 @@ class streaming_decoder {
     if (!all && ends_inside_a_character(text)) return {};
     std::string fresh = text.substr(given_);
     given_ = text.size();
-    if (window_.size() > longest_window) {  // what is far behind no longer changes how the next token is written
+    if (window_.size() > longest_window) {  // tokens far back no longer change how the next token is decoded
       window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(longest_window / 2));
       given_ = tokenizer_.decode(window_).size();
     }
     return fresh;
   }
   [[nodiscard]] static bool ends_inside_a_character(std::string_view text) {
-    constexpr std::string_view replacement = "\xEF\xBF\xBD";  // what some vocabularies write for a part of a character
+    constexpr std::string_view replacement = "\xEF\xBF\xBD";  // what some vocabularies decode part of a character to
     if (text.size() >= 3 && text.substr(text.size() - 3) == replacement) return true;
     for (std::size_t back = 1; back <= 4 && back <= text.size(); ++back) {
       const auto c = static_cast<unsigned char>(text[text.size() - back]);

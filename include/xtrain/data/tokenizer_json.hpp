@@ -1,4 +1,4 @@
-// tokenizer.json, read as a whole: what is not understood is refused by its name. Component 'text'.
+// Reads tokenizer.json; anything unsupported is rejected by name. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@
 
 namespace xtrain {
 
-/// A tokenizer.json in two: the large lists, and everything else as the file has it.
+/// A tokenizer.json in two parts: the large lists, and everything else as in the file.
 struct tokenizer_description {
   json settings = json::object();  ///< the document; its model without vocabulary and merges
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::vector<std::pair<std::string, std::string>> merges{};
-  std::vector<std::pair<std::string, double>> pieces{};  ///< of a unigram model, in place of the vocabulary
-  bool merges_by_rank = false;                           ///< any two tokens that make a third are joined, the smallest third first
-  std::string who = "tokenizer";                         ///< names the source in errors
+  std::vector<std::pair<std::string, double>> pieces{};  ///< of a unigram model, instead of the vocabulary
+  bool merges_by_rank = false;                           ///< merge any two tokens whose concatenation is a token, smallest new id first
+  std::string who = "tokenizer";                         ///< the source's name in errors
 };
 
 namespace detail {
@@ -42,14 +42,14 @@ namespace detail {
   return at == object.end() ? nothing : *at;
 }
 
-/// The text of a token as config files give it: a string, or an object with its content.
+/// A token's text as config files give it: a string, or an object with a "content" member.
 [[nodiscard]] inline std::string token_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_object() && value.contains("content") && value["content"].is_string()) return value["content"].get<std::string>();
   return {};
 }
 
-/// Tokens by their texts. They come out in the order of their numbers.
+/// The vocabulary of a JSON object, sorted by token id.
 [[nodiscard]] inline std::vector<std::pair<std::string, token>> read_vocabulary(const json& object, const std::string& who) {
   require<config_error>(object.is_object() && !object.empty(), who, ": the vocabulary must be an object of tokens; it is ",
                         object.is_object() ? "empty" : object.type_name());
@@ -73,8 +73,8 @@ namespace detail {
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-/// A score as the tokenizers library reads it: its digits as a whole number, divided by a power of ten, where a number of more than 16 digits
-/// may be off by one in its last place. Such differences decide which of two equally good ways to cut a text is taken.
+/// A score as the tokenizers library parses it: the digits as an integer divided by a power of ten; a number of more than 16 digits may
+/// be off by one in the last digit. Such differences decide between segmentations with equal scores.
 [[nodiscard]] inline double score_as_written(double score) {
   char text[40];
   const char* const end = std::to_chars(text, text + sizeof text, score, std::chars_format::scientific).ptr;
@@ -90,7 +90,7 @@ namespace detail {
     }
     behind_point = behind_point || *at == '.';
   }
-  if (exponent < -22 || exponent > 22) return score;  // further powers of ten are not exact
+  if (exponent < -22 || exponent > 22) return score;  // larger powers of ten are not exact
   double power = 1.0;
   for (int i = 0; i < std::abs(exponent); ++i) power *= 10.0;
   const auto whole = static_cast<double>(digits);
@@ -128,7 +128,7 @@ namespace detail {
   return all;
 }
 
-/// The kind of a model; old files do not name it.
+/// The model's type; old files do not name it.
 [[nodiscard]] inline std::string model_type(const json& model) {
   if (const std::string type = type_of(model); !type.empty()) return type;
   if (model.contains("merges")) return "BPE";
@@ -136,7 +136,7 @@ namespace detail {
   return model.contains("max_input_chars_per_word") ? "WordPiece" : "WordLevel";
 }
 
-/// Whether nothing follows the last ByteLevel: then a byte-pair encoding reads bytes as they are.
+/// Whether ByteLevel is the last step: then BPE reads raw bytes.
 [[nodiscard]] inline bool ends_with_bytes(const json& pre_tokenizer) {
   if (type_of(pre_tokenizer) == "ByteLevel") return true;
   const json& steps = pre_tokenizer.is_object() ? member_or_null(pre_tokenizer, "pretokenizers") : pre_tokenizer;
@@ -192,7 +192,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// The document apart from its large lists, which are taken out of it.
+/// The document with its large lists moved out of it.
 ///   throws  config_error
 [[nodiscard]] inline tokenizer_description describe_tokenizer(json document, const std::string& who) {
   require<config_error>(document.is_object(), who, ": must be a JSON object");
@@ -219,7 +219,7 @@ namespace detail {
   return result;
 }
 
-/// The description as a tokenizer.json, which other libraries read too.
+/// The description as a tokenizer.json that other libraries can read.
 [[nodiscard]] inline std::string tokenizer_json_text(const tokenizer_description& from) {
   json document = from.settings;
   json& model = document["model"];
@@ -233,7 +233,7 @@ namespace detail {
   if (model["type"] == "BPE") {
     json& merges = model["merges"] = json::array();
     if (from.merges_by_rank) {
-      // a file of ranks may leave numbers out; only tokens of the vocabulary keep theirs wherever the document is read
+      // rank files may skip ids; other libraries keep an added token's id only if it is in the vocabulary
       for (const json& one : document["added_tokens"]) vocabulary[detail::token_text(one)] = one["id"];
       const detail::vocabulary_table table(from.vocabulary, from.who);
       detail::for_each_split(table, [&](token left, token right, token) {
@@ -246,12 +246,12 @@ namespace detail {
   return document.dump() + "\n";
 }
 
-/// The tokenizer that a description describes.
-///   files   what save() writes; where no tokenizer.json is among them, it writes one of its own as well
-///   throws  config_error for what is not understood, and for what contradicts itself
+/// Builds the tokenizer of a description.
+///   files   what save() writes; if no tokenizer.json is among them, it generates one as well
+///   throws  config_error for what is unsupported or contradicts itself
 [[nodiscard]] inline std::shared_ptr<const tokenizer_pipeline> make_tokenizer(tokenizer_description from, named_files files) {
   const json& settings = from.settings;
-  // truncation and padding are matters of a batch, not of a text: a dataset says how long its rows are
+  // truncation and padding concern batches, not single texts: the dataset sets the sequence length
   detail::settings_reader(settings, from.who, "tokenizer")
       .allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
   const json& cut = detail::member_or_null(settings, "pre_tokenizer");

@@ -25,7 +25,7 @@
 
 namespace xtrain {
 
-/// The steps of a tokenizer. Those that are missing do nothing.
+/// The steps of a tokenizer. Missing steps do nothing.
 struct tokenizer_steps {
   std::unique_ptr<detail::normalizer> normalizer{};
   std::unique_ptr<detail::pre_tokenizer> pre_tokenizer{};
@@ -35,10 +35,10 @@ struct tokenizer_steps {
   std::vector<added_token> added{};
 };
 
-/// Files that make a tokenizer again: name and contents.
+/// Files that recreate a tokenizer: name and contents.
 using named_files = std::vector<std::pair<std::string, std::string>>;
 
-/// What save() writes: files as they came, and a tokenizer.json that is made when it is asked for, if none came.
+/// What save() writes: the original files, and a tokenizer.json generated on demand if there was none.
 struct saved_tokenizer {
   named_files files{};
   std::function<std::string()> tokenizer_json{};
@@ -46,7 +46,7 @@ struct saved_tokenizer {
 
 class tokenizer_pipeline final : public tokenizer_model {
  public:
-  ///   throws  config_error when the steps contradict each other
+  ///   throws  config_error if the steps contradict each other
   tokenizer_pipeline(tokenizer_steps steps, saved_tokenizer saved, const std::string& who)
       : steps_(std::move(steps)), saved_(std::move(saved)), added_(std::move(steps_.added), steps_.normalizer.get(), who) {
     vocabulary_ = steps_.model->vocabulary().size();
@@ -62,7 +62,7 @@ class tokenizer_pipeline final : public tokenizer_model {
                           "; the post-processor names ", largest);
   }
 
-  ///   throws  data_error for texts of 2 GiB and more, and where a model has no token for what is not in its vocabulary
+  ///   throws  data_error for texts of 2 GiB and more, and if the model has no token for unknown text
   void encode(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, true, tokens); }
   void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const override { encode_parts(text, false, tokens); }
 
@@ -74,7 +74,7 @@ class tokenizer_pipeline final : public tokenizer_model {
                                        [&](token id) { return text_of(id); });
   }
 
-  /// Bytes that are no whole characters are given out as they are.
+  /// Bytes of incomplete characters are decoded as they are.
   [[nodiscard]] std::string decode(std::span<const token> tokens) const override {
     std::vector<std::string> texts;
     texts.reserve(tokens.size());

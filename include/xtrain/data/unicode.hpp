@@ -1,4 +1,4 @@
-// Characters: UTF-8 walked through, and what Unicode says of each. The one header that names utf8proc.
+// Characters: iteration over UTF-8, and Unicode properties. The only header that uses utf8proc.
 // Component 'text'.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace xtrain::detail {
 
-/// A character and the bytes it takes. A byte that is not UTF-8 is a character of its own, with a negative code.
+/// A character and its length in bytes. A byte that is not UTF-8 is a character of its own, with a negative code.
 struct character {
   std::int32_t code = -1;
   std::uint32_t bytes = 1;
 };
 
-/// The character that begins at a byte of a text.
+/// The character that begins at a byte offset.
 [[nodiscard]] inline character character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> std::uint32_t { return static_cast<unsigned char>(text[at + i]); };
   const std::uint32_t first = byte(0);
@@ -38,7 +38,7 @@ struct character {
   return {};
 }
 
-/// The character that ends before a byte of a text.
+/// The character that ends at a byte offset.
 [[nodiscard]] inline character character_before(std::string_view text, std::size_t end) {
   for (std::size_t length = 1; length <= 4 && length <= end; ++length) {
     if ((static_cast<unsigned char>(text[end - length]) & 0xC0U) == 0x80U) continue;
@@ -48,7 +48,7 @@ struct character {
   return {};
 }
 
-/// The code as UTF-8. A negative code writes nothing.
+/// Appends the code as UTF-8; nothing for a negative code.
 inline void append_character(std::string& to, std::int32_t code) {
   const auto c = static_cast<std::uint32_t>(code);
   const auto put = [&](std::uint32_t byte) { to.push_back(static_cast<char>(byte)); };
@@ -68,7 +68,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   put(0x80U | (c & 0x3FU));
 }
 
-/// Where the ASCII that begins at `at` ends.
+/// The end of the run of ASCII that begins at `at`.
 [[nodiscard]] inline std::size_t ascii_end(std::string_view text, std::size_t at) {
   while (at + 8 <= text.size()) {
     std::uint64_t eight = 0;
@@ -80,7 +80,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   return at;
 }
 
-/// Where the whole characters that begin at `at` end: at the next byte that is not UTF-8, or with the text.
+/// The end of the run of valid characters that begins at `at`: the next byte that is not UTF-8, or the end of the text.
 [[nodiscard]] inline std::size_t whole_characters_end(std::string_view text, std::size_t at) {
   while ((at = ascii_end(text, at)) < text.size()) {
     const character c = character_at(text, at);
@@ -90,7 +90,7 @@ inline void append_character(std::string& to, std::int32_t code) {
   return at;
 }
 
-/// Unicode's general categories, in its two letters' groups.
+/// Groups of Unicode's general categories, by their first letters.
 enum class category_group : std::uint8_t { other, letter, mark, number, punctuation, symbol, separator };
 
 [[nodiscard]] inline utf8proc_category_t category_of(std::int32_t code) {
@@ -116,7 +116,7 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
 }
 [[nodiscard]] inline category_group group_of(std::int32_t code) {
   const utf8proc_category_t c = category_of(code);
-  if (c == UTF8PROC_CATEGORY_CN) {  // unless it came after the library's version
+  if (c == UTF8PROC_CATEGORY_CN) {  // except characters newer than the library's version
     const late_characters* late = range_of(characters_since_unicode_15, code);
     return late == nullptr ? category_group::other : group_of_letter(late->category[0]);
   }
@@ -134,19 +134,19 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
   return code == 0x85 || group_of(code) == category_group::separator;
 }
-/// Numbers, and those of Unicode 17, as the Digits step knows them.
+/// Numbers, including those of Unicode 17, as the Digits step knows them.
 [[nodiscard]] inline bool is_number(std::int32_t code) {
   return group_of(code) == category_group::number || (code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6);
 }
 
-// What follows is Unicode as the tokenizers library's steps for BERT know it: an early version of it.
+// The following functions match the early version of Unicode in the tokenizers library's BERT steps.
 [[nodiscard]] inline bool came_late(std::int32_t code) { return range_of(characters_since_unicode_9, code) != nullptr; }
 
 /// Marks, as StripAccents removes them.
 [[nodiscard]] inline bool is_mark(std::int32_t code) {
   return (group_of(code) == category_group::mark && !came_late(code)) || code == 0x1CF2 || code == 0x1CF3;  // those were marks
 }
-/// Marks without a width, as BertNormalizer removes them.
+/// Nonspacing marks, as BertNormalizer removes them.
 [[nodiscard]] inline bool is_nonspacing_mark(std::int32_t code) {
   return (category_of(code) == UTF8PROC_CATEGORY_MN && !came_late(code) && range_of(marks_of_unicode_9, code) == nullptr) || code == 0x1734;
 }
@@ -157,14 +157,14 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
   return (c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO) && !came_late(code);
 }
 
-/// Punctuation: Unicode's, and every sign of ASCII.
+/// Punctuation: Unicode's, and all ASCII punctuation and symbols.
 [[nodiscard]] inline bool is_punctuation(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
-  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // those were
+  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // those were too
 }
 
-/// Part of a word, \w: letters, marks, digits, numbers that are letters, connectors, joiners.
+/// Word characters, \w: letters, marks, digits, letter numbers, connectors, joiners.
 [[nodiscard]] inline bool is_word(std::int32_t code) {
   if (code >= 0 && code < 0x80)
     return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || code == '_' || (code >= 'a' && code <= 'z');
@@ -199,14 +199,14 @@ enum class category_group : std::uint8_t { other, letter, mark, number, punctuat
          (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
-/// The small letter of a character, as UTF-8.
+/// Appends the lowercase of a character, as UTF-8.
 inline void append_lowercase(std::string& to, std::int32_t code) {
-  if (code == 0x130) to += "i\xCC\x87";  // the one letter whose small form is two characters
+  if (code == 0x130) to += "i\xCC\x87";  // the one letter whose lowercase is two characters
   else if (const late_capitals* late = range_of(capitals_since_unicode_15, code); late != nullptr) append_character(to, code + late->offset);
   else append_character(to, utf8proc_tolower(code));
 }
 
-/// Whether a character begins a new grapheme behind `before`. `state` is 0 at the beginning of a text.
+/// Whether a grapheme boundary lies between `before` and `code`. `state` is 0 at the beginning of a text.
 [[nodiscard]] inline bool breaks_grapheme(std::int32_t before, std::int32_t code, std::int32_t& state) {
   return utf8proc_grapheme_break_stateful(before, code, &state);
 }
@@ -217,9 +217,9 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
   return order != 0 && range_of(marks_since_unicode_10, code) != nullptr ? 0 : order;
 }
 
-/// What a character is made of, in Unicode's order of decomposition: canonical, or with compatibility forms replaced too.
-///   parts    written: at most 32 of them (no character has more than 18)
-///   returns  how many
+/// The decomposition of a character in Unicode's order: canonical, or with compatibility forms replaced too.
+///   parts    written: at most 32 (no character has more than 18)
+///   returns  their number
 [[nodiscard]] inline std::size_t decompose(std::int32_t code, bool compatibility, std::int32_t (&parts)[32]) {
   if (range_of(decompositions_since_unicode_10, code) != nullptr) {
     parts[0] = code;
@@ -233,7 +233,7 @@ inline void append_lowercase(std::string& to, std::int32_t code) {
   return 1;
 }
 
-/// The one character that two make together; negative when they do not.
+/// The composition of two characters; negative if there is none.
 [[nodiscard]] inline std::int32_t compose(std::int32_t first, std::int32_t second) {
   std::int32_t both[3] = {first, second, 0};
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);

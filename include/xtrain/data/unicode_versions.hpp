@@ -1,5 +1,5 @@
-// What Unicode says of characters depends on its version, and libraries come with different ones. These tables make cuts the same whatever
-// version the libraries here have. Component 'text'.
+// Unicode properties depend on Unicode's version, and libraries ship different versions. These tables make tokenization independent of
+// the versions of the libraries used here. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace xtrain::detail {
 
-/// Characters that have a category since Unicode 15 or 16, which the tokenizers library's regular expressions know.
+/// Characters with a category since Unicode 15 or 16, which the tokenizers library's regular expressions know.
 struct late_characters {
   std::int32_t first, last;
   char category[3];
@@ -44,8 +44,8 @@ inline constexpr late_characters characters_since_unicode_15[] = {
     {0x31350, 0x323AF, "Lo"},
 };
 
-/// Marks, punctuation and formats that came after Unicode 8, or changed since: the tokenizers library's steps for BERT (BertNormalizer,
-/// BertPreTokenizer, Punctuation, StripAccents) ask tables of that time, which have no category for them.
+/// Marks, punctuation and formats added after Unicode 8, or changed since: the tokenizers library's BERT steps (BertNormalizer,
+/// BertPreTokenizer, Punctuation, StripAccents) use tables of that time, which have no category for them.
 struct code_range {
   std::int32_t first, last;
 };
@@ -71,7 +71,7 @@ inline constexpr code_range characters_since_unicode_9[] = {
     {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F},
 };
 
-/// Marks of Unicode 9, which StripAccents knows and the steps for BERT do not.
+/// Marks of Unicode 9, which StripAccents knows but the BERT steps do not.
 inline constexpr code_range marks_of_unicode_9[] = {
     {0x8D4, 0x8E1}, {0x1885, 0x1886}, {0x1DFB, 0x1DFB}, {0xA8C5, 0xA8C5}, {0xA9BD, 0xA9BD}, {0x1123E, 0x1123E}, {0x11438, 0x1143F},
     {0x11442, 0x11444}, {0x11446, 0x11446}, {0x11C30, 0x11C36}, {0x11C38, 0x11C3D}, {0x11C3F, 0x11C3F}, {0x11C92, 0x11CA7},
@@ -79,7 +79,7 @@ inline constexpr code_range marks_of_unicode_9[] = {
     {0x1E023, 0x1E024}, {0x1E026, 0x1E02A}, {0x1E944, 0x1E94A},
 };
 
-/// Capital letters since Unicode 15, and how far their small letters are.
+/// Uppercase letters since Unicode 15, and the offset to their lowercase.
 struct late_capitals {
   std::int32_t first, last, offset;
 };
@@ -88,7 +88,7 @@ inline constexpr late_capitals capitals_since_unicode_15[] = {
     {0xA7DA, 0xA7DA, 1}, {0xA7DC, 0xA7DC, 0x19B - 0xA7DC}, {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27},
 };
 
-/// Characters with a decomposition since Unicode 10, which the library's normal forms leave as they are.
+/// Characters with a decomposition since Unicode 10, which the library's normalization leaves unchanged.
 inline constexpr code_range decompositions_since_unicode_10[] = {
     {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA},
     {0x11938, 0x11938}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
@@ -112,7 +112,7 @@ template <class Range, std::size_t Count>
   return at != table && code <= (at - 1)->last ? at - 1 : nullptr;
 }
 
-/// The ranges of a category ("Nd") or of all that begin so ("N"), as members of a set in a regular expression.
+/// The ranges of a category ("Nd") or of all categories with a prefix ("N"), as members of a regular expression's set.
 [[nodiscard]] inline std::string late_members(std::string_view category) {
   constexpr std::string_view digits = "0123456789ABCDEF";
   std::string members;

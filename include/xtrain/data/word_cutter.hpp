@@ -1,4 +1,4 @@
-// How text is cut into words before merging: the patterns of known families by hand, any other by PCRE2.
+// Splits text into words before merging: hand-written matchers for known patterns, PCRE2 for any other.
 // Component 'text'.
 #pragma once
 
@@ -15,19 +15,19 @@
 
 namespace xtrain {
 
-/// Contractions, words, numbers, signs and spaces: how GPT-2 cuts text.
+/// GPT-2's split: contractions, words, numbers, punctuation and spaces.
 inline constexpr const char* gpt2_pattern = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// How OpenAI's cl100k and LLaMA-3 cut text: contractions in any case, one sign before a word, numbers in groups of three,
-/// line breaks with the signs and spaces before them.
+/// OpenAI's cl100k and LLaMA-3's split: contractions in any case, one punctuation character before a word, numbers in groups of three,
+/// line breaks with the punctuation and spaces before them.
 inline constexpr const char* cl100k_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// How Qwen cuts text: the same, with every digit by itself.
+/// Qwen's split: the same, with every digit by itself.
 inline constexpr const char* qwen_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// How OpenAI's o200k cuts text: letters in upper and lower case apart.
+/// OpenAI's o200k split: also between lower and upper case letters.
 inline constexpr const char* o200k_pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -35,7 +35,7 @@ inline constexpr const char* o200k_pattern =
 
 namespace detail {
 
-/// What the patterns above ask of a character.
+/// The character classes of the patterns above.
 enum class word_class : std::uint8_t { letter, number, space, sign };
 
 [[nodiscard]] inline word_class word_class_of(std::int32_t code) {
@@ -64,12 +64,12 @@ enum class word_class : std::uint8_t { letter, number, space, sign };
   }
 }
 
-/// The words of a text of whole characters, one after the other.
+/// The words of a text of whole characters, in order.
 class word_walk {
  public:
   explicit word_walk(std::string_view text) : text_(text) {}
 
-  /// Where the word that begins at `at` ends, as gpt2_pattern has it.
+  /// The end of the word that begins at `at`, by gpt2_pattern.
   [[nodiscard]] std::size_t gpt2_end(std::size_t at) const {
     const char first = text_[at];
     if (first == '\'')
@@ -79,7 +79,7 @@ class word_walk {
     return spaces_end(at, run_end(at, word_class::space));
   }
 
-  /// The same as cl100k_pattern has it, with at most `digits` numbers in a word.
+  /// The same by cl100k_pattern, with at most `digits` digits in a word.
   [[nodiscard]] std::size_t cl100k_end(std::size_t at, std::size_t digits) const {
     const char first = text_[at];
     if (first == '\'')
@@ -93,7 +93,7 @@ class word_walk {
       return end;
     }
     const std::size_t next = at + c.bytes;
-    if (first != '\r' && first != '\n' && next < text_.size()) {  // one character that is no letter may begin a word
+    if (first != '\r' && first != '\n' && next < text_.size()) {  // one non-letter character may begin a word
       const word_class following = class_at(next);
       if (following == word_class::letter) return run_end(next, following);
       if (first == ' ' && following == word_class::sign) return breaks_end(run_end(next, following));
@@ -128,13 +128,13 @@ class word_walk {
     while (at < text_.size() && (text_[at] == '\r' || text_[at] == '\n')) ++at;
     return at;
   }
-  /// Of spaces [at, end) the last one belongs to the word behind them, if there is one.
+  /// Of the spaces [at, end) the last one belongs to the following word, if any.
   [[nodiscard]] std::size_t spaces_end(std::size_t at, std::size_t end) const {
     if (end == text_.size()) return end;
     const std::size_t last = end - character_before(text_, end).bytes;
     return last > at ? last : end;
   }
-  /// Behind 's, 'd, 'm, 't, 'll, 've, 're; `at` itself where none of them stands.
+  /// The end of a contraction 's, 'd, 'm, 't, 'll, 've, 're at `at`; `at` itself if there is none.
   [[nodiscard]] std::size_t contraction_end(std::size_t at, bool any_case) const {
     const auto letter = [&](std::size_t i) {
       if (i >= text_.size()) return '\0';
@@ -143,7 +143,7 @@ class word_walk {
     };
     const char one = letter(at + 1);
     if (one == 's' || one == 'd' || one == 'm' || one == 't') return at + 2;
-    if (any_case && text_.substr(at + 1, 2) == "\xC5\xBF") return at + 3;  // the long s: Unicode says it is an s
+    if (any_case && text_.substr(at + 1, 2) == "\xC5\xBF") return at + 3;  // the long s: Unicode folds it to s
     const char two = letter(at + 2);
     if ((one == 'l' && two == 'l') || (one == 'v' && two == 'e') || (one == 'r' && two == 'e')) return at + 3;
     return at;
@@ -152,10 +152,10 @@ class word_walk {
   std::string_view text_;
 };
 
-/// Cuts text into the matches of a pattern and what lies between them.
+/// Splits text into the matches of a pattern and the text between them.
 class word_cutter {
  public:
-  /// throws config_error when the pattern is not one
+  /// throws config_error if the pattern is invalid
   explicit word_cutter(const std::string& pattern, const std::string& who) : kind_(kind_of(pattern)) {
     if (kind_ == kind::any) pattern_ = std::make_unique<word_pattern>(pattern, who);
   }

@@ -1,4 +1,4 @@
-// Words that are hidden from a model, so that it learns to find them.                       [Devlin et al. 2019, section 3.1, "Task #1"]
+// Masked language modeling: which tokens are masked, and what replaces them.               [Devlin et al. 2019, section 3.1, "Task #1"]
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace xtrain {
 
-/// How words are hidden. A chosen token is to be predicted; in its place stands the mask, or any token, or itself.
+/// How tokens are masked. A chosen token is a target; it is replaced by the mask token or a random token, or kept.
 struct word_masking {
-  token mask = -1;             ///< the token that stands for a hidden one
-  std::size_t vocabulary = 0;  ///< what any token is one of
-  double share = 0.15;         ///< of the tokens that are chosen, each by itself
-  double as_mask = 0.8;        ///< share of those that become the mask
-  double as_any = 0.1;         ///< share of those that become any token; the others stay
-  bool whole_words = false;    ///< the tokens of a word are chosen together
+  token mask = -1;             ///< the mask token
+  std::size_t vocabulary = 0;  ///< random tokens are drawn from [0, vocabulary)
+  double share = 0.15;         ///< probability that a token is chosen, each independently
+  double as_mask = 0.8;        ///< fraction of those replaced by the mask token
+  double as_any = 0.1;         ///< fraction of those replaced by a random token; the others are kept
+  bool whole_words = false;    ///< all tokens of a word are chosen together
 };
 
 namespace detail {
 
-/// throws config_error when there is no mask or a share is none
+/// throws config_error if there is no mask token or a fraction is invalid
 inline void require_masking(const word_masking& how) {
   require<config_error>(how.mask >= 0 && static_cast<std::size_t>(how.mask) < how.vocabulary,
                         "word_masking: the mask must be a token of the vocabulary of ", how.vocabulary, "; given ", how.mask);
@@ -31,16 +31,16 @@ inline void require_masking(const word_masking& how) {
                         "word_masking: as_mask and as_any must be shares, together at most 1; given ", how.as_mask, " and ", how.as_any);
 }
 
-/// What becomes of each token: a function of (seed, epoch, place in the data), whichever step and rank it falls to.
+/// The masking of each token: a function of (seed, epoch, index in the dataset), independent of step and rank.
 class masking_draw {
  public:
   masking_draw(const word_masking& how, std::uint64_t seed, std::size_t epoch)
       : how_(how), at_{seed, static_cast<std::uint32_t>(epoch), site_of_name("word_masking"), 0},
         chosen_below_(dropout_threshold(how.share)) {}
 
-  /// Whether the token at that place of the data is chosen, or the word that begins there.
+  /// Whether the token at that index of the dataset, or the word that begins there, is chosen.
   [[nodiscard]] bool chooses(std::size_t place) const { return how_.share >= 1.0 || random_quad(at_, place)[0] < chosen_below_; }
-  /// What stands where a chosen token was.
+  /// What replaces a chosen token.
   [[nodiscard]] token replacement(std::size_t place, token was) const {
     const auto words = random_quad(at_, place);
     const double which = static_cast<double>(words[1]) * 0x1p-32;

@@ -1,4 +1,4 @@
-// What turns a word into tokens, and what is remembered of words that came before.
+// The model that turns a word into tokens, and a cache of encoded words.
 #pragma once
 
 #include <array>
@@ -17,20 +17,20 @@
 
 namespace xtrain::detail {
 
-/// A token and the bytes of its word that it stands for.
+/// A token and the bytes of its word that it covers.
 struct word_token {
   token id = 0;
   std::uint32_t begin = 0, end = 0;
 };
 
-/// The best way to cut a text up to a byte of it: its last piece.
+/// The best segmentation of a text up to a byte: its score and last piece.
 struct path_step {
   double score = 0.0;
   token id = -1;
   std::uint32_t begin = 0;
 };
 
-/// Memory that a model works in, kept from word to word.
+/// A model's scratch memory, reused from word to word.
 struct word_scratch {
   std::vector<word_token> tokens;
   std::vector<token> ids;
@@ -42,27 +42,27 @@ struct word_scratch {
   std::vector<word_token> pieces;      // of `text`
 };
 
-/// Encodes words: pieces of text that tokens never reach across.
+/// Encodes words: pieces of text that no token crosses.
 class word_model {
  public:
   virtual ~word_model() = default;
   /// Appends the word's tokens to scratch.tokens.
   virtual void encode(std::string_view word, word_scratch& scratch) const = 0;
   [[nodiscard]] virtual const vocabulary_table& vocabulary() const = 0;
-  /// Where the part of a long word that begins at `begin` may end, so that its tokens are the same whatever stands behind.
+  /// Where the part of a long word that begins at `begin` may end, so that its tokens do not depend on what follows.
   [[nodiscard]] virtual std::size_t part_end(std::string_view word, std::size_t begin) const {
     (void)begin;
     return word.size();
   }
 };
 
-/// The tokens of words that came before: a table of fixed size, in which a new word takes the place of an old one.
+/// Cache of encoded words: a table of fixed size; a new word replaces an old one in its slot.
 class word_memory {
  public:
   word_memory() : slots_(count) {}
 
-  /// Appends the tokens of a word of the model.
-  ///   emit(token, begin, end)  for each, with bytes of the word
+  /// Appends the tokens of a word.
+  ///   emit(token, begin, end)  called for each, with its bytes in the word
   template <class Emit>
   void encode(const word_model& model, std::string_view word, Emit&& emit) {
     if (word.size() > longest) {
@@ -86,7 +86,7 @@ class word_memory {
       begin = s.ends[i];
     }
   }
-  /// Memory for what is not remembered.
+  /// Scratch memory for words that are not cached.
   [[nodiscard]] word_scratch& scratch() { return scratch_; }
 
  private:
@@ -100,7 +100,7 @@ class word_memory {
     std::array<token, most_tokens> ids{};
   };
 
-  /// Words of few tokens, one behind the other.
+  /// Caches words of few tokens that follow one another without gaps.
   bool remember(slot& s, std::string_view word) {
     if (scratch_.tokens.size() > most_tokens) return false;
     std::uint32_t end = 0;
@@ -122,7 +122,7 @@ class word_memory {
   word_scratch scratch_;
 };
 
-/// Memories of words, lent to one thread at a time: as many as have ever encoded at once.
+/// Word caches, each lent to one thread at a time: as many as threads ever encoded at once.
 class word_memories {
  public:
   class lent {

@@ -1,4 +1,4 @@
-// Regular expressions that cut text, by PCRE2: the one header that names it. Component 'text'.
+// Regular expressions by PCRE2, for splitting text; the only header that uses it. Component 'text'.
 #pragma once
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -18,8 +18,8 @@
 
 namespace xtrain::detail {
 
-/// The property in braces that `pattern` has at `at` (behind the p), which is moved behind it: its name, and whether it is negated (\p{^N}).
-///   returns  an empty name for what is no property
+/// Parses the braced property at `at` (after the p) of `pattern` and advances `at`: its name, and whether it is negated (\p{^N}).
+///   returns  an empty name if there is no property
 [[nodiscard]] inline std::pair<std::string_view, bool> property_at(std::string_view pattern, std::size_t& at) {
   if (at >= pattern.size()) return {};
   if (pattern[at] != '{') return {pattern.substr(at++, 1), false};
@@ -32,7 +32,7 @@ namespace xtrain::detail {
   return {name, negated};
 }
 
-/// Whether a property is the name of a script, as PCRE2 has it.
+/// Whether a property is the name of a script in PCRE2.
 [[nodiscard]] inline bool is_script(std::string_view name) {
   for (const std::string_view one : {"Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati",
                                      "Gurmukhi", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam",
@@ -41,8 +41,8 @@ namespace xtrain::detail {
   return false;
 }
 
-/// Tokenizer files are written for Oniguruma. Where PCRE2 means something else by the same words, they are replaced.
-///   throws  config_error for what PCRE2 cannot say: sets inside sets, intersections of sets
+/// Translates patterns, which tokenizer files write for Oniguruma, where PCRE2 gives the same syntax another meaning.
+///   throws  config_error for what PCRE2 cannot express: nested sets, intersections of sets
 [[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
   constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
   static const std::string word = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
@@ -61,7 +61,7 @@ namespace xtrain::detail {
       if (small == 'p') {
         std::size_t behind = i + 1;
         const auto [called, other_way] = property_at(pattern, behind);
-        // a category with what came late; a script is what a character belongs to, not all that it is used in
+        // a category plus recent characters; `sc:` is the script itself, without script extensions
         if (called.size() == 1 || called.size() == 2) property = concat("\\p{", called, "}") + late_members(called);
         else if (called == "Han") property = R"(\p{sc:Han}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
         else if (is_script(called)) property = concat("\\p{sc:", called, "}");
@@ -94,7 +94,7 @@ namespace xtrain::detail {
       in_set = true;
       result += c;
       if (i + 1 < pattern.size() && pattern[i + 1] == '^') result += pattern[++i];
-      if (i + 1 < pattern.size() && pattern[i + 1] == ']') result += pattern[++i];  // first in a set it is a member
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') result += pattern[++i];  // the first in a set is a member
       continue;
     }
     result += c;
@@ -105,7 +105,7 @@ namespace xtrain::detail {
 /// Finds a pattern in text. Bytes that are not UTF-8 match nothing.
 class word_pattern {
  public:
-  /// throws config_error when the pattern is not one
+  /// throws config_error if the pattern is invalid
   explicit word_pattern(const std::string& pattern, const std::string& who = "tokenizer") : who_(who) {
     const std::string translated = pattern_for_pcre2(pattern, who);
     int problem = 0;
@@ -117,12 +117,12 @@ class word_pattern {
                                 &where, context.get()));
     require<config_error>(code_ != nullptr, who, ": the pattern that cuts words must be a regular expression; '", pattern,
                           "' is not, at place ", where);
-    ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
+    ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // if it fails, matching is only slower
   }
 
-  /// visit(begin, end, matches) for every match and for what lies between matches: together they are the whole text. A match
-  /// may be empty, but not directly behind another.
-  ///   throws  data_error when the pattern gives up on the text
+  /// Calls visit(begin, end, matches) for every match and every range between matches: together they cover the text. A match
+  /// may be empty, but not directly after another.
+  ///   throws  data_error if matching exceeds its limits
   void for_each_match(std::string_view text, const part_visitor& visit) const {
     const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     const std::unique_ptr<pcre2_match_context, deleter> limits(::pcre2_match_context_create(nullptr));
@@ -134,13 +134,13 @@ class word_pattern {
     std::size_t covered = 0, at = 0, last_end = std::string_view::npos;
     while (at <= text.size()) {
       int found = search(at, 0);
-      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, with room for long matches
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, but with room for long matches
       if (found == PCRE2_ERROR_NOMATCH) break;
       require<data_error>(found >= 0, who_, ": the pattern must match within the library's limits; it gave up at byte ", at,
                           " of a text of ", text.size(), " (PCRE2 error ", found, ")");
       const PCRE2_SIZE* place = ::pcre2_get_ovector_pointer(match.get());
       const std::size_t begin = place[0] > covered ? place[0] : covered, end = place[1] > begin ? place[1] : begin;
-      if (begin == end && end == last_end) {  // looked for again one character further on
+      if (begin == end && end == last_end) {  // search again one character further on
         at += at < text.size() ? character_at(text, at).bytes : 1;
         continue;
       }

@@ -1,4 +1,4 @@
-// Words by their longest beginnings, as BERT cuts them, and words as they are.        [Schuster & Nakajima 2012]
+// WordPiece: greedy longest match first, as in BERT; and word-level models.           [Schuster & Nakajima 2012]
 // Component 'text'.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace xtrain {
 
-/// What a WordPiece or word-level model is made of.
+/// Settings of a WordPiece or word-level model.
 struct word_piece_options {
   std::vector<std::pair<std::string, token>> vocabulary{};
   std::string unknown = "[UNK]";
@@ -38,7 +38,7 @@ class word_piece final : public detail::word_model {
     inside_ = detail::byte_trie(std::move(inside), o.who);
   }
 
-  ///   throws  data_error when a word is unknown and the vocabulary has no token for that
+  ///   throws  data_error if a word is unknown and the vocabulary has no unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     const std::size_t before = scratch.tokens.size();
     std::size_t characters = 0;
@@ -70,13 +70,13 @@ class word_piece final : public detail::word_model {
   std::string who_;
 };
 
-/// Words that are in the vocabulary, and others.
+/// Each word is one token if it is in the vocabulary, else the unknown token.
 class word_level final : public detail::word_model {
  public:
   explicit word_level(const word_piece_options& o) : vocabulary_(o.vocabulary, o.who), unknown_(vocabulary_.find(o.unknown)), who_(o.who) {
     require<config_error>(!o.vocabulary.empty(), o.who, ": the vocabulary must have tokens; it is empty");
   }
-  ///   throws  data_error when a word is unknown and the vocabulary has no token for that
+  ///   throws  data_error if a word is unknown and the vocabulary has no unknown token
   void encode(std::string_view word, detail::word_scratch& scratch) const override {
     token id = vocabulary_.find(word);
     if (id < 0) id = unknown_;

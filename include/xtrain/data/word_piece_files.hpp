@@ -1,4 +1,4 @@
-// BERT's vocab.txt: a token on every line. Component 'text'.
+// BERT's vocab.txt: one token per line. Component 'text'.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// A vocab.txt. Capitals are made small where tokenizer_config.json says so; without one, where no token but those in brackets
-/// has any.
+/// Loads a vocab.txt. Text is lowercased if tokenizer_config.json says so; without that file, if no token other than those in brackets has
+/// an uppercase letter.
 ///   throws  file_error, config_error
 [[nodiscard]] inline tokenizer load_word_piece(const std::string& path) {
   const mapped_file file(path);

@@ -1,4 +1,4 @@
-// A micro-batch from xtensor arrays: the rows a program has made itself.
+// A micro-batch from xtensor arrays, for sequences built by the program itself.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace xtrain {
 
-/// Looks at two arrays of [rows, places]; they must outlive it. A target is what is to be predicted at its place; negative:
-/// nothing. Where the device reads host memory nothing is ever copied.
+/// Views two arrays [batch size, sequence length], which must outlive it. A target is the label at its position; negative:
+/// ignored by the loss. If the device reads host memory, nothing is copied.
 ///
 ///     xtrain::array<xtrain::token, 2> tokens = ..., targets = ...;
 ///     const xtrain::xtensor_batch rows(tokens, targets);
@@ -34,7 +34,7 @@ class xtensor_batch {
   std::span<const token> tokens;
   std::span<const token> targets;
   std::vector<token> positions;
-  std::vector<token> starts;  // empty: every row is one sample
+  std::vector<token> starts;  // empty: every sequence is one sample
   std::size_t target_count = 0;
   std::size_t token_count = 0;
   std::size_t first_row;

@@ -1,4 +1,4 @@
-// Which modules LoRA adapts, with which rank and scale, and what is trained beside it. PEFT makes the same choices of the same settings.
+// Which modules LoRA adapts, with which rank and scale, and what is trained besides. PEFT selects the same from the same settings.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ names adapted_of(const Model& model) {
 }
 names adapted(const lora::config& c) { return adapted_of(llama<recipe>(sizes(), {}, {.adapter = c})); }
 
-/// Parameters of the base model that are trained.
+/// Trained parameters of the base model.
 template <class Model>
 names trained_of(const Model& model) {
   names found;
@@ -64,7 +64,7 @@ TEST_CASE("a pattern means the modules whose whole names it matches") {
   CHECK(adapted({.target_pattern = R"(.*\.up_proj)"}) == names{"0.mlp.up_proj", "1.mlp.up_proj"});
   CHECK(adapted({.target_pattern = "all-linear"}) == every_linear);
   CHECK(adapted({.target_pattern = "All-Linear"}) == every_linear);
-  refused({.target_pattern = "q_proj"}, "at least one module must get an adapter; 'q_proj' matches none");  // a part of a name
+  refused({.target_pattern = "q_proj"}, "at least one module must get an adapter; 'q_proj' matches none");  // only part of a name
   refused({.target_pattern = ".*(q_proj|head)"}, "targets must be linear modules or embeddings; 'lm_head' is neither; exclude it");
   CHECK(adapted({.target_pattern = ".*(q_proj|head)", .exclude = {"lm_head"}}) == names{"0.self_attn.q_proj", "1.self_attn.q_proj"});
   refused({.target_pattern = "(q_proj"}, "must be a regular expression that is understood here");
@@ -85,7 +85,7 @@ TEST_CASE("layers are chosen by number, behind what they are called") {
   CHECK(adapted({.targets = {"q_proj"}, .layers = {1, 0}}) == names{"0.self_attn.q_proj", "1.self_attn.q_proj"});
   CHECK(adapted({.targets = {"q_proj"}, .layers = {1}, .layers_pattern = {"layers"}}) == names{"1.self_attn.q_proj"});
   CHECK(adapted({.targets = {"q_proj"}, .layers = {1}, .layers_pattern = {"h", "lay.*"}}) == names{"1.self_attn.q_proj"});
-  // what has no layer is left out; a whole name is meant
+  // targets outside layers are skipped; a full module name is always adapted
   CHECK(adapted({.targets = {"q_proj", "embed_tokens", "model.layers.0.mlp.up_proj"}, .layers = {1}}) ==
         names{"1.self_attn.q_proj", "0.mlp.up_proj"});
   refused({.targets = {"q_proj"}, .layers = {0, 2}}, "layers must be layers of the model; it has no layer 2");

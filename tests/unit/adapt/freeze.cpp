@@ -1,4 +1,4 @@
-// Training only some modules: what changes, what it costs, what is saved.
+// Training only some modules: what changes, its cost, and what is saved.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The gradients of adapters that have more than two matrices, or stand beside a table, are difference quotients.
+// Gradients of adapters with more than two matrices, or of embeddings, equal difference quotients.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -34,8 +34,8 @@ std::vector<double> numbers(const Pass& p, const std::string& name) {
   return {values.begin(), values.end()};
 }
 
-/// y = x · Wᵀ + bias + dropout(x) · (m · V / |V| − W)ᵀ written out for one module, with |V| as it was when it was asked for first: the
-/// backward takes it for a constant.
+/// y = x · Wᵀ + bias + dropout(x) · (m · V / |V| − W)ᵀ for one module, with |V| from the first call: the
+/// backward pass treats it as a constant.
 struct by_hand {
   std::string module;
   std::size_t column, outputs, rank;
@@ -136,7 +136,7 @@ TEST_CASE("biases are trained beside frozen weights, and their gradients are dif
 }
 
 TEST_CASE("the gradients of adapters on embeddings, of tokens and of positions, are difference quotients") {
-  const std::vector<token> tokens{3, 1, 3, 0, 4, 3};  // one of them several times
+  const std::vector<token> tokens{3, 1, 3, 0, 4, 3};  // one token occurs several times
   const lora::config adapter{.rank = 2, .alpha = 3.0, .targets = {"words", "places"}};
   const auto give_tokens = [&](auto& p) { p.batch.tokens_n = {span_of(std::span<const token>(tokens)), {tokens.size()}}; };
   const auto report = check_gradient<lora_gradient_recipe>(

@@ -1,4 +1,4 @@
-// LoRA: what it computes, what it trains, and what it writes. (Its gradients are checked with those of layers.)
+// LoRA: what it computes, trains and writes. (Its gradients are checked with those of layers.)
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::vector<float> logits_of(Model& model) {
   return {logits_btv.begin(), logits_btv.end()};
 }
 
-/// Parameters whose names end so, one after the other.
+/// Concatenated values of the parameters whose names end in `ending`.
 template <class Model>
 std::vector<float> values_of(const Model& model, const std::string& ending) {
   std::vector<float> all;
@@ -70,7 +70,7 @@ std::vector<float> values_of(const Model& model, const std::string& ending) {
   return all;
 }
 
-/// An adapter that does something: B is not zero any more.
+/// An adapter with an effect: B is nonzero.
 lora_model trained_model(const lora::config& adapter, std::size_t steps = 10) {
   lora_model model(sizes(), {}, {.adapter = adapter});
   trainer trainer(model, {.steps = steps, .batch = 8, .learning_rate = 3e-2});
@@ -85,7 +85,7 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return most;
 }
 
-/// Two ways to compute W·x + scale·B·A·x: each sum of up to 40 products is off by 2^-24 · sqrt(40) of itself, some 20 such sums
+/// Two ways to compute W·x + scale·B·A·x: each sum of up to 40 products has relative error 2^-24 · sqrt(40), some 20 such sums
 /// follow one another, and logits are below 10: 20 · 6e-8 · 6.3 · 10.
 constexpr double other_order = 7.6e-5;
 
@@ -103,7 +103,7 @@ TEST_CASE("a fresh adapter changes nothing, bit for bit, whatever its rank, scal
     lora_model model(sizes(), {}, {.adapter = adapter});
     CHECK(logits_of(model) == expected);
     for (const float b : values_of(model, ".lora_B.weight")) REQUIRE(b == 0.0f);
-    // uniform in ±1/sqrt(in): the largest of hundreds of draws is near the end, and the mean square is a third of the end's
+    // uniform in ±1/sqrt(in): the largest of hundreds of draws is near the bound, and the mean square is a third of its square
     const std::vector<float> a = values_of(model, "layers.0.self_attn.q_proj.lora_A.weight");
     for (const float x : a) REQUIRE(std::abs(x) <= 1.0 / std::sqrt(24.0));
     CHECK(*std::max_element(a.begin(), a.end()) > 0.7 / std::sqrt(24.0));
@@ -143,7 +143,7 @@ TEST_CASE("merging leaves the computed numbers where they are, and merging again
   merge_adapter(model);
   const std::vector<float> merged = logits_of(model);
   CHECK(largest_difference(before, merged) < other_order);
-  CHECK(values_of(model, "k_proj.weight") == k_before);  // no adapter stands beside it
+  CHECK(values_of(model, "k_proj.weight") == k_before);  // it has no adapter
   CHECK(values_of(model, "q_proj.weight") != q_before);
   for (const float b : values_of(model, ".lora_B.weight")) REQUIRE(b == 0.0f);
   merge_adapter(model);
@@ -197,7 +197,7 @@ TEST_CASE("modules to save are trained beside the adapter, and nothing else is")
 }
 
 TEST_CASE("dropout of the adapter's input is drawn while training and never otherwise") {
-  // B is not zero, or nothing would show
+  // B must be nonzero for an effect
   lora::config adapter{.rank = 3, .alpha = 9, .targets = all_linear};
   const lora_model trained = trained_model(adapter);
   const auto copy_with = [&](double dropout) {
@@ -210,14 +210,14 @@ TEST_CASE("dropout of the adapter's input is drawn while training and never othe
   lora_model without = copy_with(0.0), with = copy_with(0.5);
   CHECK(logits_of(without) == logits_of(with));
   CHECK(perplexity(without, data()).loss == perplexity(with, data()).loss);
-  // the loss of a step is that of the pass before it changes anything
+  // the loss of a step is that of the forward pass before the update
   const auto loss_of_step = [&](lora_model& model, std::uint64_t seed) {
     trainer trainer(model, {.steps = 1, .batch = 8, .shuffle = false, .seed = seed});
     loader rows(data(), trainer.loader_settings());
     return trainer.step(rows.next(), 0.0).loss;
   };
   const double evaluated = perplexity(without, data()).loss;
-  // the same losses of rows, summed in another order: some hundred terms, sqrt(256) · 2^-24 = 1e-6 of the sum
+  // the same losses of sequences, summed in another order: some hundred terms, sqrt(256) · 2^-24 = 1e-6 of the sum
   CHECK(loss_of_step(without, 1) == doctest::Approx(evaluated).epsilon(1e-6));
   CHECK(std::abs(loss_of_step(with, 1) - evaluated) > 1e-3);
   CHECK(loss_of_step(with, 1) == loss_of_step(with, 1));
@@ -230,12 +230,12 @@ TEST_CASE("a saved adapter gives the same logits, bit for bit, beside the same b
   save_pretrained(base, base_folder.path());
   lora_model model = trained_model({.rank = 3, .alpha = 7, .dropout = 0.25, .targets = all_linear, .modules_to_save = {"lm_head"}});
   save_pretrained(model, folder.path(), {.base_model = base_folder.path()});
-  // other initial values everywhere: what is the same was read
+  // with other initial values everywhere: equality shows that values were read
   lora_model again = lora_model::from_pretrained(base_folder.path(), {}, {.adapter = adapter_config_of(folder.path()), .seed = 7});
   CHECK(logits_of(again) != logits_of(model));
   load_adapter(again, folder.path());
   CHECK(logits_of(again) == logits_of(model));
-  merge_adapter(base, folder.path());  // of the folder into a plain model
+  merge_adapter(base, folder.path());  // from the folder into a plain model
   CHECK(largest_difference(logits_of(base), logits_of(model)) < other_order);
 }
 
@@ -287,7 +287,7 @@ TEST_CASE("names that are no modules are refused with the nearest that is one") 
   refused(
       {.modules_to_save = {"q_proj"}},
       "parameters: 'model.layers.0.self_attn.k_proj.weight' and 'model.layers.0.self_attn.q_proj.weight' are computed together; train both or none");
-  // a whole name means that module alone, as with PEFT
+  // a full name selects that module alone, as in PEFT
   const lora_model one(sizes(), {}, {.adapter = {.rank = 2, .targets = {"model.layers.1.mlp.up_proj"}}});
   CHECK(one.parameters().trained_count() == 2 * (24 + 40));
 }
@@ -314,7 +314,7 @@ TEST_CASE("an adapter that does not fit the model is refused, with what it has a
   decoder_config deeper = sizes();
   deeper.layers = 3;
   refuses(deeper, adapter, "must hold 'base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight'; it is missing");
-  // merged into a plain model of another width
+  // merged into a plain model of another hidden size
   plain_model wider(sizes(32));
   CHECK_THROWS_WITH_AS(merge_adapter(wider, folder.path()),
                        doctest::Contains("'model.layers.0.self_attn.q_proj' must have shapes [3, 32] and [32, 3]"), config_error);

@@ -1,4 +1,4 @@
-// Adapters as folders: every setting and tensor there and back, what PEFT writes beside them, and what is refused.
+// Adapter folders: round trip of every setting and tensor, what PEFT writes besides, and what is rejected.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -70,18 +70,18 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
   return most;
 }
-/// The same sums in another order: 25 sums of up to 96 products, one after the other, each off by 2^-24 · sqrt(96) of itself, logits
-/// below 10: 25 · 6e-8 · 10 · 10.
+/// The same sums in another order: 25 sums of up to 96 products, one after the other, each with relative error 2^-24 · sqrt(96),
+/// logits below 10: 25 · 6e-8 · 10 · 10.
 constexpr double other_order = 1.5e-4;
 
-/// A trained adapter is saved and read beside the same base; merged it computes the same.
+/// A trained adapter is saved and loaded with the same base; merged, it computes the same.
 template <template <class> class Family>
 void there_and_back(const decoder_config& model_sizes, const lora::config& adapter, bool merges = true) {
   const scratch_folder base_folder, folder;
   Family<plain_recipe> base(model_sizes);
   save_pretrained(base, base_folder.path());
   auto model = Family<adapted_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = adapter});
-  CHECK(largest_difference(logits_of(model), logits_of(base)) < (adapter.dora ? other_order : 1e-30));  // it begins with the base
+  CHECK(largest_difference(logits_of(model), logits_of(base)) < (adapter.dora ? other_order : 1e-30));  // initially equal to the base
   train(model);
   save_pretrained(model, folder.path());
   CHECK(largest_difference(logits_of(model), logits_of(base)) > 100 * other_order);
@@ -294,7 +294,7 @@ TEST_CASE("an adapter that changes one of an embedding and the head that is tied
   const scratch_folder folder;
   lora::config saves{.rank = 2, .targets = {"q_proj"}, .modules_to_save = {"embed_tokens"}};
   llama<adapted_recipe> untied(sizes(false), {}, {.adapter = saves});
-  save_pretrained(untied, folder.path());  // what peft writes of a tied model unless it is told to keep the tie
+  save_pretrained(untied, folder.path());  // what PEFT writes for a tied model unless told to keep the tie
   llama<adapted_recipe> tied(sizes(true), {}, {.adapter = saves});
   llama<plain_recipe> plain(sizes(true));
   const char* message = "changes the embedding and leaves the head as it was ('base_model.model.lm_head.weight' is missing)";

@@ -1,4 +1,4 @@
-// Prefix tuning: gradients, equality with attention over a longer row, folders there and back, generation, refusals.
+// Prefix tuning: gradients, equality with attention over a longer sequence, round trip through folders, generation, errors.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void check_gradients(double dropout, std::size_t window, std::size_t projection 
       [&](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, positions, x, y, ops::result::replaces); },
       [&](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, positions, x, dy, dx, ops::result::is_added); },
       prefix_config{.length = 3, .projection = projection});
-  // x and what makes the prefix; weights are frozen
+  // x and the parameters of the prefix; weights are frozen
   const std::size_t kv = 2 * 6, r = projection;
   CHECK(report.checked == 2 * 5 * 7 + (r == 0 ? 3 * 2 * kv : 3 * kv + r * kv + r + 2 * kv * r + 2 * kv));
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
@@ -120,7 +120,7 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
   load_adapter(again, folder.path());
   CHECK(logits_of(again) == trained);
   if (settings.projection == 0) return;
-  // what the network makes is the prefix of a model without one
+  // the network's output is the prefix of a model without one
   auto without = settings;
   without.projection = 0;
   auto made = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = without});
@@ -195,7 +195,7 @@ TEST_CASE("a prefix is refused where it cannot be, and says why") {
   model m(sizes(), {}, {.adapter = {.length = 2}});
   CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed), doctest::Contains("a row must hold one sample"),
                        config_error);
-  trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is no sample
+  trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is not a sample
 
   const scratch_folder folder;
   save_pretrained(m, folder.path());

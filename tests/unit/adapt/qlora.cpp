@@ -1,4 +1,4 @@
-// QLoRA: LoRA on weights that were rounded to four bits, in a quarter of the memory and less.
+// QLoRA: LoRA on weights quantized to four bits, in a quarter of the memory or less.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void train(Model& model) {
   trainer(model, {.steps = 4, .batch = 4, .learning_rate = 2e-2}).fit(data());
 }
 
-/// Every parameter that `quantised` keeps in four bits becomes, in the other model, what four bits make of it.
+/// Rounds, in the other model, every parameter that `quantised` stores in four bits.
 template <class Quantised, class Other>
 std::size_t round_as(const Quantised& quantised, Other& other) {
   std::size_t rounded = 0;
@@ -98,7 +98,7 @@ std::size_t round_as(const Quantised& quantised, Other& other) {
   return rounded;
 }
 
-/// Forth, back and in every step it is LoRA on the rounded weights, to the last bit.
+/// The forward pass, the backward pass and every step equal LoRA on the rounded weights, bit for bit.
 template <class Recipe, class Lora, template <class> class Family>
 void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t matrices) {
   const scratch_folder folder;
@@ -154,7 +154,7 @@ TEST_CASE("a weight takes half a byte and a sixty-fourth, and nothing else keeps
   std::size_t quantised = 0;
   for (const auto& entry : model.parameters().entries()) quantised += entry.spec.quantised ? entry.size() : 0;
   CHECK(quantised == 2 * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 128));
-  // two outer scales of four bytes for each of 14 matrices, and places of 32 bytes
+  // two outer scales of four bytes for each of 14 matrices, and alignment to 32 bytes
   const std::size_t most = quantised / 2 + quantised / 64 + 14 * (8 + 32);
   CHECK(other.parameters().bytes() - model.parameters().bytes() >= 2 * quantised - most);
   CHECK(on.memory().of(memory_role::weights) + 2 * quantised - most <= other_on.memory().of(memory_role::weights));
@@ -177,7 +177,7 @@ TEST_CASE("what qlora trains is a LoRA adapter: read by both, and merged into wh
   auto merged = llama<plain_recipe>::from_pretrained(base.path());
   merge_adapter(merged, folder.path());
   const auto a = logits_of(beside), b = logits_of(merged);
-  // the same sums in another order: 25 of up to 96 products, each off by 2^-24 · sqrt(96) of itself, logits below 10
+  // the same sums in another order: 25 of up to 96 products, each with relative error 2^-24 · sqrt(96), logits below 10
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1.5e-4f);
 }
 

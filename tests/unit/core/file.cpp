@@ -43,7 +43,7 @@ TEST_CASE("until it is committed, an atomic file leaves what was there") {
 TEST_CASE("a full disk is an error and harms nothing that was there") {
   const scratch_folder folder;
   write_file(folder / "a", "old");
-  const limited_file_size limit(1000);  // writing beyond it fails as a full disk does
+  const limited_file_size limit(1000);  // writing beyond it fails as on a full disk
   CHECK_THROWS_AS(write_file(folder / "a", std::string(5000, 'x')), file_error);
   CHECK(mapped_file(folder / "a").text() == "old");
   CHECK(folder.files() == std::vector<std::string>{"a"});

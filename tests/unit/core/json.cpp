@@ -45,7 +45,7 @@ TEST_CASE("the public parsing test suite is accepted and refused as it should be
       good = false;
     }
     CAPTURE(name);
-    // xtrain refuses duplicate keys, which JSON itself allows
+    // xtrain rejects duplicate keys, which JSON itself allows
     if (name.starts_with("y_") && name.find("duplicated_key") == std::string::npos) CHECK(good);
     if (name.starts_with("n_")) CHECK_FALSE(good);
     (good ? accepted : refused) += 1;

@@ -11,8 +11,8 @@ using namespace xtrain;
 
 namespace {
 
-/// The neighbours of a value among all numbers of T, found by looking at every one of them: an oracle that shares nothing
-/// with the conversion.
+/// The nearest value among all numbers of T, found by exhaustive search: an oracle independent of
+/// the conversion.
 template <class T>
 T nearest_by_search(double value) {
   T best = T::from_bits(0);
@@ -60,7 +60,7 @@ TEST_CASE("conversion rounds to nearest, ties to even, subnormals included") {
 }
 
 TEST_CASE("a double is rounded once, not first to float") {
-  // half-way between two bf16 numbers but for a bit that float cannot hold
+  // halfway between two bf16 numbers except for a bit that float cannot hold
   CHECK(bf16(1.00390625 + 0x1p-40).bits == bf16(1.0078125f).bits);
   CHECK(bf16(1.00390625).bits == bf16(1.0f).bits);
   CHECK(fp16(1.00048828125 + 0x1p-40).bits == fp16(1.0009765625f).bits);
@@ -72,7 +72,7 @@ TEST_CASE("infinities, NaN and overflow are kept apart") {
   CHECK(std::isinf(static_cast<float>(bf16(infinity))));
   CHECK(static_cast<float>(bf16(-infinity)) < 0);
   CHECK(std::isnan(static_cast<float>(bf16(nan))));
-  // a NaN whose payload lies in the bits that are cut off must not become an infinity
+  // a NaN whose payload lies in the truncated bits must not become an infinity
   CHECK(std::isnan(static_cast<float>(bf16(std::bit_cast<float>(0x7f800001U)))));
   CHECK(std::isnan(static_cast<float>(fp16(std::bit_cast<float>(0x7f800001U)))));
   CHECK(std::isinf(static_cast<float>(bf16(3.4e38f))));
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("stochastic rounding goes to a neighbour, up as often as the 
     }
     CHECK(low <= value);
     CHECK(high >= value);
-    // the mean over all 2^16 words is the value, to the resolution of a word: 2^-16 of the distance of the neighbours
+    // the mean over all 2^16 words is the value, to the resolution of a word: 2^-16 of the distance between the neighbors
     CHECK(std::abs(sum / draws - static_cast<double>(value)) <= static_cast<double>(high - low) * 0x1p-15);
   }
   CHECK(std::isnan(static_cast<float>(rounded_stochastically<T>(std::numeric_limits<float>::quiet_NaN(), 0xffffU))));

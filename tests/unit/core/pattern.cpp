@@ -1,4 +1,4 @@
-// Regular expressions over names: what matches, what is refused, and how long it can take.
+// Regular expressions over names: what matches, what is rejected, and how long matching can take.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -51,7 +51,7 @@ TEST_CASE("repetitions, lazy or not, match the counts they name") {
   }
   CHECK(matches("(a*)*", "aaa"));
   CHECK(matches("(a|b)*c", "abbac"));
-  CHECK(matches("a{b}", "a{b}"));  // no count: a brace like any other
+  CHECK(matches("a{b}", "a{b}"));  // no count: the brace is literal
   CHECK(matches("a{,}", "a{,}"));
 }
 

@@ -37,7 +37,7 @@ TEST_CASE("normal numbers have mean 0 and deviation 1, uniform ones are above 0"
       sum += static_cast<double>(x);
       squares += static_cast<double>(x) * static_cast<double>(x);
     }
-  // of 100 000 numbers the mean deviates by 1/sqrt(n) = 0.003, the variance by sqrt(2/n) = 0.0045; four deviations
+  // of 100 000 numbers the mean deviates by 1/sqrt(n) = 0.003, the variance by sqrt(2/n) = 0.0045; four standard deviations
   CHECK(std::abs(sum / 1e5) < 0.013);
   CHECK(std::abs(squares / 1e5 - 1.0) < 0.018);
   CHECK(uniform_open(0) > 0.0f);
@@ -45,12 +45,12 @@ TEST_CASE("normal numbers have mean 0 and deviation 1, uniform ones are above 0"
 }
 
 TEST_CASE("names, normal numbers and shuffled orders are those of programs of their own") {
-  CHECK(site_of_name("") == 0x811c9dc5U);  // the vectors of FNV's authors
+  CHECK(site_of_name("") == 0x811c9dc5U);  // test vectors of FNV's authors
   CHECK(site_of_name("a") == 0xe40c292cU);
   CHECK(site_of_name("foobar") == 0xbf9cf968U);
   const std::array<double, 4> expected{0.379287059, 0.513411486, -0.0918956936, -0.633480932};
   const auto normal = normal_quad({.seed = (std::uint64_t{2} << 32) | 7, .step = 5, .site = 11}, (std::uint64_t{1} << 32) | 3);
-  for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(static_cast<double>(normal[i]) - expected[i]) < 2e-7);  // a rounding of fp32
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(static_cast<double>(normal[i]) - expected[i]) < 2e-7);  // one rounding of fp32
   CHECK(uniform_open(0) == 0x1p-24f);
   CHECK(uniform_open(0x80000000U) == 0.5f + 0x1p-24f);
   CHECK(random_site{}.seed == 0);
@@ -97,6 +97,6 @@ TEST_CASE("dropout's threshold is its probability") {
   CHECK(dropout_threshold(0.5) == 0x80000000U);
   std::size_t dropped = 0;
   for (std::uint64_t i = 0; i < 100000; ++i) dropped += random_word({.seed = 5}, i) < dropout_threshold(0.1) ? 1 : 0;
-  // binomial: deviation sqrt(n p (1-p)) = 95; four of them
+  // binomial: standard deviation sqrt(n p (1-p)) = 95; four of them
   CHECK(std::abs(static_cast<double>(dropped) - 1e4) < 380);
 }

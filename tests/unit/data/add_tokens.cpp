@@ -1,4 +1,4 @@
-// Tokens of one's own in a folder's tokenizer.
+// Adding user-defined tokens to a folder's tokenizer.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<std::string> texts = {"<tool>", "zebrafish", "<tool>"};
 
-/// What was added is found as it is written, everything else is as before, and adding again changes nothing.
+/// Added tokens are found in text as written, everything else is tokenized as before, and adding again changes nothing.
 void check_added(const std::string& folder) {
   const tokenizer before = load_tokenizer(folder);
   const auto first = static_cast<token>(before.vocabulary());

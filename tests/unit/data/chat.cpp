@@ -1,4 +1,4 @@
-// Chat templates by name and from folders, where answers are, and data sets of conversations.
+// Chat templates by name and from folders, locating answers, and data sets of conversations.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -28,7 +28,7 @@ std::string text_of(const dataset& data, std::size_t sample, bool learned_only) 
   return text;
 }
 
-/// A folder whose tokenizer_config.json is this.
+/// A folder with this tokenizer_config.json.
 struct model_folder {
   explicit model_folder(const std::string& config) { put_file(folder / "tokenizer_config.json", config); }
   scratch_folder folder;
@@ -93,13 +93,13 @@ TEST_CASE("answers of a template without marks lie between two of its texts") {
   const std::string header = "{% for m in messages %}<{{ m.role }}>";
   const std::string prompt = "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
   CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}") == "[a.][b.]");
-  // as Qwen1.5 does: what ends a turn stands only where something follows
+  // as in Qwen1.5: the end of a turn is only written if something follows
   CHECK(found(header + "{{ m.content }}{% if not loop.last or add_generation_prompt %}</s>{% endif %}" + prompt) == "[a</s>][b]");
-  // as Phi-3-small does: the text's end, not the turn's
+  // as in Phi-3-small: eos ends the text, not the turn
   CHECK(found(header + "{{ m.content }}.{% endfor %}{{ '<assistant>' if add_generation_prompt else eos_token }}") == "[a.][b.</s>]");
   // the prompt opens a thought, the answer has none
   CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}") == "[a.][b.]");
-  // where the place cannot be told it is not guessed
+  // an answer that cannot be located is an error, not a guess
   CHECK_THROWS_WITH_AS((void)found(header + "{{ m.content if loop.last }}.{% endfor %}"),
                        doctest::Contains("the same whether it follows or not"), config_error);
   CHECK_THROWS_WITH_AS((void)found(header + "{{ m.content }}.{% endfor %}<assistant>"), doctest::Contains("the same whatever follows it"),
@@ -199,9 +199,9 @@ TEST_CASE("an object over several lines is one record") {
 TEST_CASE("special tokens that the tokenizer does not know as text are the tokens they are") {
   const std::string record = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
   const dataset llama = read(record, named_chat_template("llama2"));
-  CHECK(text_of(llama, 0, false) == "|[INST] u [/INST] a |");  // of bytes, one token is both
+  CHECK(text_of(llama, 0, false) == "|[INST] u [/INST] a |");  // the byte tokenizer uses one token for both bos and eos
   CHECK(text_of(llama, 0, true) == " a |");
-  // a template that leaves the last turn open: the end of the text closes it
+  // a template that leaves the last turn open: the end-of-text token closes it
   const chat_template open = chat_template::from_text(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
   CHECK(text_of(read(record, open), 0, true) == "a|");
@@ -267,7 +267,7 @@ TEST_CASE("public sets of conversations are read whole") {
   CHECK(count("moss/helpful_code_conversations/helpful_code_conversation_1.json") == 1);
   CHECK(count("llamafactory/v1_sft_demo.jsonl") > 0);
   CHECK(count("aquila/convo_samples.jsonl") > 0);
-  // calls stand in tool_calls, which ChatML by this name does not write; Qwen's own template does
+  // calls are in tool_calls, which the named ChatML template does not write; Qwen's own template does
   if (const std::string qwen = test_data("tokenizers/qwen2"); !qwen.empty())
     CHECK(chat_dataset(test_data("instruct/llamafactory/glaive_toolcall_en_demo.json"), byte_tokenizer(), chat_template::from_folder(qwen))
               .size() > 200);
@@ -283,7 +283,7 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   put_file(
       scratch / "chat.jsonl",
       R"({"messages": [{"role": "user", "content": "What is é?"}, {"role": "assistant", "content": "An accent."}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "No."}]})");
-  // the SentencePiece model: the tokenizer.json beside it, as Hugging Face's package reads it, takes the space before </s> into </s>
+  // the SentencePiece model: with the tokenizer.json beside it, Hugging Face's package merges the space before </s> into </s>
   const tokenizer with = load_tokenizer(folder + "/tokenizer.model");
   const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template("llama2"));
   std::vector<token> ids;
@@ -292,7 +292,7 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
     ids.push_back(data.at(i));
     learned.push_back(data.learned(i) ? 'x' : '.');
   }
-  // as Meta's own code has it: each turn by itself, between begin and end of text
+  // as in Meta's own code: each turn is encoded separately, between bos and eos
   std::vector<token> expected;
   std::string answers;
   for (const auto& [prompt, answer] : {std::pair{"[INST] What is é? [/INST]", " An accent. "}, std::pair{"[INST] More [/INST]", " No. "}}) {

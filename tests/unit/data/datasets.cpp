@@ -60,7 +60,7 @@ TEST_CASE("files and folders become documents with an end; hidden files are left
   CHECK(text_of(data, 1) == "two|");
   CHECK(data.largest_token() == 256);
   CHECK(text_dataset({folder / "a.txt", folder / "b"}, byte_tokenizer()).tokens() == 8);
-  // two literals are two paths, not the two ends of one string
+  // two literals are two paths, not an iterator pair of one string
   CHECK_THROWS_WITH_AS((void)text_dataset({"nothing", "here"}, byte_tokenizer()), doctest::Contains("nothing: must be a file"), file_error);
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("a text larger than a piece is the same as in one piece") {
   const dataset data = text_dataset(folder / "large.txt", byte_tokenizer());
   CHECK(data.size() == 1);
   CHECK(text_of(data, 0) == text + "|");
-  for (std::size_t at = 0; at < text.size();) {  // cuts lie behind line breaks that text follows
+  for (std::size_t at = 0; at < text.size();) {  // pieces are cut after line breaks that text follows
     const std::size_t end = detail::piece_end(text, at, 1000);
     REQUIRE(end > at);
     if (end < text.size()) REQUIRE((text[end - 1] == '\n' && text[end] != '\n' && text[end] != ' '));
@@ -137,7 +137,7 @@ TEST_CASE("malformed records are refused with file and line") {
 
 TEST_CASE("an answer is found by its place, whatever it contains") {
   const scratch_folder folder;
-  // the answer repeats the marker that stands before answers
+  // the answer repeats the marker that precedes answers
   put_file(
       folder / "a.json",
       R"([{"instruction": "say", "input": "", "output": "### Response:\nhi"}, {"instruction": "add", "input": "1 2", "output": "3"}])");
@@ -220,7 +220,7 @@ TEST_CASE("packed rows hold several samples, each with its own positions and sta
   dataset data = samples_of({4, 5, 3, 9, 2}, row_layout::packed);
   data.finish();
   loader rows(data, {.batch = 1, .context = 9, .shuffle = false});
-  CHECK(rows.rows() == 2);  // 3 + 4 + 2 inputs fill the first row, 8 + 1 the second
+  CHECK(rows.rows() == 2);  // 3 + 4 + 2 inputs fill the first sequence, 8 + 1 the second
   const host_batch first = rows.next()[0];
   CHECK(first.tokens == std::vector<token>{0, 1, 2, 100, 101, 102, 103, 200, 201});
   CHECK(first.targets == std::vector<token>{1, 2, 3, 101, 102, 103, 104, 201, 202});

@@ -1,4 +1,4 @@
-// The order of samples, beside a program of its own; what is in a batch; where a loader goes on.
+// The order of samples, compared with an independent implementation; the contents of batches; resuming.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -11,7 +11,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Rows of ten tokens; the first of row r is 10 r.
+/// Sequences of ten tokens; the first of sequence r is 10 r.
 dataset numbers(std::size_t rows = 10) {
   dataset data("numbers", row_layout::stream);
   std::vector<token> tokens(10 * rows + 1);
@@ -52,14 +52,14 @@ using order = std::vector<std::size_t>;
 
 TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   const dataset data = numbers();
-  // a Feistel network of four rounds of Philox, computed by a program of its own
+  // a Feistel network of four rounds of Philox, computed by an independent program
   const order first{8, 1, 4, 5, 6, 9, 2, 3, 0, 7}, second{8, 9, 0, 3, 5, 1, 6, 7, 4, 2}, third{8, 0, 1, 6, 2, 7, 4, 5, 3, 9};
   loader rows(data, {.batch = 2, .accumulate = 2, .context = 10, .seed = 5});
   CHECK(order_of_epoch(rows, 0) == first);
   CHECK(order_of_epoch(rows, 1) == second);
   CHECK(order_of_epoch(rows, 2) == third);
   order came;
-  for (int step = 0; step < 9; ++step)  // three of each epoch, one after the other
+  for (int step = 0; step < 9; ++step)  // three steps per epoch
     for (const host_batch& batch : rows.next())
       for (std::size_t r = 0; r < batch.b; ++r)
         if (batch.targets[r * batch.t] >= 0) came.push_back(static_cast<std::size_t>(batch.tokens[r * batch.t]) / 10);
@@ -68,7 +68,7 @@ TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   expected.insert(expected.end(), third.begin(), third.end());
   CHECK(came == expected);
   CHECK(order_of_epoch(loader(data, {.batch = 3, .context = 10, .shuffle = false}), 4) == order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  // a seed of more than 32 bits, and rows that are no power of four
+  // a seed of more than 32 bits, and a number of sequences that is not a power of four
   const dataset twenty = numbers(20);
   CHECK(order_of_epoch(loader(twenty, {.batch = 4, .context = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
         order{8, 13, 0, 5, 4, 10, 2, 14, 16, 19, 9, 1, 17, 7, 12, 15, 11, 6, 18, 3});
@@ -78,7 +78,7 @@ TEST_CASE("ranks and micro-batches of different sizes cut a step alike") {
   const dataset data = numbers(12);
   const order all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   std::vector<host_batch> batches;
-  // micro-batch m of every rank stands before micro-batch m + 1 of any
+  // micro-batch m of every rank comes before micro-batch m + 1 of any rank
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const loader rows(data, {.batch = 3, .accumulate = 2, .context = 10, .shuffle = false, .ranks = 2, .rank = rank, .rows = {2, 4}});
     CHECK(rows.rows_per_step() == 12);
@@ -135,9 +135,9 @@ TEST_CASE("padding is a sample of its own, behind rows of one sample and of seve
   CHECK(batches[0].tokens == std::vector<token>{200, 201, 7, 7, 7, 7, 7, 7});
   const loader narrow(data, {.batch = 2, .context = 6, .shuffle = false, .multiple = 4});
   narrow.fill({0, 0}, batches);
-  CHECK(batches[0].t == 6);  // not beyond the context
+  CHECK(batches[0].t == 6);  // at most the sequence length
 
-  // a sample of one token has nothing to predict and is in no row; one that fills a row's room to the last place is in it
+  // a sample of one token has no target and is in no sequence; one that exactly fills the remaining space of a sequence is in it
   const dataset several = samples_of({4, 1, 3, 2, 7}, row_layout::packed);
   const loader packed(several, {.batch = 2, .context = 6, .shuffle = false});
   CHECK(packed.rows() == 2);
@@ -151,7 +151,7 @@ TEST_CASE("a loader that is restored forgets what it had prepared") {
   const dataset data = numbers();
   loader rows(data, {.batch = 1, .context = 10, .shuffle = false});
   CHECK(rows.state() == loader_state{0, 0});
-  for (int round = 0; round < 50; ++round)  // whatever the worker is at
+  for (int round = 0; round < 50; ++round)  // whatever state the worker is in
     for (const std::size_t step : {7UL, 2UL, 9UL}) {
       rows.restore({1, step});
       REQUIRE(rows.next()[0].tokens[0] == static_cast<token>(10 * step));

@@ -1,4 +1,4 @@
-// What becomes of each masked word.
+// How each masked word is replaced.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 using namespace xtrain;
 
 TEST_CASE("which words are chosen and what stands in their places is the random words of (seed, epoch, place)") {
-  // Philox of (place, site of the name, epoch), computed by a program of its own; -1: the word stays
+  // Philox of (position, site of the name, epoch), computed by an independent program; -1: not masked
   const std::vector<std::pair<std::size_t, token>> expected{
       {0, -1}, {1, -1}, {2, -1},  {5, 50},  {6, -1},  {7, 50}, {8, -1}, {9, 5},  {12, 47}, {15, -1}, {16, -1}, {18, 46}, {19, 4}, {21, -1}, {23, 4},
       {24, 15}, {25, 12}, {26, 4}, {27, 4}, {29, -1}, {31, 4}, {32, 4}, {34, 40}, {36, 2}, {43, 4}, {52, -1}, {53, 27}, {55, -1}, {59, 4}};
@@ -36,7 +36,7 @@ TEST_CASE("shares of masked, random and kept words are those asked for, and any 
       if (now == 1000) kept += 1;
       else count.at(static_cast<std::size_t>(now)) += 1;
     }
-    // binomial, four deviations
+    // binomial, four standard deviations
     const auto near = [](double found, double p, double of) { return std::abs(found / of - p) <= 4 * std::sqrt(p * (1 - p) / of); };
     CHECK(near(chosen, share, static_cast<double>(n)));
     CHECK(near(kept, 1 - as_mask - as_any, chosen));

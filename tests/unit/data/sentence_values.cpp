@@ -1,4 +1,4 @@
-// Rows of sentences: every array of a batch, who gets which row, and what is remembered of each token.
+// Sequences of sentences: every array of a batch, which rank gets which sequence, and the flags of each token.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -16,7 +16,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Rows of `length` words 10 · row, 10 · row + 1, ...
+/// Sequences of `length` words 10 · row, 10 · row + 1, ...
 sentence_dataset rows_of(const std::vector<std::size_t>& lengths) {
   sentence_dataset data("rows");
   for (std::size_t row = 0; row < lengths.size(); ++row) {
@@ -63,7 +63,7 @@ TEST_CASE("a dataset of rows remembers of each token what was said of it") {
   CHECK_THROWS_AS(data.add(row), data_error);
 
   sentence_dataset small = rows_of({3});
-  CHECK(small.has_labels());  // label 0 is one
+  CHECK(small.has_labels());  // label 0 is a label
   CHECK(small.longest() == 3);
   CHECK_NOTHROW(require_tokens_below(small, 3));
   CHECK_THROWS_AS(require_tokens_below(small, 2), data_error);
@@ -83,7 +83,7 @@ TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where the
     CHECK(rows.state() == loader_state{epoch, 1});
     REQUIRE(first.size() == 2);
     CHECK(std::pair(first[0].first_row, first[1].first_row) == std::pair<std::size_t, std::size_t>(1, 3));
-    CHECK(first[0].t == 7);  // five, to a multiple of four, and not beyond the context
+    CHECK(first[0].t == 7);  // five, padded to a multiple of four, at most the sequence length
     CHECK(first[0].tokens == std::vector<token>{10, 11, 12, 13, 14, 99, 99});
     CHECK(first[0].positions == std::vector<token>{0, 1, 2, 3, 4, 5, 6});
     CHECK(first[0].ends == std::vector<token>(7, 5));
@@ -94,7 +94,7 @@ TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where the
     CHECK(first[1].tokens == std::vector<token>{30, 31, 32, 33, 99, 99, 99});
     const auto second = rows.next();
     CHECK(second[0].tokens == std::vector<token>{50, 51, 52, 99, 99, 99, 99});
-    CHECK(second[1].tokens == std::vector<token>(7, 99));  // there are seven rows
+    CHECK(second[1].tokens == std::vector<token>(7, 99));  // there are only seven sequences
     CHECK(second[1].labels == std::vector<token>{-1});
     CHECK(second[1].ends == std::vector<token>(7, 1));
     CHECK(second[1].token_count == 0);
@@ -177,7 +177,7 @@ TEST_CASE("a document that comes in pieces has as many targets as one that comes
   CHECK(count({{}, {1}, {2}}) == 2);
   CHECK_THROWS_WITH_AS((void)count({{1}}), doctest::Contains("it is empty"), data_error);
   CHECK_THROWS_WITH_AS((void)count({{}}), doctest::Contains("it is empty"), data_error);
-  // every sample's first token is nobody's target: two of one token each have none
+  // a sample's first token is never a target: two samples of one token each have no target
   dataset two("two", row_layout::separate);
   for (const token t : {1, 2}) {
     two.extend(std::vector<token>{t});

@@ -1,4 +1,4 @@
-// Rows of sentences: how texts and records become them, and which of their words are masked.
+// Sequences of sentences: how they are made from texts and records, and which of their words are masked.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr token pad = 0, cls = 2, sep = 3, mask = 4;
 
-/// Letters are words, and parts of words behind their first letter.
+/// Single letters are words, and after a word's first letter they are continuation pieces.
 struct letters : scratch_folder {
   letters() {
     std::string words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
@@ -65,7 +65,7 @@ TEST_CASE("a text fills rows between their marks, and loses no word") {
   CHECK(words == with.encode(many_words(100)));
   const sentence_dataset lines = masked_text_dataset({folder / "t.txt"}, with, {.context = 8, .lines = true});
   CHECK(lines.size() == 15);
-  CHECK(lines.longest() == 8);  // seven words of two tokens are cut
+  CHECK(lines.longest() == 8);  // seven words of two tokens are truncated
 }
 
 TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 any word, 10 stay; every epoch anew") {
@@ -86,14 +86,14 @@ TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 an
         another += batch.tokens[i] != mask && batch.tokens[i] != batch.targets[i] ? 1 : 0;
       }
     }
-  // three standard deviations of a share p among n are 3 sqrt(p (1 - p) / n); 2 tokens of a row's 64 are marks
+  // three standard deviations of a fraction p among n are 3 sqrt(p (1 - p) / n); 2 of the 64 tokens of a sequence are special
   const double n = static_cast<double>(words) * 62 / 64, all = static_cast<double>(chosen);
   CHECK(std::abs(all / n - 0.15) < 3 * std::sqrt(0.15 * 0.85 / n));
   CHECK(std::abs(static_cast<double>(hidden) / all - (0.8 + 0.1 / 57)) < 3 * std::sqrt(0.8 * 0.2 / all));
   CHECK(std::abs(static_cast<double>(same) / all - (0.1 + 0.1 / 57)) < 3 * std::sqrt(0.1 * 0.9 / all));
   CHECK(std::abs(static_cast<double>(another) / all - 0.1 * 55 / 57) < 3 * std::sqrt(0.1 * 0.9 / all));
 
-  // the same of any epoch whenever it is asked for; another in another epoch and with another seed
+  // an epoch's masking is the same whenever it is computed, and differs for another epoch or seed
   const auto targets = [&](const sentence_loader& of, std::size_t epoch) { return step_of(of, epoch, 1).front().targets; };
   CHECK(targets(rows, 3) == targets(rows, 3));
   const sentence_loader in_order(data, {.batch = 16, .context = 64, .shuffle = false, .seed = 5});
@@ -157,7 +157,7 @@ TEST_CASE("a row is padded to the longest of its step, a row that is not there s
 TEST_CASE("pairs are neighbours or strangers, half of them each") {
   const letters folder;
   std::string text;
-  for (int document = 0; document < 26; ++document) {  // a document has a letter
+  for (int document = 0; document < 26; ++document) {  // one letter per document
     for (int line = 0; line < 60; ++line) text += std::string(3, static_cast<char>('a' + document)) + "\n";
     text += "\n\n";
   }
@@ -170,13 +170,13 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
     const std::size_t second = data.second(row);
     REQUIRE((tokens.size() <= 24 && tokens.front() == cls && tokens.back() == sep && tokens[second - 1] == sep && second > 2 &&
              second + 1 < tokens.size()));
-    REQUIRE((data.label(row) == 0) == ((tokens[1] - 5) / 2 == (tokens[second] - 5) / 2));  // a letter's two tokens are neighbours
+    REQUIRE((data.label(row) == 0) == ((tokens[1] - 5) / 2 == (tokens[second] - 5) / 2));  // the two tokens of a letter are adjacent ids
     strangers += data.label(row) == 1 ? 1 : 0;
   }
   const double n = static_cast<double>(data.size());
   CHECK(n > 200);
   CHECK(static_cast<double>(strangers) / n > 0.5 - 3 * std::sqrt(0.25 / n));
-  CHECK(static_cast<double>(strangers) / n < 0.5 + 3 * std::sqrt(0.25 / n) + 26 / n);  // documents' last rows are all of them
+  CHECK(static_cast<double>(strangers) / n < 0.5 + 3 * std::sqrt(0.25 / n) + 26 / n);  // the last sequence of each document is one
   put_file(folder / "one.txt", "a\nb\n");
   CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.context = 24}),
                        doctest::Contains("two documents"), data_error);
@@ -194,7 +194,7 @@ TEST_CASE("records become rows with labels, one text or two") {
   put_file(folder / "b.json", R"([{"q": "a", "p": "b c d e", "n": 10}, {"q": "a", "p": "b", "n": 2}])");
   const sentence_dataset two = labelled_dataset(folder / "b.json", with, {.text = "q", .second = "p", .label = "n", .context = 6});
   CHECK(two.labels == std::vector<std::string>{"2", "10"});
-  CHECK(two.length(0) == 6);  // [CLS] a [SEP] b c [SEP]: the longer text is cut
+  CHECK(two.length(0) == 6);  // [CLS] a [SEP] b c [SEP]: the longer text is truncated
   CHECK(two.second(0) == 3);
   sentence_loader rows(two, {.batch = 2, .context = 6, .shuffle = false, .multiple = 1});
   const host_batch batch = rows.next().front();

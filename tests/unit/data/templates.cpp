@@ -1,4 +1,4 @@
-// The interpreter of chat templates against what jinja2 makes of the same templates (tests/golden says how), and its limits.
+// The chat template interpreter compared with jinja2's output for the same templates (see tests/golden), and its limits.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -21,7 +21,7 @@ const jinja_value& member(const jinja_value& of, std::string_view name) {
 
 std::string rendered(std::string_view text, const jinja_mapping& variables = {}) { return jinja_template(text).render(variables).text; }
 
-/// What a template that must be refused is refused with.
+/// The error of a template that must be rejected.
 std::string refusal(std::string_view text, const jinja_mapping& variables = {}, const jinja_limits& limits = {}) {
   try {
     return "rendered: " + jinja_template(text).render(variables, 0, limits).text;
@@ -188,7 +188,7 @@ TEST_CASE("generation blocks are found in the text, in bytes") {
 }
 
 TEST_CASE("the date is the one given") {
-  const std::time_t noon = 1'700'000'000;  // 2023-11-14, in every time zone but the outermost
+  const std::time_t noon = 1'700'000'000;  // 2023-11-14, in all but the outermost time zones
   CHECK(jinja_template("{{ strftime_now('%Y') }}").render({}, noon).text == "2023");
   CHECK(jinja_template("{{ strftime_now('') }}").render({}, noon).text.empty());
 }

@@ -1,4 +1,4 @@
-// Every step of a tokenizer.json by itself. What is expected was computed with the Python package tokenizers 0.23.3.
+// Each step of a tokenizer.json separately. Expected values were computed with the Python package tokenizers 0.23.3.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -112,7 +112,7 @@ TEST_CASE("normal forms leave bytes that are not UTF-8 alone, and put thousands 
   for (int i = 0; i < 50000; ++i) ordered += "\xCC\x81";
   detail::aligned_text many(marks, 0);
   detail::unicode_form(true, false).apply(many);
-  CHECK(many.view() == "\xE1\xBA\xA1" + ordered.substr(1));  // the first dot below joins the letter
+  CHECK(many.view() == "\xE1\xBA\xA1" + ordered.substr(1));  // the first dot below composes with the letter
 }
 
 TEST_CASE("a rewritten text knows where it came from") {
@@ -125,10 +125,10 @@ TEST_CASE("a rewritten text knows where it came from") {
   };
   CHECK(place(0, 2) == std::vector<std::uint32_t>{10, 13});  // the letter and its accent
   CHECK(place(2, 3) == std::vector<std::uint32_t>{13, 14});
-  CHECK(place(3, 4) == std::vector<std::uint32_t>{14, 17});  // half of a ligature is the ligature
+  CHECK(place(3, 4) == std::vector<std::uint32_t>{14, 17});  // half of a ligature maps to the whole ligature
   CHECK(place(5, 6) == std::vector<std::uint32_t>{17, 18});
   detail::read_normalizer(step(R"({"type": "Prepend", "prepend": "__"})"), "the test")->apply(text);
-  CHECK(place(0, 2) == std::vector<std::uint32_t>{10, 13});  // what is put in front comes from what follows
+  CHECK(place(0, 2) == std::vector<std::uint32_t>{10, 13});  // a prepended string maps to the character after it
   CHECK(place(5, 6) == std::vector<std::uint32_t>{14, 17});
 }
 

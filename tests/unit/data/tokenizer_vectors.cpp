@@ -1,5 +1,5 @@
-// Vectors of others: llama.cpp's 46 inputs, and reference texts encoded with the tokenizers, tiktoken and SentencePiece
-// libraries. All of them are in the folder of test data.
+// External test vectors: llama.cpp's 46 inputs, and reference texts encoded with the tokenizers, tiktoken and SentencePiece
+// libraries. All of them are in the test data folder.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -16,8 +16,8 @@ using namespace xtrain;
 
 namespace {
 
-/// Every line of a vector file: text, ids, decoded. Texts in which special tokens are written are passed over where the
-/// file's library takes them for text and the tokenizer's form does not.
+/// Every line of a vector file: text, ids, decoded text. Texts that contain special tokens are skipped if the file's library
+/// encodes them as plain text and the tokenizer's format does not.
 void check_vectors(const tokenizer& with, const std::string& name, bool special_is_text = false) {
   const std::string path = test_data("tokenizers/vectors_reference/" + name);
   CAPTURE(name);
@@ -34,7 +34,7 @@ void check_vectors(const tokenizer& with, const std::string& name, bool special_
   CHECK(lines == 133);
 }
 
-/// llama.cpp's vectors: inputs separated by a marker, ids one line each.
+/// llama.cpp's vectors: inputs separated by a marker, ids on one line each.
 void check_llamacpp(const tokenizer& with, const std::string& name) {
   const std::string stem = test_data("tokenizers/llamacpp_vocab") + "/ggml-vocab-" + name + ".gguf";
   CAPTURE(name);
@@ -64,7 +64,7 @@ std::string random_bytes(std::size_t n, std::uint32_t seed) {
   return text;
 }
 
-/// Saved and loaded again it is the same: from all its files, and from the tokenizer.json alone, if it writes one.
+/// Saved and reloaded, the tokenizer is the same: from all its files, and from the tokenizer.json alone, if it writes one.
 void check_saved(const tokenizer& with) {
   const scratch_folder folder;
   with.save(folder.path());

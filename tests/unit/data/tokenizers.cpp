@@ -24,7 +24,7 @@ void write_small_bpe(const scratch_folder& folder) {
   for (unsigned byte = 0; byte < 256; ++byte) vocabulary[detail::printable_byte(byte)] = byte;
   vocabulary["th"] = 256;
   vocabulary["the"] = 257;
-  vocabulary["\xC4\xA0the"] = 258;  // with the stand-in for a space
+  vocabulary["\xC4\xA0the"] = 258;  // with the printable character for a space
   vocabulary["<|endoftext|>"] = 259;
   put_file(folder / "vocab.json", vocabulary.dump());
   put_file(folder / "merges.txt", "#version: 0.2\nt h\nth e\n\xC4\xA0 the\n");
@@ -144,7 +144,7 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
 }
 
 TEST_CASE("a streaming decoder never gives out half a character, and together gives everything") {
-  const std::string text = "a\xC3\xBC\xE4\xBD\xA0\xF0\x9F\x98\x80z\xC3";  // the last character is broken
+  const std::string text = "a\xC3\xBC\xE4\xBD\xA0\xF0\x9F\x98\x80z\xC3";  // the last character is incomplete
   const tokenizer bytes = byte_tokenizer();
   streaming_decoder decoder(bytes, {});
   std::string all;
@@ -173,13 +173,13 @@ TEST_CASE("an added token is found as its flags say") {
   const tokenizer t = load_tokenizer(folder.path());
   CHECK(t.encode("a  [M] b") == std::vector<token>{1, 5, 2});
   const auto placed = t.encode_placed("a  [M] b");
-  CHECK(placed[1].begin == 1);  // with the spaces before it
+  CHECK(placed[1].begin == 1);  // including the spaces before it
   CHECK(placed[1].end == 6);
   CHECK(t.encode("[m]") == std::vector<token>{3});
   CHECK(t.encode_as_text("[M]") == std::vector<token>{3});
   CHECK(t.encode("IN ain") == std::vector<token>{6, 0});
   CHECK(t.encode("aqb") == std::vector<token>{1, 7, 2});
-  CHECK(t.encode("[Me]  a") == std::vector<token>{8, 1});  // of two at one place the longer one
+  CHECK(t.encode("[Me]  a") == std::vector<token>{8, 1});  // the longer of two matches at the same offset
   CHECK(t.decode(std::vector<token>{1, 5, 2}, special_text::left_out) == "a b");
   CHECK(t.token_text(5) == "[M]");
   CHECK(t.find_token("[M]") == 5);
@@ -200,7 +200,7 @@ TEST_CASE("characters without a token become bytes, the unknown token, or nothin
             "a") == tokens{3, 1});
   CHECK(ids("",
             "a\xC3\xA9"
-            "b") == tokens{3});  // what is left out does not part its neighbours
+            "b") == tokens{3});  // a dropped character does not separate its neighbors
   CHECK(ids(R"(, "unk_token": "?")", "a\xC3\xA9xb") == tokens{1, 0, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "fuse_unk": true)", "a\xC3\xA9xb") == tokens{1, 0, 2});
   CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "a\xC3\xA9xb") == tokens{1, 4, 5, 0, 2});
@@ -213,9 +213,9 @@ TEST_CASE("a unigram model takes the likeliest way") {
            R"({"pre_tokenizer": {"type": "Metaspace"}, "decoder": {"type": "Metaspace"}, "model": {"type": "Unigram", "unk_id": 0,
       "vocab": [["<unk>", 0], ["\u2581", -2], ["\u2581ab", -4], ["a", -1], ["b", -1.5], ["abc", -9], ["c", -1]]}})");
   const tokenizer t = load_tokenizer(folder.path());
-  CHECK(t.encode("ab") == std::vector<token>{2});         // -4 over -4.5
-  CHECK(t.encode("abc") == std::vector<token>{2, 6});     // -5 over -11
-  CHECK(t.encode("xya") == std::vector<token>{1, 0, 3});  // unknown characters side by side are one token
+  CHECK(t.encode("ab") == std::vector<token>{2});         // -4 beats -4.5
+  CHECK(t.encode("abc") == std::vector<token>{2, 6});     // -5 beats -11
+  CHECK(t.encode("xya") == std::vector<token>{1, 0, 3});  // adjacent unknown characters become one token
   CHECK(t.decode(t.encode("ab abc")) == "ab abc");
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("WordPiece takes the longest beginning, or nothing of a word") {
   const scratch_folder folder;
   put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nunaf\n");
   const tokenizer t = load_tokenizer(folder.path());
-  CHECK(t.encode("UNaffable") == std::vector<token>{1});  // unaf is longer than un, and ##fable is nothing
+  CHECK(t.encode("UNaffable") == std::vector<token>{1});  // unaf is longer than un, and ##fable is not a token
   CHECK(t.encode("un") == std::vector<token>{4});
   CHECK(t.encode_whole("un", "un").ids() == std::vector<token>{2, 4, 3, 4, 3});
   CHECK(t.encode_prompt("un") == std::vector<token>{2, 4});
@@ -257,7 +257,7 @@ TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special
   const tokenizer t = load_tokenizer(folder.path());
   CHECK(t.special().bos == 260);
   CHECK(t.special().eos == 259);
-  CHECK(t.encode_prompt("the") == std::vector<token>{260, 256, 'e'});  // a special token is found before anything is merged
+  CHECK(t.encode_prompt("the") == std::vector<token>{260, 256, 'e'});  // a special token is found before merging
   CHECK(t.decode(std::vector<token>{260, 257}, special_text::left_out) == "the");
   const scratch_folder other;
   t.save(other.path());

@@ -17,7 +17,7 @@ std::vector<std::string> matches(const Pattern& pattern, const std::string& text
   return all;
 }
 
-/// Letters, numbers, spaces and signs of several scripts, contractions, and bytes that are no characters.
+/// Letters, numbers, spaces and punctuation of several scripts, contractions, and bytes that are not characters.
 std::string random_text(std::uint32_t seed) {
   static const std::vector<std::string> parts{"a",
                                               "B",

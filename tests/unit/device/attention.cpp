@@ -1,4 +1,4 @@
-// Attention on the cpu: how its backward is divided among threads changes nothing.
+// Attention on the cpu: the result of its backward pass does not depend on the number of threads.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -13,7 +13,7 @@ using namespace xtrain;
 
 namespace {
 
-/// One row of 300 places in two samples, six query heads to a key/value head: 10 panels of queries, 3 blocks of keys.
+/// One sequence of 300 tokens in two samples, six query heads per key/value head: 10 panels of queries, 3 blocks of keys.
 template <class T>
 class problem {
  public:
@@ -30,7 +30,7 @@ class problem {
     run(stream, forward);
   }
 
-  /// dqkv as `threads` of a pool make it.
+  /// dqkv computed by `threads` threads of a pool.
   [[nodiscard]] std::vector<T> backward(const std::shared_ptr<executor>& pool, std::size_t threads) const {
     const cpu::context on({.threads = threads, .executor = pool});
     cpu::stream stream(on);

@@ -1,5 +1,5 @@
-// The conformance suite for one number type, chosen by the build: every kernel against the reference, on the cpu device and, where
-// the build asks for it, on the same device behind a wall.
+// The conformance suite for one dtype, chosen by the build: every kernel against the reference, on the cpu device and, if
+// the build asks for it, on the same device with isolated memory.
 #include <doctest/doctest.h>
 
 #include <xtrain/device/cpu/cpu.hpp>

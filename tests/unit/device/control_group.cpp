@@ -1,4 +1,4 @@
-// Control groups as files say them, and limits as the system sets them.
+// Control groups as read from files, and limits as set by the system.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A system of files that are these.
+/// A file system with these files.
 struct machine_files : scratch_folder {
   machine_files(const std::string& group, const std::string& mounts, const std::vector<std::pair<std::string, std::string>>& files) {
     put("/proc/self/cgroup", group);

@@ -1,4 +1,4 @@
-// The dry device stands in for a device: it has that device's kernels and no others, gives out addresses and no memory, and
+// The dry device stands in for a device: it has that device's kernels and no others, hands out addresses but no memory, and
 // counts what a program asks of it.
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using device_type = dry<cpu>;
 using memory = device_type::memory;
 
-// it stands in for wrapped devices too
+// it can stand in for wrapped devices too
 static_assert(device<dry<testing::isolated<cpu>>> && device<dry<with_host_fallback<testing::bare_device>>>);
 template <class Device>
 using matmul_on = kernel::matmul<typename Device::memory, float>;
@@ -68,7 +68,7 @@ TEST_CASE("runs, operations and bytes are summed by kernel; the device's own scr
   CHECK(record.kernels[0].name == "matmul");
   CHECK(record.kernels[0].runs == 2);
   CHECK(record.kernels[0].operations == 2 * (3 * 5 * 7 + 2 * 2 * 2));
-  // a and b read once, c, which may be added to, read and written
+  // a and b are read once; c, which may be accumulated into, is read and written
   CHECK(record.kernels[0].bytes == 4 * (3 * 7 + 7 * 5 + 2 * 3 * 5) + 4 * (4 + 4 + 2 * 4));
   CHECK(record.runs() == 3);
   CHECK(record.operations() == 2 * (105 + 8) + 10);

@@ -1,4 +1,4 @@
-// A device half brought up: the kernels it has run on it, those it lacks on the host, and a run cannot tell the difference.
+// A partly implemented device: its kernels run on it, the missing ones on the host, with bit-identical training.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <xtrain/testing/isolated.hpp>
 #include <xtrain/xtrain.hpp>
 
-// What a user has after a week: the cpu's kernels but for attention and the optimizer.
+// The state of a port after a week: the cpu's kernels except attention and the optimizer.
 namespace half {
 
 struct device : xtrain::cpu {
@@ -36,7 +36,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Memory behind a wall and a stream that works late: nothing is copied or synchronised for the fallback by accident.
+/// Isolated memory and an asynchronous stream: a missing copy or synchronization in the fallback shows.
 using far_device = testing::isolated<half::device>;
 using whole_device = with_host_fallback<far_device>;
 
@@ -91,7 +91,7 @@ std::vector<double> run(const typename Recipe::device::context& on) {
   copy_to_host(model.work(), std::span<float>(weights), model.parameters().trained_values());
   model.work().synchronize();
   all.insert(all.end(), weights.begin(), weights.end());
-  CHECK(trainer.plan().total() == on.memory().total_peak);  // what the host needs for the fallback is not the device's memory
+  CHECK(trainer.plan().total() == on.memory().total_peak);  // host memory for the fallback is not device memory
   return all;
 }
 
@@ -110,8 +110,8 @@ TEST_CASE("a device that lacks kernels trains to the same result, bit for bit, a
   CHECK(runs.size() == 3);
   CHECK(runs["attention"] == layers * accumulate * steps);
   CHECK(runs["attention_backward"] == layers * accumulate * steps);
-  // once per stretch of parameters that decay or do not: matrices before vectors in each of layers + 2 blocks; the embedding's
-  // block has matrices alone and stands before matrices, the last block has a norm alone and stands behind norms
+  // once per contiguous run of parameters with or without decay: matrices before vectors in each of layers + 2 blocks; the embedding's
+  // block has only matrices and comes before matrices, the last block has only a norm and comes after norms
   CHECK(runs["adamw"] == 2 * layers * steps);
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("the report names the missing kernels, the most expensive first") {
   on.count("dear", 0.5);
   on.count("cheap", 0.002);
   CHECK(on.report() == "isolated lacks kernels:\n  dear: 1 runs on the host, 500.0 ms\n  cheap: 2 runs on the host, 3.0 ms\n");
-  const whole_device::context copy = on;  // handles of one device share what is counted
+  const whole_device::context copy = on;  // handles of one device share its counters
   copy.count("dear", 0.5);
   CHECK(on.fallbacks()[0].runs == 2);
 }
@@ -148,7 +148,7 @@ TEST_CASE("a fallback gives back what it writes, and leaves what it reads") {
   copy_to_host(stream, std::span<float>(lse), lse_there.as<float>());
   stream.synchronize();
   CHECK(back == qkv);
-  // the first place sees itself alone: its output is its value, and the logarithm is its own score; Approx allows 1.2e-5, a
+  // the first token attends only to itself: its output is its value, and the logsumexp is its own score; Approx allows 1.2e-5, a
   // hundred roundings, where exp, log and two products make a few
   for (std::size_t h = 0; h < s.h; ++h) {
     for (std::size_t j = 0; j < s.d; ++j) CHECK(o[h * s.d + j] == doctest::Approx(qkv[s.value_offset() + j]));

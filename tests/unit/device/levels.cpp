@@ -1,4 +1,4 @@
-// A program with kernels for several processors: which level it runs, and what it says of it. The build runs this once per
+// A program with kernels for several instruction-set levels: which level it runs, and what it reports. The build runs this once per
 // level, and compiles the conformance suite into the same program.
 #include <doctest/doctest.h>
 

@@ -16,7 +16,7 @@ static_assert(device<cpu> && device<dry<cpu>> && device<testing::isolated<cpu>> 
               device<with_host_fallback<testing::bare_device>>);
 static_assert(host_addressable<cpu> && !host_addressable<dry<cpu>> && !host_addressable<testing::isolated<cpu>>);
 
-// following a pointer compiles only where the host can
+// dereferencing a pointer compiles only if the host can access the memory
 template <class Memory>
 concept pointer_can_be_followed = requires(device_ptr<float, Memory> p) {
   *p;
@@ -30,7 +30,7 @@ concept can_be_followed = pointer_can_be_followed<Memory> || span_can_be_read<Me
 static_assert(can_be_followed<host_memory>);
 static_assert(!can_be_followed<testing::isolated_memory<cpu>> && !can_be_followed<dry_memory<cpu>>);
 
-// kernels are there or not, kernel by kernel
+// availability is checked per kernel
 template <class Device>
 using add_on = kernel::add<typename Device::memory, float>;
 static_assert(runs_kernel<cpu, add_on<cpu>> && runs_kernel<dry<cpu>, add_on<dry<cpu>>>);
@@ -84,12 +84,12 @@ TEST_CASE("the isolated device works only when somebody waits, and its fresh mem
   const auto span = memory.as<float>();
   std::array<float, 4> host{1, 2, 3, 4}, back{};
   copy_to_host(stream, std::span<float>(back), span);
-  CHECK(back[0] == 0);  // not yet
+  CHECK(back[0] == 0);  // not yet copied
   stream.synchronize();
   CHECK(std::isnan(back[0]));
   copy_to_device(stream, span, host);
   const auto copied = stream.record();
-  host.fill(9);  // too early: the copy has not been made
+  host.fill(9);  // too early: the copy has not happened yet
   copied.synchronize();
   copy_to_host(stream, std::span<float>(back), span);
   stream.synchronize();

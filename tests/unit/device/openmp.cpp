@@ -1,4 +1,4 @@
-// Component 'openmp': OpenMP's team of threads as the cpu device's executor.
+// Component 'openmp': OpenMP's thread team as the cpu device's executor.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ const dataset& data() {
   return all;
 }
 
-/// Losses, then weights, of a run large enough that kernels are cut into parts.
+/// Losses, then weights, of a run large enough that kernels are split into parts.
 std::vector<double> run(const cpu::context& on) {
   llama<recipe> model({.vocabulary = 97, .width = 64, .layers = 2, .heads = 4, .feed_forward = 160, .context = 48, .residual_dropout = 0.1},
                       on);
@@ -42,7 +42,7 @@ std::vector<double> run(const cpu::context& on) {
   return all;
 }
 
-/// The team, counted.
+/// The team, with a count of parallel runs.
 struct counting_team final : executor {
   std::shared_ptr<executor> team = openmp_team();
   std::atomic<std::size_t> shared_runs{0};
@@ -64,7 +64,7 @@ TEST_CASE("training on OpenMP's threads is training on the library's own, bit fo
     const cpu::context on({.executor = team});
     CHECK(on.properties().threads == static_cast<std::size_t>(threads));
     CHECK(run(on) == expected);
-    CHECK((team->shared_runs > 0) == (threads > 1));  // it was the team that worked
+    CHECK((team->shared_runs > 0) == (threads > 1));  // the team did the work
   }
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("a task may use the team itself, and several callers may use it at onc
   };
   const auto outer = [&](std::size_t, std::size_t) { team->run(5, 2, nested); };
   team->run(4, 2, outer);
-  CHECK(inner == 20);  // inside the team, parts run one after the other on the worker that asks
+  CHECK(inner == 20);  // nested in the team, parts run sequentially on the calling worker
   std::atomic<std::size_t> total{0};
   std::vector<std::thread> callers;
   for (int c = 0; c < 3; ++c)

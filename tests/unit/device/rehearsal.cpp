@@ -1,4 +1,4 @@
-// Devices in host memory rehearse themselves: a run of which nothing is real takes what the same run on the dry device takes.
+// Dry runs of devices in host memory: such a run records the same costs as the same run on the dry device.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -18,7 +18,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The same device, but as another type, which does not say how to rehearse.
+/// The same device as another type, which does not support dry runs itself.
 using wrapped_cpu = with_host_fallback<cpu>;
 static_assert(clause::device_rehearses_itself<cpu> && clause::device_rehearses_itself<reference>);
 static_assert(!clause::device_rehearses_itself<wrapped_cpu> && !clause::device_rehearses_itself<dry<cpu>>);
@@ -60,7 +60,7 @@ void counts_and_computes_nothing(const typename Device::properties& properties) 
   CHECK(on.record().bytes_to_host == 40);
   CHECK(on.record().synchronisations == 1);
 
-  arena<Device> workspace(on, 0, memory_role::workspace);  // it has no end
+  arena<Device> workspace(on, 0, memory_role::workspace);  // unbounded
   execution<Device> where{stream, workspace, on.properties()};
   const matrix_view<float, host_memory> x(span, {2, 5});
   ops::tanh<Device, float>(where, x, x);

@@ -1,4 +1,4 @@
-// Steps are planned at their largest: a kernel over fewer rows must not need more scratch memory than one over more.
+// Memory is planned for the largest size: a kernel over fewer rows must not need more scratch memory than one over more.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The least number of rows, up to `most`, that needs less scratch memory than some smaller number; 0: none.
+/// The least number of rows, up to `most`, that needs less scratch memory than a smaller number; 0: none.
 template <class Kernel>
 std::size_t first_that_needs_less(Kernel kernel, std::size_t Kernel::*rows, std::size_t most, std::size_t threads) {
   std::size_t largest = 0;

@@ -47,7 +47,7 @@ TEST_CASE("what a part throws comes to the caller when nothing runs any more, wh
       CHECK_THROWS_WITH_AS(pool.run(37, 4, task), ("part " + std::to_string(bad)).c_str(), std::runtime_error);
       CHECK(running == 0);
       CHECK(done < 37);
-      std::atomic<int> inside{0};  // a pool that were busy for ever would run both parts on its caller
+      std::atomic<int> inside{0};  // a pool that is stuck as busy would run both parts on its caller
       const auto meet = [&](std::size_t, std::size_t) {
         inside.fetch_add(1);
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -57,7 +57,7 @@ TEST_CASE("what a part throws comes to the caller when nothing runs any more, wh
       pool.run(2, 4, meet);
     }
   }
-  // all parts throw at once, and with several callers each gets its own
+  // all parts throw at once; with several callers, each gets its own exception
   std::vector<std::thread> callers;
   std::atomic<int> right{0};
   for (int c = 0; c < 3; ++c)

@@ -1,5 +1,5 @@
-// Logits of whole rows: the same wherever memory is, independent of the rows and places beside them, and only for rows that
-// the model can read.
+// Logits of whole sequences: the same with isolated memory, independent of the other sequences and positions of the batch, and only for
+// sequences that the model can read.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,8 +37,8 @@ array<token, 2> rows(std::size_t b, std::size_t t) {
   return tokens;
 }
 
-/// Two computations of a logit: sums of at most 40 products in another order, each off by 2^-24 · sqrt(40) of itself, 20 after
-/// one another, and logits are below 20: 20 · 6e-8 · 6.3 · 20 = 1.5e-4.
+/// Two computations of a logit: sums of at most 40 products in another order, each with relative error 2^-24 · sqrt(40), 20 one
+/// after another, and logits are below 20: 20 · 6e-8 · 6.3 · 20 = 1.5e-4.
 constexpr double other_order = 1.5e-4;
 
 }  // namespace
@@ -53,7 +53,7 @@ TEST_CASE("logits of a device that the host cannot touch are those of the cpu, b
   CHECK(a.shape()[2] == 29);
   CHECK(std::equal(a.begin(), a.end(), b.begin()));
   CHECK(std::all_of(a.begin(), a.end(), [](float x) { return std::isfinite(x) && std::abs(x) < 20.0f; }));
-  CHECK(*std::max_element(a.begin(), a.end()) > 1.0f);  // something was computed
+  CHECK(*std::max_element(a.begin(), a.end()) > 1.0f);  // not all zero
 }
 
 TEST_CASE("a row's logits do not depend on the rows beside it, a place's not on the places behind it") {
@@ -84,7 +84,7 @@ TEST_CASE("rows that the model cannot read are refused with the numbers") {
   CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given 29 at place 8", data_error);
   wrong(1, 3) = -1;
   CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given -1 at place 8", data_error);
-  CHECK(logits(model, rows(0, 5)).size() == 0);  // no rows, no logits
+  CHECK(logits(model, rows(0, 5)).size() == 0);  // no sequences, no logits
   CHECK_NOTHROW((void)logits(model, rows(1, 12)));
 }
 

@@ -1,4 +1,4 @@
-// Loss and perplexity of a data set against the same numbers computed from logits, in double, one sample at a time.
+// Loss and perplexity of a data set, compared with the same numbers computed from logits, in double, one sample at a time.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 struct recipe : defaults {};
 using model_type = llama<recipe>;
 
-/// Weights large enough that tokens differ in their probability by orders of magnitude.
+/// Weights large enough that token probabilities differ by orders of magnitude.
 model_type make_model() {
   return model_type({.vocabulary = 29,
                      .width = 24,
@@ -36,7 +36,7 @@ std::vector<token> numbers(std::size_t length, std::size_t seed) {
   return all;
 }
 
-/// 11 samples of 2 to 13 tokens. Where some are only read, these are the first three and every fourth.
+/// 11 samples of 2 to 13 tokens. If not all tokens are targets, the first three and every fourth are ignored.
 bool is_learned(std::size_t i) { return i > 2 && i % 4 != 0; }
 dataset samples(row_layout layout, bool all_learned) {
   dataset d("samples", layout);
@@ -45,7 +45,7 @@ dataset samples(row_layout layout, bool all_learned) {
   return d;
 }
 
-/// −log of the probability that the model gives each next token of a row, in double.
+/// −log of the model's probability of each next token of a sequence, in double.
 std::vector<double> losses_of(model_type& model, const std::vector<token>& row) {
   array<token, 2> inputs(shape_of_rank<2>{1, row.size() - 1});
   std::copy(row.begin(), row.end() - 1, inputs.data());
@@ -56,7 +56,7 @@ std::vector<double> losses_of(model_type& model, const std::vector<token>& row) 
     for (std::size_t v = 0; v < 29; ++v) largest = std::max(largest, static_cast<double>(logits_btv(0, i, v)));
     for (std::size_t v = 0; v < 29; ++v) sum += std::exp(static_cast<double>(logits_btv(0, i, v)) - largest);
     losses.push_back(largest + std::log(sum) - static_cast<double>(logits_btv(0, i, static_cast<std::size_t>(row[i + 1]))));
-    REQUIRE(losses.back() < 25);  // as the bound below says
+    REQUIRE(losses.back() < 25);  // assumed by the bound below
   }
   return losses;
 }
@@ -78,9 +78,9 @@ evaluation by_hand(model_type& model, bool all_learned) {
   return found;
 }
 
-/// How far two evaluations of one model may lie apart. A number on the way is a sum of at most 40 products in another order,
-/// off by 2^-24 · sqrt(40) of itself; 20 such sums follow one another (10 matrices, 5 norms, 2 attentions, the head, the softmax),
-/// and a token's loss is below 25: 20 · 6e-8 · 6.3 · 25 = 1.9e-4 at the worst for one token, and the mean of many is no worse.
+/// Bound on the difference of two evaluations of one model. An intermediate value is a sum of at most 40 products in another order,
+/// with relative error 2^-24 · sqrt(40); 20 such sums follow one another (10 matrices, 5 norms, 2 attentions, the head, the softmax),
+/// and a token's loss is below 25: 20 · 6e-8 · 6.3 · 25 = 1.9e-4 at worst for one token, and the mean of many is no worse.
 constexpr double other_order = 1.9e-4;
 
 }  // namespace
@@ -92,7 +92,7 @@ TEST_CASE("the loss of a data set is the mean of -log p over its targets, comput
   CHECK(found.targets == expected.targets);
   CHECK(std::abs(found.loss - expected.loss) < other_order);
   CHECK(found.perplexity == std::exp(found.loss));
-  CHECK(found.loss > 1.2 * std::log(29.0));  // not the loss of a model that knows nothing: confident, and wrong
+  CHECK(found.loss > 1.2 * std::log(29.0));  // not the loss of uniform predictions: confident, and wrong
 }
 
 TEST_CASE("a stream is cut into rows, and every token but the first is a target once") {
@@ -102,7 +102,7 @@ TEST_CASE("a stream is cut into rows, and every token but the first is a target 
   stream.add(text);
   stream.finish();
   double sum = 0;
-  for (std::size_t first = 0; first < 30; first += 8) {  // rows of 8, 8, 8 and 6 tokens
+  for (std::size_t first = 0; first < 30; first += 8) {  // sequences of 8, 8, 8 and 6 tokens
     const std::size_t end = std::min<std::size_t>(first + 8, 30);
     for (const double loss : losses_of(model, std::vector<token>(text.begin() + static_cast<std::ptrdiff_t>(first),
                                                                  text.begin() + static_cast<std::ptrdiff_t>(end) + 1)))
@@ -120,8 +120,8 @@ TEST_CASE("tokens that are only read are not counted") {
   CHECK(some.targets == expected.targets);
   CHECK(some.targets < all.targets);
   CHECK(std::abs(some.loss - expected.loss) < other_order);
-  CHECK(std::abs(some.loss - all.loss) > 100 * other_order);  // it makes a difference
-  // the last token of a sample is a target or nothing: where it is nothing, another token changes nothing
+  CHECK(std::abs(some.loss - all.loss) > 100 * other_order);  // the loss mask matters
+  // the last token of a sample is only a target; if it is ignored, replacing it changes nothing
   const auto with_last = [&](token last) {
     dataset d("one", row_layout::separate);
     d.add(std::vector<token>{3, 1, 4, 1, 5, last}, [](std::size_t i) { return i < 5; });

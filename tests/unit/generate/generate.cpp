@@ -33,7 +33,7 @@ std::vector<token> prompt_of(std::size_t length, token first) {
   return tokens;
 }
 
-/// The likeliest next tokens by running the whole text again for every token: no cache.
+/// The most likely next tokens, with the whole text recomputed for every token: no cache.
 template <class Model>
 std::vector<token> greedy_without_cache(Model& model, std::vector<token> text, std::size_t n) {
   std::vector<token> fresh;
@@ -61,7 +61,7 @@ void check_cache(std::size_t context, std::size_t prompt_length, std::size_t n) 
 TEST_CASE("generating with a cache gives what running the whole text again gives") {
   check_cache<llama<plain>>(40, 5, 20);
   check_cache<gpt2<plain>>(40, 1, 20);
-  check_cache<llama<plain>>(600, 530, 6);  // a prompt of several pieces
+  check_cache<llama<plain>>(600, 530, 6);  // a prompt processed in several pieces
 }
 
 TEST_CASE("a context that is seen in both directions is read at once, and what follows it goes on from the cache") {
@@ -83,7 +83,7 @@ TEST_CASE("a context that is seen in both directions is read at once, and what f
     CAPTURE(r);
     CHECK(together[r] == greedy_without_cache(model, prompts[r], 12));
   }
-  // the context's first place sees its last: another last token changes the first place's logits
+  // the first position of the context attends to its last: changing the last token changes the first position's logits
   array<token, 2> one(shape_of_rank<2>{1, 6});
   std::copy(prompts[0].begin(), prompts[0].end(), one.data());
   const auto before = logits(model, one);
@@ -113,7 +113,7 @@ TEST_CASE("a row ends at a stop token, when told to, at its length, or at the co
   generator gen(model);
   const auto prompt = prompt_of(4, 1);
   const auto all = gen.generate(prompt, {.max_new_tokens = 100});
-  CHECK(all.size() == 36);  // the context is 40
+  CHECK(all.size() == 36);  // the sequence length is 40
   const token stop = all[5];
   const std::size_t first = static_cast<std::size_t>(std::find(all.begin(), all.end(), stop) - all.begin());
   CHECK(gen.generate(prompt, {.max_new_tokens = 100, .stop = {stop}}).size() == first);
@@ -149,7 +149,7 @@ TEST_CASE("sampling is a function of the seed, and follows the probabilities") {
   sampler at_one({.temperature = 1.0, .seed = 5});
   std::map<token, int> counts;
   for (std::size_t place = 0; place < 8000; ++place) ++counts[at_one.choose<float>(logits, {}, 0, place)];
-  // binomial: deviation sqrt(8000 p (1-p)) <= 43; four of them
+  // binomial: standard deviation sqrt(8000 p (1-p)) <= 43; four of them
   CHECK(std::abs(counts[0] - 1000) < 172);
   CHECK(std::abs(counts[1] - 2000) < 172);
   CHECK(std::abs(counts[2] - 5000) < 172);
@@ -209,8 +209,8 @@ TEST_CASE("each row is sampled with its own number and its own count of new toke
   const generate_statistics& took = gen.statistics();
   CHECK(took.prompt_tokens == 9);
   CHECK(took.new_tokens == 14);
-  CHECK(took.decode_steps == 12);  // the first of each row comes with the prompt
-  // six times all weights but the embedding's rows, and keys and values of two layers of two heads of eight for 4 + 7, 5 + 8, ... places
+  CHECK(took.decode_steps == 12);  // the first token of each sequence comes from the prompt pass
+  // six times all weights but the embedding's rows, and keys and values of two layers of two heads of eight for 4 + 7, 5 + 8, ... tokens
   const double weights = static_cast<double>(model.parameters().bytes() - 50 * 16 * sizeof(float));
   CHECK(took.decode_bytes == 6 * weights + 2.0 * (11 + 13 + 15 + 17 + 19 + 21) * 2 * 2 * 8 * sizeof(float));
   llama<plain> tied(sizes());

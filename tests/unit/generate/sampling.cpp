@@ -1,4 +1,4 @@
-// Which tokens are chosen, and how often.
+// Which tokens are sampled, and how often.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -12,14 +12,14 @@ using namespace xtrain;
 
 namespace {
 
-/// Logits of these probabilities, from a place that softmax must not care about.
+/// Logits of these probabilities, plus a shift that softmax must ignore.
 std::vector<float> logits_of(const std::vector<double>& probabilities, double shift = 0.0) {
   std::vector<float> logits;
   for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p) + shift));
   return logits;
 }
 
-/// How often each token comes must be its probability.
+/// The frequency of each token must match its probability.
 void check_frequencies(const sampling_config& settings, const std::vector<float>& logits, const std::vector<double>& expected) {
   sampler choices(settings);
   constexpr double n = 20000;
@@ -28,7 +28,7 @@ void check_frequencies(const sampling_config& settings, const std::vector<float>
     count[static_cast<std::size_t>(choices.choose<float>(logits, {}, 1, place))] += 1.0;
   for (std::size_t t = 0; t < logits.size(); ++t) {
     CAPTURE(t);
-    // binomial, four deviations
+    // binomial, four standard deviations
     CHECK(std::abs(count[t] / n - expected[t]) <= 4 * std::sqrt(expected[t] * (1 - expected[t]) / n));
   }
 }
@@ -55,12 +55,12 @@ TEST_CASE("tokens come as often as temperature, top-k and top-p say, each set of
   check_frequencies({.temperature = 1.0, .top_p = 0.7}, logits, {0, 2.0 / 3, 0, 1.0 / 3});
   check_frequencies({.temperature = 1.0, .top_p = 0.8}, logits, {0, 0.5 / 0.9, 0.15 / 0.9, 0.25 / 0.9});
   check_frequencies({.temperature = 1.0, .top_p = 0.999}, logits, p);
-  check_frequencies({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, logits, {0, 2.0 / 3, 0, 1.0 / 3});  // of 0.9 that three have, 5/6
-  check_frequencies({.temperature = 1.0, .top_k = 1}, logits_of({0.25, 0.25, 0.5, 0.5}), {0, 0, 1, 0});  // equal ones: the lower
+  check_frequencies({.temperature = 1.0, .top_k = 3, .top_p = 0.8}, logits, {0, 2.0 / 3, 0, 1.0 / 3});  // of the 0.9 of the top three, 5/6
+  check_frequencies({.temperature = 1.0, .top_k = 1}, logits_of({0.25, 0.25, 0.5, 0.5}), {0, 0, 1, 0});  // ties: the lower token
 }
 
 TEST_CASE("the choice among equals is the random word of (seed, row, place)") {
-  // 16 equal logits: the upper four bits. Philox of (0, 0, row, place), key 42, computed by a program of its own
+  // 16 equal logits: the upper four bits. Philox of (0, 0, row, position), key 42, computed by an independent program
   const std::vector<float> equal(16, 0.5f);
   const std::vector<token> of_row_0{9, 2, 5, 10, 5, 3, 1, 4, 6, 11, 7, 0}, of_row_3{0, 9, 13, 3, 5, 4, 2, 15, 1, 15, 2, 12};
   sampler choices({.temperature = 1.0});
@@ -80,7 +80,7 @@ TEST_CASE("the repetition penalty divides logits above 0 and multiplies those be
   CHECK(greedy({1.0f, 0.9f, 0.4f}, {0, 1, 0, 1, 0}, 2.0) == 0);  // 0.5, 0.45, 0.4
   CHECK(greedy({1.0f, 0.9f, 0.4f}, {0, 1}, 0.5) == 0);           // below 1 it is a reward
   CHECK(greedy({-1.0f, -0.9f, -0.6f}, {0}, 0.5) == 0);
-  CHECK(greedy({1.0f, 0.9f}, {-1, 2, 77, 0}, 2.0) == 1);  // tokens that have no logit
+  CHECK(greedy({1.0f, 0.9f}, {-1, 2, 77, 0}, 2.0) == 1);  // tokens without a logit
   CHECK(greedy({-1.0f, 0.9f, 0.8f}, {-1, 1}, 2.0) == 2);
 }
 

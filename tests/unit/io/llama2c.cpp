@@ -15,7 +15,7 @@ namespace {
 
 struct plain : defaults {};
 
-/// Sizes: width 8, feed-forward 6, 2 layers, 4 heads of 2, 2 key/value heads, 5 tokens, context 3.
+/// Sizes: hidden size 8, intermediate size 6, 2 layers, 4 heads of 2, 2 key/value heads, 5 tokens, sequence length 3.
 std::vector<std::int32_t> small_sizes() { return {8, 6, 2, 4, 2, 5, 3}; }
 constexpr std::size_t small_count = 5 * 8 + 2 * (8 + 64 + 32 + 32 + 64 + 8 + 3 * 48) + 8;
 
@@ -74,7 +74,7 @@ TEST_CASE("rows of queries and keys are brought from pairs into halves, everythi
   for (std::size_t r = 0; r < 4; ++r) k_rows.push_back(row(k, r, 128));
   CHECK(q_rows == std::vector<int>{0, 2, 1, 3, 4, 6, 5, 7});
   CHECK(k_rows == std::vector<int>{0, 2, 1, 3});
-  CHECK(q[8 + 3] == 64 + 16 + 3);  // columns stay
+  CHECK(q[8 + 3] == 64 + 16 + 3);  // columns stay in order
   CHECK(numbers<float>(file, "model.layers.0.self_attn.v_proj.weight")[0] == 160);
 }
 
@@ -187,7 +187,7 @@ TEST_CASE("a real model's files of both versions hold what its Hugging Face fold
     }
     CHECK(sizes_of<llama_family>(*file.config()) == read_sizes<llama_family>(folder + "/hf"));
 
-    // written again it is the same file, but for the last bits of the tables of angles in version 0
+    // written again it is the same file, except for the last bits of the rotary tables in version 0
     const scratch_folder scratch;
     (void)write_llama2c(scratch / "x.bin", twin, read_config(folder + "/hf"), version);
     const std::string ours = get_file(scratch / "x.bin"), theirs = get_file(path);

@@ -20,17 +20,17 @@ std::string header(const std::vector<std::int32_t>& numbers) {
   bytes.resize(1024);
   return bytes;
 }
-/// As many numbers, counted up.
+/// `count` consecutive numbers.
 std::string counted(std::size_t count) {
   std::vector<float> numbers(count);
   for (std::size_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(i);
   return bytes_of(numbers);
 }
 
-// Context 3, 5 tokens in 128 rows, 2 layers, 2 heads, width 4.
+// Sequence length 3, 5 tokens in 128 rows, 2 layers, 2 heads, hidden size 4.
 const std::vector<std::int32_t> gpt2_header = {20240326, 3, 3, 5, 2, 2, 4, 128};
 constexpr std::size_t gpt2_layer = 4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4, gpt2_count = 128 * 4 + 12 + 2 * gpt2_layer + 8;
-// Context 3, 5 tokens, 2 layers, 2 heads of 4, 1 key/value head, width 8; feed-forward layers of 6.
+// Sequence length 3, 5 tokens, 2 layers, 2 heads of 4, 1 key/value head, hidden size 8; intermediate size 6.
 constexpr std::size_t llama_count = 2 * 40 + 8 + 2 * (8 + 128 + 64 + 8 + 3 * 48);
 std::vector<std::int32_t> older(std::int32_t version = 3) { return {20240803, version, 3, 5, 2, 2, 1, 8, 1, 1024, 0, 500000, 1, 4, 3, 1}; }
 std::string newer(float epsilon = 1e-6f, float base = 20000.0f) {
@@ -89,16 +89,16 @@ TEST_CASE("a LLaMA 3's tensors get their names from either form of the header") 
     CHECK(file.tensors().size() == 3 + 2 * 9);
     const float qkv = 40 + 16;
     CHECK(numbers(file, "model.layers.0.self_attn.q_proj.weight").front() == qkv);
-    CHECK(numbers(file, "model.layers.0.self_attn.q_proj.weight")[8] == qkv + 16);  // row 1 is the file's row 2
+    CHECK(numbers(file, "model.layers.0.self_attn.q_proj.weight")[8] == qkv + 16);  // row 1 is row 2 in the file
     CHECK(numbers(file, "model.layers.0.self_attn.k_proj.weight").front() == qkv + 64);
     CHECK(numbers(file, "model.layers.0.self_attn.v_proj.weight")[8] == qkv + 96 + 8);
     CHECK(numbers(file, "model.layers.1.self_attn.q_proj.weight").front() == qkv + 128);
     CHECK(file.find("model.layers.1.mlp.gate_proj.weight")->shape == std::vector<std::size_t>{6, 8});
-    // after the norms: up, then gate, then down
+    // order in the file after the norms: up, gate, down
     CHECK(numbers(file, "model.layers.0.mlp.gate_proj.weight").front() == numbers(file, "model.layers.0.mlp.up_proj.weight").front() + 96);
     const json_settings& config = *file.config();
     CHECK(config.size({"intermediate_size"}) == 6);
-    // whole numbers do not hold the epsilon: what the header says is not taken
+    // the header's integers cannot hold the epsilon, so it is not read from there
     CHECK(config.number_or(0, {"rms_norm_eps"}) == (is_older ? 1e-5 : 1e-6));
     CHECK(config.number_or(0, {"rope_theta"}) == (is_older ? 500000 : 20000));
     CHECK(config.has({"rope_scaling"}) == is_older);
@@ -127,7 +127,7 @@ TEST_CASE("a header that does not fit its file is refused") {
     w.refuses(changed(gpt2_header, i, 0) + gpt2_numbers, "sizes in its header must be positive");
     w.refuses(changed(gpt2_header, i, -1) + gpt2_numbers, "sizes in its header must be positive");
     CHECK_THROWS_AS((put_file(w.path, changed(gpt2_header, i, 0x7fffffff) + gpt2_numbers), llmc_file(w.path)), error);
-    if (i == 2) continue;  // no tensor of a LLaMA is as long as its context
+    if (i == 2) continue;  // no tensor of a LLaMA has the size of the sequence length
     CHECK_THROWS_AS((put_file(w.path, changed(older(), i, 0x7fffffff) + llama_numbers), llmc_file(w.path)), error);
   }
   w.refuses(header(older()) + counted(llama_count - 1), "for every channel of the feed-forward layers");
@@ -179,7 +179,7 @@ TEST_CASE("what llm.c would compute otherwise is not written") {
   const std::string path = folder / "x.bin";
   const weight_folder golden_weights(golden::folder("gpt2"));
   CHECK_THROWS_WITH_AS((void)write_llmc<float>(path, golden_weights, read_config(golden::folder("gpt2"))),
-                       doctest::Contains("llm.c has feed-forward layers of 4 widths"), config_error);  // it has 40 for a width of 24
+                       doctest::Contains("llm.c has feed-forward layers of 4 widths"), config_error);  // 40 for a hidden size of 24
   const weight_folder llama_weights(golden::folder("llama_tied"));
   CHECK_THROWS_WITH_AS((void)write_llmc<float>(path, llama_weights, read_config(golden::folder("llama_tied"))),
                        doctest::Contains("must describe a 'gpt2' model to be written for llm.c; its model_type is 'llama'"), config_error);

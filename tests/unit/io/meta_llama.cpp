@@ -1,4 +1,4 @@
-// LLaMA as Meta gives it out.
+// LLaMA in Meta's release format.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ std::vector<float> numbers_of(const file_tensor& tensor) {
   read_numbers<float>(tensor, 0, numbers);
   return numbers;
 }
-/// Each head's rows as Meta has them: behind one another those that rotate together.
+/// Reorders each head's rows as Meta stores them: rows that rotate together are adjacent.
 std::vector<float> interleaved(const std::vector<float>& rows, std::size_t heads, std::size_t columns) {
   std::vector<float> result(rows.size());
   const std::size_t d = rows.size() / columns / heads;
@@ -37,7 +37,7 @@ std::vector<float> interleaved(const std::vector<float>& rows, std::size_t heads
   return result;
 }
 
-/// A fixture as Meta would have given it out; `change` may spoil names and numbers before they are written.
+/// A fixture in Meta's release format; `change` may corrupt names and numbers before they are written.
 struct metas : scratch_folder {
   json params = {{"dim", 24},        {"n_layers", 2},    {"n_heads", 4},    {"n_kv_heads", 2},
                  {"norm_eps", 1e-6}, {"vocab_size", -1}, {"multiple_of", 8}};

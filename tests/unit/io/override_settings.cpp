@@ -21,7 +21,7 @@ std::vector<std::string> keys_of(const overridden_settings& result) {
   for (const auto& change : result.changes) keys.push_back(change.key);
   return keys;
 }
-/// What every refusal says is in `words`.
+/// Every error message must contain `words`.
 template <class Family>
 void refused(const char* fixture, const char* replaced, const std::vector<const char*>& words) {
   try {
@@ -43,7 +43,7 @@ TEST_CASE("known settings are replaced and everything else stays") {
   expected.rope_base = 5e5;
   CHECK(sizes_of<llama_family>(result.settings) == expected);
   CHECK(result.unknown.empty());
-  CHECK(keys_of(result) == std::vector<std::string>{"num_hidden_layers", "rope_parameters.rope_theta"});  // the one that counts
+  CHECK(keys_of(result) == std::vector<std::string>{"num_hidden_layers", "rope_parameters.rope_theta"});  // the key that takes effect
   CHECK(result.changes.front().before == "3");
   CHECK(result.changes.front().after == "1");
   const auto nothing = override_settings<llama_family>(config_of("llama_tied"), with("{}"));
@@ -65,7 +65,7 @@ TEST_CASE("a setting that the file does not have is known if the family asks for
       settings(R"({"model_type": "gpt2", "vocab_size": 31, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32})", "theirs.json"),
       with(R"({"hidden_size": 24, "num_hidden_layers": 1, "n_inner": 40, "layer_norm_epsilon": 1e-6, "colour": "red"})"));
   const decoder_config sizes = sizes_of<gpt2_family>(result.settings);
-  CHECK(sizes.width == 24);  // n_embd is what the file has and the family reads first
+  CHECK(sizes.width == 24);  // the file has n_embd, which the family reads first
   CHECK(sizes.layers == 1);
   CHECK(sizes.feed_forward == 40);
   CHECK(sizes.norm_epsilon == 1e-6);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> allowed{"collections.OrderedDict", "torch.Size"};
 
-/// A value as text, to be compared.
+/// A value as text, for comparison.
 std::string shown(const pickle& values, pickle::index at) {
   using kind = pickle_value::kind;
   const pickle_value& value = values[at];
@@ -119,7 +119,7 @@ TEST_CASE("a program that is none is refused") {
       "must go on for 4294967295 bytes");
   refuses(program("t"), "there must be a mark; there is none");
   refuses(program("K\1\x86"), "the stack must hold a value");
-  refuses(program("N(K\1\x86"), "the stack must hold a value");  // not from below a mark
+  refuses(program("N(K\1\x86"), "the stack must hold a value");  // not below a mark
   refuses(program("K\1K\2a"), "items must be added to a list");
   refuses(program("]K\1K\2s"), "items must be added to a dictionary");
   refuses(program("}(K\1u"), "a dictionary's keys must have values");

@@ -100,7 +100,7 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
   CHECK(padding(R"(, "pad_token_id": 3)") == 3);
   for (const char* wrong : {R"(, "pad_token_id": "3")", R"(, "pad_token_id": [3])", R"(, "pad_token_id": 3.5)", R"(, "pad_token_id": 99999999999)"})
     CHECK_THROWS_WITH_AS((void)padding(wrong), doctest::Contains("config: 'pad_token_id' must be a token; given "), config_error);
-  // families whose published configuration class has 0 where config.json says nothing, and BERT
+  // families whose published configuration class defaults to 0 if config.json has no value, and BERT
   const json_settings none(parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})", "none"), "none");
   CHECK(aquila_family::read(none).padding == 0);
   CHECK(internlm_family::read(none).padding == 0);
@@ -205,7 +205,7 @@ TEST_CASE("a misspelt setting and quantised weights are refused; settings of oth
     }
     return (void)sizes_of<llama_family>(json_settings(config, "config.json"));
   };
-  CHECK_NOTHROW(with(R"({"use_cache": true, "pretraining_tp": 1, "my_own_setting": [1, 2], "vocab_sizes": 7})"));  // the right one is there as well
+  CHECK_NOTHROW(with(R"({"use_cache": true, "pretraining_tp": 1, "my_own_setting": [1, 2], "vocab_sizes": 7})"));  // vocab_size is present
   const auto refused = [&](const char* fields, const char* why) { CHECK_THROWS_WITH_AS(with(fields), why, config_error); };
   refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is no setting; did you mean 'rope_parameters'?");
   refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is no setting; did you mean 'rope_scaling'?");
@@ -287,7 +287,7 @@ TEST_CASE("tokenizer files travel with the model") {
   save_pretrained(model, out.path(), {.tokenizer_from = from.path()});
   CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
   CHECK(file_exists(out / "tokenizer_config.json"));
-  save_pretrained(model, out.path(), {.tokenizer_from = out.path()});  // into the folder they are in already
+  save_pretrained(model, out.path(), {.tokenizer_from = out.path()});  // into the folder they are already in
   CHECK(get_file(out / "tokenizer.json") == get_file(from / "tokenizer.json"));
   put_file(from / "some.model", "pieces");
   save_pretrained(model, out.path(), {.tokenizer_from = from / "some.model"});
@@ -318,7 +318,7 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
   const auto weights = other.parameters().trained_values().host();
   const std::vector<float> before(weights.begin(), weights.end());
   CHECK_THROWS_AS(merge_adapter(other, out.path()), config_error);
-  CHECK(std::equal(before.begin(), before.end(), weights.begin()));  // a refusal changes nothing
+  CHECK(std::equal(before.begin(), before.end(), weights.begin()));  // a rejected adapter changes nothing
 
   // a file that adapts a vector, which has no second dim
   const std::string header = R"({"base_model.model.model.norm.lora_A.weight":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"

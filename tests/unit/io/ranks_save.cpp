@@ -1,4 +1,4 @@
-// Models that ranks divide in every way: the folder that all ranks write together is the one that the first writes alone.
+// Sharded models of every parallelism: the folder that all ranks write together equals the one that the first rank writes alone.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace {
 
-/// Every number of every parameter, of arrays as long as the weights and as the optimizer's, is one rank's to write; and ranks share the work.
+/// Exactly one rank writes each number of each parameter, for arrays the size of the weights and of the optimizer state; work is shared.
 template <class Model>
 void count_writers(const Model& model, bool optimizer, std::vector<std::vector<std::size_t>>& times, std::size_t& written) {
   static std::mutex mutex;
@@ -71,10 +71,10 @@ void save_both_ways(const decoder_config& shape, std::size_t ranks, const typena
     for (const auto& numbers : *times) CHECK(std::all_of(numbers.begin(), numbers.end(), [](std::size_t n) { return n == 1; }));
   std::size_t all = 0;
   for (const std::size_t own : written) all += own;
-  CHECK(*std::max_element(written.begin(), written.end()) < 2 * stages * all / ranks);  // most of it is the table, on the first stage
+  CHECK(*std::max_element(written.begin(), written.end()) < 2 * stages * all / ranks);  // mostly the embedding table, on the first stage
 }
 
-/// Larger than a turn of writing, in the table.
+/// The embedding table is larger than one writing turn.
 decoder_config shape() {
   decoder_config c = sizes(false);
   c.heads = 4;
@@ -89,9 +89,9 @@ TEST_CASE("a folder that ranks write together has the bytes that one writes") {
   using both = parallel<zero<3>, tensor_parallel>;
   save_both_ways<llama<recipe<data_parallel>>>(shape(), 3, {});
   decoder_config few = shape();
-  few.kv_heads = 2;  // fewer than ranks that divide a layer: neighbours have the same
+  few.kv_heads = 2;  // fewer than tensor-parallel ranks: neighbors hold the same heads
   save_both_ways<llama<recipe<both>>>(few, 8, {.parallel = {.tensor = 4}});
-  save_both_ways<gpt2<recipe<both>>>(shape(), 4, {.parallel = {.tensor = 2}});  // matrices are turned in files
+  save_both_ways<gpt2<recipe<both>>>(shape(), 4, {.parallel = {.tensor = 2}});  // matrices are transposed in files
   using stages = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
   decoder_config tied = shape();
   tied.tied_head = true;
@@ -101,7 +101,7 @@ TEST_CASE("a folder that ranks write together has the bytes that one writes") {
   experts.experts = 4;
   using spread = parallel<zero<2>, tensor_parallel, expert_parallel>;
   save_both_ways<mixtral<recipe<spread>>>(experts, 4, {.parallel = {.expert = 2}});
-  save_both_ways<mixtral<recipe<spread>>>(experts, 8, {.parallel = {.tensor = 2, .expert = 2}});  // slices of what others hold
+  save_both_ways<mixtral<recipe<spread>>>(experts, 8, {.parallel = {.tensor = 2, .expert = 2}});  // shards of other ranks' experts
 }
 
 TEST_CASE("rows that files hold in another order, and copies of what ranks divide, are written by one rank each") {

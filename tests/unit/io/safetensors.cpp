@@ -13,7 +13,7 @@ using namespace xtrain;
 
 namespace {
 
-/// A file from a header and data, the length field in front.
+/// A file from a header and data, preceded by the length field.
 std::string file_of(const std::string& header, const std::string& data, std::uint64_t claimed_length = ~std::uint64_t{0}) {
   const std::uint64_t length = claimed_length == ~std::uint64_t{0} ? header.size() : claimed_length;
   std::string file(8, '\0');
@@ -44,7 +44,7 @@ TEST_CASE("tensors are read as they were written, in the format's own order") {
   write_safetensors(folder / "x.safetensors", std::move(tensors));
   const safetensors_file file(folder / "x.safetensors");
   REQUIRE(file.tensors().size() == 4);
-  // widest type first, then by name
+  // widest dtype first, then by name
   CHECK(file.find("empty")->bytes.data() <= file.find("a")->bytes.data());
   CHECK(file.find("a")->bytes.data() < file.find("b")->bytes.data());
   CHECK(file.find("b")->bytes.data() < file.find("scalar")->bytes.data());
@@ -150,7 +150,7 @@ TEST_CASE("weights are split when they are large, and switch from one save to th
   CHECK(folder.files() ==
         std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"});
   CHECK(value("c") == 2);
-  save(3, 80);  // same names are taken by the save before: it must stay readable until the index changes
+  save(3, 80);  // the previous save has the same file names: it must stay readable until the index changes
   CHECK(value("a") == 3);
   CHECK(folder.files().size() == 3);
   save(4, 80);
@@ -209,7 +209,7 @@ TEST_CASE("real files are read and damaged ones refused") {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
     CHECK(!safetensors_file(entry.path().string()).tensors().empty());
-    // cut anywhere, or with any byte of the header changed, it is refused or still valid, never trusted blindly
+    // truncated anywhere, or with any byte of the header changed, it is rejected or still valid, never trusted blindly
     const scratch_folder scratch;
     const std::string contents = get_file(entry.path().string());
     for (std::size_t length = 0; length < contents.size(); length += 1 + contents.size() / 50) {

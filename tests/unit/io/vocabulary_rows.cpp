@@ -1,4 +1,4 @@
-// Models with more words, or fewer, than the files they are read from.
+// Models with a larger or smaller vocabulary than the files they are read from.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ std::vector<float> numbers_of(const Model& model, const std::string& name) {
   const auto host = model.parameters().value(*entry).host();
   return {host.begin(), host.end()};
 }
-/// The first rows are those of `before`, every row behind them is their mean, rounded once.
+/// The first rows are those of `before`; every row after them is their mean, rounded once.
 void check_rows(const std::vector<float>& before, const std::vector<float>& after, std::size_t columns) {
   const std::size_t old = before.size() / columns;
   CHECK(std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(std::min(before.size(), after.size())), after.begin()));
@@ -66,7 +66,7 @@ TEST_CASE("new words are the mean of the old ones, in the embedding and in a hea
     }
     check_old_logits(before, more);
     check_old_logits(before, fewer);
-    CHECK((more.parameters().find("lm_head.weight") == nullptr) == (fixture == "llama_tied"));  // tied stays tied
+    CHECK((more.parameters().find("lm_head.weight") == nullptr) == (fixture == "llama_tied"));  // tied weights stay tied
   }
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("a vocabulary that nobody asked to resize is refused") {
                        doctest::Contains(concat("'model.embed_tokens.weight' must have shape [", words + 1, ", 24]").c_str()),
                        config_error);
   --sizes.vocabulary;
-  sizes.width = 32;  // other dims stay what they must be
+  sizes.width = 32;  // other dims must match
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes, {}, {}, {.resize_vocabulary = true}),
                        doctest::Contains("must have shape"), config_error);
 }

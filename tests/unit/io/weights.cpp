@@ -15,7 +15,7 @@ namespace {
 
 struct plain : defaults {};
 
-/// What torch.save would write of some tensors of a safetensors file; every other one transposed in its storage.
+/// What torch.save would write for some tensors of a safetensors file; every other one is transposed in its storage.
 std::string as_torch_file(const safetensors_file& file, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, std::string>> members, storages;
   for (const std::string& name : names) {
@@ -113,7 +113,7 @@ TEST_CASE("the format of a file is known from its first bytes") {
   CHECK(format(pickled::bytes_of<std::int32_t>(20240326)) == weight_format::llmc);
   CHECK(format(pickled::bytes_of<std::int32_t>(20240803)) == weight_format::llmc);
   CHECK(format("24ka") == weight_format::llama2c);
-  CHECK(format(pickled::bytes_of(std::vector<std::int32_t>{640, 6, 2, 4, 2, -5, 3})) == weight_format::llama2c);  // begins as a pickle does
+  CHECK(format(pickled::bytes_of(std::vector<std::int32_t>{640, 6, 2, 4, 2, -5, 3})) == weight_format::llama2c);  // begins like a pickle
   for (const std::string& none : {std::string(), std::string("{}"), std::string(100, '\0'), std::string(100, 'a')})
     CHECK(!format(none).has_value());
   put_file(folder / "x", "some text");
@@ -155,7 +155,7 @@ TEST_CASE("a tensor is rewritten in another type, others as they are, and the la
   CHECK(std::equal(turned.bytes.begin(), turned.bytes.end(), file.find("t")->bytes.begin()));
   std::vector<float> read(3);
   read_numbers<float>(*file.find("f"), 0, read);
-  CHECK(read == std::vector<float>{1.0f, 1.0f, -3.0f});  // halfway between two: the even one
+  CHECK(read == std::vector<float>{1.0f, 1.0f, -3.0f});  // halfway between two: round to even
   rounding_error error;
   measure_rounding(floats, "F32", error);
   measure_rounding(turned, "BF16", error);

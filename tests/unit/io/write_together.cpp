@@ -1,4 +1,4 @@
-// A file that ranks write together: the bytes that one writer makes, or none.
+// A file that ranks write together: the same bytes as from one writer, or none.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 using sink_at = std::function<void(std::size_t, const void*, std::size_t)>;
 
-/// Three tensors of bytes, each of them 1/n of every rank's: in pieces of seven bytes that take turns.
+/// Three tensors of bytes, each rank writing 1/n of them: in pieces of seven bytes, alternating.
 std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   std::vector<tensor_to_write> tensors;
   for (const std::size_t size : {0U, 40U, 1000U}) {
@@ -40,7 +40,7 @@ std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   return tensors;
 }
 
-/// A rank that looks elsewhere: its file system is not the first one's.
+/// A rank with another file system than the first rank's.
 class elsewhere final : public file_writers {
  public:
   explicit elsewhere(group& ranks) : ranks_(ranks) {}
@@ -55,7 +55,7 @@ class elsewhere final : public file_writers {
   writers_of<group> ranks_;
 };
 
-/// On four ranks: work(ranks, tensors); all must throw, and with these words, but for the one that says why.
+/// On four ranks: work(ranks, tensors); all must throw with these words, except the failing rank, which reports its own error.
 template <class Work>
 void all_refuse(const std::string& words, Work&& work) {
   std::array<std::string, 4> said;
@@ -116,7 +116,7 @@ TEST_CASE("a rank that fails lets all of them fail, and what had the name stays"
     (void)write_safetensors_together(ranks, folder / "file", std::move(tensors));
   });
   {
-    const limited_file_size full(900);  // the first cannot make it
+    const limited_file_size full(900);  // the first rank cannot create it
     all_refuse("must be written", [&](file_writers& ranks, std::vector<tensor_to_write> tensors) {
       (void)write_safetensors_together(ranks, folder / "file", std::move(tensors));
     });
@@ -133,6 +133,6 @@ TEST_CASE("a file that cannot be made durable later says so") {
   REQUIRE(::pipe(ends.data()) == 0);
   const detail::descriptor other(ends[0]);
   unsynced_files files;
-  files.add(detail::descriptor(ends[1]), "a pipe");  // no disk is behind it
+  files.add(detail::descriptor(ends[1]), "a pipe");  // a pipe cannot be synced to disk
   CHECK_THROWS_WITH_AS(files.sync(), doctest::Contains("a pipe: must be written whole; the system says"), file_error);
 }

@@ -1,4 +1,4 @@
-// Attention that is merged block by block equals attention of whole rows, and so do its gradients.
+// Attention merged block by block equals attention of whole sequences, and so do its gradients.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ matrix_view<T, host_memory> matrix(std::vector<T>& all, std::size_t columns) {
   return {span_of<T, host_memory>(all.data(), all.size()), {all.size() / columns, columns}};
 }
 
-/// A case: what queries see, and how.
+/// A test case: the attention mask and settings.
 struct seen {
   ops::attention_settings<cpu> settings{.scale = 0.6, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
   std::vector<token> starts{}, ends{};
@@ -133,8 +133,8 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 
 }  // namespace
 
-// Sums of 96 products of magnitude 2 (dropout's factor) in fp32, in another order: 2 · 2^-24 · 96 · 2, or what comes back of it through
-// d products: 10 times as much at most.
+// Forward: sums of 96 products of magnitude 2 (dropout's factor) in fp32, in another order: 2 · 2^-24 · 96 · 2. Backward, through
+// d products: at most 10 times as much.
 TEST_CASE("whatever queries see, in blocks of several sizes") {
   computing all;
   for (seen& how : cases()) {
@@ -154,10 +154,10 @@ TEST_CASE("blocks that nothing is seen of are not computed") {
   std::vector<seen> all = cases();
   computing one;
   (void)one.in_blocks(all[0], 12, 12);
-  CHECK(one.computed == 2 * 36);  // the triangle of eight by eight, forth and back
+  CHECK(one.computed == 2 * 36);  // the triangle of eight by eight, forward and backward
   one.computed = 0;
   (void)one.in_blocks(all[3], 12, 12);
-  CHECK(one.computed == 2 * (8 + 7 + 6));  // 19 places reach two blocks back
+  CHECK(one.computed == 2 * (8 + 7 + 6));  // a window of 19 tokens reaches two blocks back
 }
 
 TEST_CASE("pairs of places are counted") {

@@ -1,4 +1,4 @@
-// Every operation refuses shapes that do not fit, before anything is computed, and names the argument.
+// Every operation rejects mismatched shapes before computing anything, and names the argument.
 #include <doctest/doctest.h>
 
 #include <functional>

@@ -177,7 +177,7 @@ TEST_CASE("without a master copy stochastic rounding keeps them on average") {
   double mean = 0;
   for (const bf16 x : b.store.value(b.vector).host()) mean += static_cast<double>(static_cast<float>(x)) / 3.0;
   // 400 steps of 1e-4 each; below 1 a unit is 2^-8, and the sum of 400 roundings deviates by 2^-8 · sqrt(400 p (1 - p)) with
-  // p = 1e-4 · 2^8, over three weights: 0.007; three deviations
+  // p = 1e-4 · 2^8, over three weights: 0.007; three standard deviations
   CHECK(std::abs(mean - 0.96) < 0.021);
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
 TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its floor") {
   dynamic_loss_scale scale({.start = 8.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
   scale.overflowed();
-  CHECK(scale.scale() == 8.0);  // one is forgiven
+  CHECK(scale.scale() == 8.0);  // one overflow is tolerated
   scale.overflowed();
   CHECK(scale.scale() == 4.0);
   scale.overflowed();

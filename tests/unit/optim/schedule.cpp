@@ -39,11 +39,11 @@ TEST_CASE("every step of every schedule is PyTorch's") {
 TEST_CASE("the shortest ways down: none, one step, two") {
   for (const schedule shape : {schedule::linear, schedule::cosine}) {
     CAPTURE(name_of(shape));
-    check_every_step({shape, 1.0, 3, 3, 0.5}, {1.0 / 3, 2.0 / 3, 1.0, 1.0, 0.5});  // all of it warm-up; what goes on longer falls
+    check_every_step({shape, 1.0, 3, 3, 0.5}, {1.0 / 3, 2.0 / 3, 1.0, 1.0, 0.5});  // warm-up only; steps beyond the end use the minimum
     check_every_step({shape, 1.0, 2, 3, 0.5}, {0.5, 1.0, 1.0, 0.5});
     check_every_step({shape, 1.0, 2, 4, 0.5}, {0.5, 1.0, 1.0, 0.5, 0.5});
     check_every_step({shape, 1.0, 2, 5, 0.5}, {0.5, 1.0, 1.0, 0.75, 0.5});
-    check_every_step({shape, 1.0, 5, 3, 0.5}, {0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.5});  // warm-up beyond the end
+    check_every_step({shape, 1.0, 5, 3, 0.5}, {0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 0.5});  // warm-up longer than the run
     check_every_step({shape, 1.0, 0, 0, 0.5}, {1.0, 0.5});
     check_every_step({shape, 1.0, 0, 2, 1.0}, {1.0, 1.0, 1.0});
     check_every_step({shape, 0.0, 1, 4, 0.5}, {0.0, 0.0, 0.0, 0.0});
@@ -64,9 +64,9 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
   };
   dynamic_loss_scale scale({.start = 16.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
   const std::vector<step> run{
-      {true, 16, 1, 2}, {true, 16, 2, 2},  {false, 16, 0, 1},                                      // forgiven, but counting begins again
-      {true, 16, 1, 1}, {true, 16, 2, 1},  {true, 32, 0, 2},                                       // doubling restores what is forgiven
-      {true, 32, 1, 2}, {false, 32, 0, 1}, {false, 16, 0, 0}, {false, 8, 0, 0},  {false, 4, 0, 0},  // then each halves
+      {true, 16, 1, 2}, {true, 16, 2, 2},  {false, 16, 0, 1},                                      // tolerated, but counting restarts
+      {true, 16, 1, 1}, {true, 16, 2, 1},  {true, 32, 0, 2},                                       // growth restores the hysteresis
+      {true, 32, 1, 2}, {false, 32, 0, 1}, {false, 16, 0, 0}, {false, 8, 0, 0},  {false, 4, 0, 0},  // then each overflow halves
       {true, 4, 1, 0},  {true, 4, 2, 0},   {true, 8, 0, 2},   {false, 8, 0, 1},  {false, 4, 0, 0}, {false, 2, 0, 0}, {false, 2, 0, 0}};
   for (std::size_t i = 0; i < run.size(); ++i) {
     CAPTURE(i);
@@ -79,7 +79,7 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
     CHECK(now.overflows_left == run[i].overflows_left);
     CHECK(scale.at_floor() == (run[i].scale == 2.0));
 
-    // one that is restored there goes on alike
+    // one restored at this point continues identically
     dynamic_loss_scale other({.start = 1024.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
     other.restore(now);
     for (std::size_t j = i + 1; j < run.size(); ++j) {

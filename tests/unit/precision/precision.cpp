@@ -5,7 +5,7 @@
 
 using namespace xtrain;
 
-// every policy that ships, and the least one
+// all shipped policies, and the minimal one
 static_assert(precision<fp32> && precision<bf16_mixed> && precision<bf16_gradients> && precision<bf16_pure> && precision<fp16_mixed> && precision<fp64> &&
               precision<testing::bare_precision>);
 static_assert(has_master_copy<bf16_mixed> && has_master_copy<fp16_mixed> && !has_master_copy<fp32> && !has_master_copy<bf16_pure>);

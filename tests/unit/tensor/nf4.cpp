@@ -1,4 +1,4 @@
-// Four-bit numbers: the shares are what they are said to be, and what bitsandbytes makes of the same numbers is made here.
+// NF4: the levels match their definition, and quantization matches bitsandbytes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The x below which a normally distributed number lies with this probability.
+/// Quantile of the standard normal distribution: the x with this cumulative probability.
 double normal_quantile(double probability) {
   double low = -10, high = 10;
   while (high - low > 1e-12) {
@@ -51,7 +51,7 @@ TEST_CASE("the sixteen shares are quantiles of the normal distribution, evenly s
   const double first = (1.0 / 32 + 1.0 / 30) / 2;
   const double largest = -normal_quantile(first);
   for (std::size_t i = 0; i < 8; ++i) {
-    // eight quantiles from the first to one half below zero, nine above; seven and eight of them are not zero
+    // eight quantiles from `first` to one half below zero, nine above; seven and eight of them are nonzero
     const double below = normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 7.0);
     const double above = -normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 8.0);
     CHECK(static_cast<double>(nf4::shares[i]) == doctest::Approx(below / largest).epsilon(1e-6));
@@ -65,7 +65,7 @@ TEST_CASE("shares, codes, scales and numbers are those of bitsandbytes") {
   const auto shares = numbers("shares"), scale_shares = numbers("scale_shares");
   CHECK(std::equal(shares.begin(), shares.end(), nf4::shares.begin(), nf4::shares.end()));
   REQUIRE(scale_shares.size() == nf4::scale_shares.size());
-  // they are made of fp32 there and of double here: a rounding or two apart
+  // computed in fp32 there and in double here: one or two roundings apart
   for (std::size_t i = 0; i < 256; ++i) CHECK(nf4::scale_shares[i] == doctest::Approx(scale_shares[i]).epsilon(4e-7));
 
   for (const std::string name : {"short", "odd", "even"}) {
@@ -81,15 +81,15 @@ TEST_CASE("shares, codes, scales and numbers are those of bitsandbytes") {
     const nf4_numbers ours = nf4::quantise<double>(x);
     CHECK(ours.code_n2 == theirs.code_n2);
     REQUIRE(ours.outer.size() == theirs.outer.size());
-    // the mean is a sum of some hundred numbers there in fp32: off by 2^-24 · sqrt(269) of itself
+    // the mean is a sum of some hundred numbers in fp32 there: relative error 2^-24 · sqrt(269)
     for (std::size_t i = 0; i < outer.size(); ++i) CHECK(ours.outer[i] == doctest::Approx(outer[i]).epsilon(1e-6));
     REQUIRE(ours.scale_k.size() == theirs.scale_k.size());
-    for (std::size_t b = 0; b < scales.size() && name != "short"; ++b) {  // of one scale nothing is left, and any share will do
+    for (std::size_t b = 0; b < scales.size() && name != "short"; ++b) {  // a single scale minus the mean is zero, so any level fits
       const auto share = [&](const nf4_numbers& of) { return static_cast<double>(nf4::scale_shares[of.scale_k[b]]); };
       double largest = 0;
       for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) largest = std::max(largest, std::abs(x[i]));
       const double wanted = (largest - outer[0]) / outer[1 + b / 256];
-      // they take what lies a little beyond the middle for the middle
+      // bitsandbytes rounds values slightly beyond the midpoint as if at the midpoint
       CHECK((share(ours) == share(theirs) || std::abs(std::abs(share(ours) - wanted) - std::abs(share(theirs) - wanted)) < 5e-6));
       CHECK(std::abs(share(ours) - wanted) <= std::abs(share(theirs) - wanted) + 1e-6);
     }
@@ -104,7 +104,7 @@ TEST_CASE("what is made is off by at most half a step of its block and the round
   for (std::size_t b = 0; b * 64 < x.size(); ++b) {
     float largest = 0;
     for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) largest = std::max(largest, std::abs(x[i]));
-    // the widest step is 0.304 shares; scales less their mean are at most 7 and off by half of the widest step of theirs, 0.9 / 128
+    // the widest step is 0.304 levels; scales minus their mean are at most 7, off by half of the widest step of their levels, 0.9 / 128
     const double allowed = 0.304 / 2 * static_cast<double>(largest) + 7 * 0.9 / 128;
     for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) CHECK(std::abs(static_cast<double>(x[i] - y[i])) <= allowed);
   }

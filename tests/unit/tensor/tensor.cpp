@@ -128,7 +128,7 @@ TEST_CASE("parameters lie block by block, matrices before vectors, frozen ones b
   CHECK(all.find("embedding")->offset < all.find("q")->offset);
   CHECK(all.find("q")->offset < all.find("norm")->offset);
   CHECK(all.find("frozen")->offset >= all.trained_values().size());
-  REQUIRE(all.decay_runs().size() == 2);  // the matrices of both blocks touch
+  REQUIRE(all.decay_runs().size() == 2);  // the matrices of both blocks are adjacent
   CHECK(all.decay_runs()[0].decays);
   CHECK(!all.decay_runs()[1].decays);
   CHECK(all.decay_runs()[1].end == all.trained_values().size());

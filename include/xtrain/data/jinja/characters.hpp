@@ -1,4 +1,4 @@
-// Text as Python sees it: a string of characters, not of bytes; strings here are UTF-8.
+// Text as in Python: a string of characters, not bytes; strings here are UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// Bytes of the character that begins at `at`. Broken UTF-8 is taken a byte at a time.
+/// Length in bytes of the character at `at`. Invalid UTF-8 is read one byte at a time.
 [[nodiscard]] inline std::size_t character_bytes(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const std::size_t claimed = lead >= 0xF0U && lead < 0xF8U ? 4 : lead >= 0xE0U && lead < 0xF0U ? 3 : lead >= 0xC0U && lead < 0xE0U ? 2 : 1;
@@ -18,7 +18,7 @@ namespace xtrain::detail::jinja {
   return claimed;
 }
 
-/// The code point at `at`; a broken byte is itself.
+/// The code point at `at`; an invalid byte is its own value.
 [[nodiscard]] inline char32_t character_at(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
   switch (character_bytes(text, at)) {
@@ -69,7 +69,7 @@ inline void append_character(std::string& to, char32_t c) {
   return all;
 }
 
-/// What str.isspace calls a space.
+/// Whether str.isspace holds.
 [[nodiscard]] inline bool is_space(char32_t c) {
   if (c < 0x80U) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
   return c == 0x85U || c == 0xA0U || c == 0x1680U || (c >= 0x2000U && c <= 0x200AU) || c == 0x2028U || c == 0x2029U || c == 0x202FU ||
@@ -88,7 +88,7 @@ inline void append_character(std::string& to, char32_t c) {
   return at;
 }
 
-/// Takes away characters from the left, the right, or both ends: spaces, or those in `which`.
+/// Strips characters from the left, the right, or both ends: spaces, or those in `which`.
 [[nodiscard]] inline std::string_view stripped(std::string_view text, bool left, bool right, const std::string_view* which = nullptr) {
   const auto goes = [&](std::size_t at, std::size_t bytes) {
     if (which == nullptr) return is_space(character_at(text, at));
@@ -113,7 +113,7 @@ inline void append_character(std::string& to, char32_t c) {
 [[nodiscard]] inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 [[nodiscard]] inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Line by line, without the line breaks that str.splitlines knows in ASCII.
+/// Splits into lines at the ASCII line breaks of str.splitlines, without the breaks unless `keep_breaks`.
 [[nodiscard]] inline std::vector<std::string_view> lines_of(std::string_view text, bool keep_breaks = false) {
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0; begin < text.size();) {

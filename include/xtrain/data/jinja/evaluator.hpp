@@ -1,4 +1,4 @@
-// Expressions become values.
+// Evaluates expressions.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace xtrain::detail::jinja {
 
-/// Names with their values, and where to look for the others.
+/// Variables of a scope, and the scope around it.
 struct scope {
   scope* parent = nullptr;
   std::map<std::string, value, std::less<>> names{};
-  bool is_kept = false;  ///< a macro was defined here: it may be called after the scope was left
+  bool is_kept = false;  ///< a macro was defined here and may be called after the scope ends
 };
 
-/// A template that says no to what it was given: raise_exception.
+/// A template rejects its input: raise_exception.
 struct refusal {
   std::string why;
 };
@@ -34,7 +34,7 @@ class evaluator {
  public:
   evaluator(std::size_t steps, std::time_t now) : cost_(steps), now_(now) {}
   virtual ~evaluator() {
-    for (const auto& space : spaces_) space->attributes = {};  // they may hold one another
+    for (const auto& space : spaces_) space->attributes = {};  // they may refer to one another
   }
   evaluator(const evaluator&) = delete;
   evaluator& operator=(const evaluator&) = delete;
@@ -88,7 +88,7 @@ class evaluator {
     return {};
   }
 
-  /// A chain of filters from its head, whose input is given: of a filter block, or of a set block.
+  /// Applies a chain of filters, from a filter block or a set block, to `in`.
   [[nodiscard]] value through_filters(const expression* chain, value in) {
     if (chain == nullptr) return in;
     cost_.spend(1);
@@ -159,7 +159,7 @@ class evaluator {
     return all;
   }
 
-  /// v.name: a method before a member of a mapping, as Python's attributes come first.
+  /// v.name: a method takes precedence over a member of a mapping, as Python's attributes do.
   [[nodiscard]] value attribute_of(const value& v, const std::string& name) {
     require_defined(v);
     if (has_method(v, name)) return method_of(v, name);

@@ -1,4 +1,4 @@
-// Filters: value | name(arguments). Those that make one value of one value; those of lists are in list_filters.hpp.
+// Filters: value | name(arguments). Those of single values; those of lists are in list_filters.hpp.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct filter_entry {
   value (*apply)(const value&, const arguments&, allowance&);
 };
 
-/// A number that a string is, from its first to its last character.
+/// Parses a whole string as a number.
 template <class Number>
 [[nodiscard]] bool read_number(std::string_view text, Number& number) {
   text = stripped(text, true, true);
@@ -168,7 +168,7 @@ template <class Number>
   return std::string(left, ' ') + text + std::string(spaces - left, ' ');
 }
 
-/// Lines behind the first are moved in; empty ones only if `blank`, the first only if `first`.
+/// Indents all lines after the first; empty ones only if `blank`, the first only if `first`.
 [[nodiscard]] inline value indent_filter(const value& in, const arguments& given, allowance& cost) {
   const auto a = bound(given, "indent", {"width", "first", "blank"});
   std::string before;

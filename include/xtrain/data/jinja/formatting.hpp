@@ -1,4 +1,4 @@
-// Strings with places to be filled in: 'a %s b' % value, 'a {} b'.format(value).
+// String formatting: 'a %s b' % value, 'a {} b'.format(value).
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// What a call hands over.
+/// The arguments of a call.
 struct arguments {
   std::vector<value> placed{};
   std::vector<std::pair<std::string, value>> named{};
@@ -27,7 +27,7 @@ struct arguments {
   return text;
 }
 
-/// What HTML would take for its own is written out, as the filter `escape` does.
+/// Escapes HTML, as the filter `escape` does.
 [[nodiscard]] inline std::string escaped(std::string_view text, allowance& cost) {
   cost.make_text(text.size());
   std::string result;
@@ -42,7 +42,7 @@ struct arguments {
   return result;
 }
 
-/// `text` in a field of that many characters, filled with `fill` on the left, the right (`left`), or behind its sign (zeros).
+/// Pads `text` to `width` characters: on the right with spaces if `left`, else on the left with `fill`; zeros go after the sign.
 [[nodiscard]] inline std::string padded(std::string text, std::size_t width, bool left, char fill, allowance& cost) {
   const std::size_t count = character_count(text);
   if (count >= width) return text;
@@ -53,7 +53,7 @@ struct arguments {
   return has_sign ? text[0] + filling + text.substr(1) : filling + text;
 }
 
-/// Digits at `at`, as a number of characters.
+/// Parses digits at `at` as a width in characters.
 [[nodiscard]] inline std::size_t read_width(std::string_view text, std::size_t& at) {
   std::size_t width = 0;
   for (; at < text.size() && is_digit(text[at]); ++at) {
@@ -63,7 +63,7 @@ struct arguments {
   return width;
 }
 
-/// One value as %s, %r, %d, %i, %f, %x or %o write it.
+/// One value formatted by %s, %r, %d, %i, %f, %x or %o.
 [[nodiscard]] inline std::string converted(char how, const value& v, bool has_precision, std::size_t precision, allowance& cost) {
   if (how == 's' || how == 'r') {
     std::string text = how == 's' ? printed(v, cost) : repr(v, cost);
@@ -91,7 +91,7 @@ struct arguments {
   return text;
 }
 
-/// The % operator of strings. Several values come as a tuple, values by name as a mapping.
+/// The % operator of strings. Positional values come as a tuple, named values as a mapping.
 [[nodiscard]] inline std::string percent_formatted(std::string_view form_text, const value& with, allowance& cost) {
   const sequence* tuple = with.as_sequence() != nullptr && with.as_sequence()->as == form::tuple ? with.as_sequence() : nullptr;
   std::size_t next = 0;
@@ -144,7 +144,7 @@ struct arguments {
   return result;
 }
 
-/// str.format, with {}, {0} and {name}; what may stand behind a colon is refused.
+/// str.format with {}, {0} and {name}; format specs after a colon are rejected.
 [[nodiscard]] inline std::string brace_formatted(std::string_view form_text, const arguments& with, allowance& cost) {
   std::string result;
   std::size_t next = 0;

@@ -1,4 +1,4 @@
-// Values for templates from JSON: members keep the order they are written in, for tojson writes them in it. Component 'io'.
+// Values for templates from JSON; members keep their order, in which tojson writes them. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail::jinja {
 
-/// Builds a value as JSON is read; refuses what strict_json_builder refuses, and numbers that would not stay what they are.
+/// Builds a value while JSON is parsed; rejects what strict_json_builder rejects, and numbers that would lose precision.
 class value_builder {
  public:
   bool null() { return add({}); }
@@ -93,8 +93,8 @@ class value_builder {
 
 }  // namespace detail::jinja
 
-/// The value that a JSON text is. `who` names the text in errors, `first_line` is the line its beginning stands on.
-///   throws  Error, with the line, when the text is not JSON, repeats a key, nests too deep, or holds a number beyond 64 bits
+/// The value of a JSON text. `who` names the text in errors, `first_line` is the number of its first line.
+///   throws  Error, with the line, if the text is not JSON, repeats a key, nests too deep, or holds a number beyond 64 bits
 template <class Error = data_error>
 [[nodiscard]] jinja_value jinja_value_from_json(std::string_view text, std::string_view who, std::size_t first_line = 1) {
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)  // the parser would take it for the end

@@ -1,6 +1,6 @@
-// A template's text cut into tokens. Blocks are trimmed as chat templates expect: the line break behind a block goes, and so do
-// spaces between a line's beginning and a block (trim_blocks, lstrip_blocks); a minus at a tag takes all spaces on that side, a
-// plus none.
+// Splits a template into tokens. Blocks are trimmed as chat templates expect: the line break after a block is removed, and so are
+// spaces between the beginning of a line and a block (trim_blocks, lstrip_blocks); a minus in a tag removes all spaces on that side, a
+// plus keeps them.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A fault in the template's text, and its line.
+/// A syntax error in the template, and its line.
 struct misspelled {
   std::size_t line;
   std::string what;
@@ -28,7 +28,7 @@ enum class token_kind : std::uint8_t { data, block_begin, block_end, print_begin
 
 struct lexed {
   token_kind kind = token_kind::end;
-  std::string text{};  ///< what is written; of a string, what it means
+  std::string text{};  ///< as written; of a string, its value
   std::size_t line = 1;
   value number{};
 };
@@ -44,7 +44,7 @@ class lexer {
   }
 
  private:
-  /// Every line break becomes one character, and the last one goes.
+  /// Normalizes line breaks to one character and removes the last one.
   static std::string with_plain_line_breaks(std::string_view text) {
     std::string plain;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -67,7 +67,7 @@ class lexer {
     at_ = to;
   }
 
-  /// What a tag's sign and kind leave of the text before it.
+  /// The text before a tag, trimmed according to the tag's sign and kind.
   [[nodiscard]] std::string_view trimmed(std::string_view text, char sign, bool is_print) const {
     if (sign == '-') return stripped(text, false, true);
     if (sign == '+' || is_print) return text;
@@ -97,7 +97,7 @@ class lexer {
   }
   static bool is_tag(char c) { return c == '{' || c == '%' || c == '#'; }
 
-  /// Goes behind the end of a tag that stands at `close`, where its sign, if any, stands before it.
+  /// Moves past the end of a tag at `close`; `sign`, if any, is the character before it.
   void leave(std::size_t close, char sign, bool trims_line) {
     std::size_t behind = close + 2;
     if (sign == '-') behind = end_of_spaces(source_, behind);
@@ -112,7 +112,7 @@ class lexer {
     leave(close, close > at_ ? source_[close - 1] : ' ', true);
   }
 
-  /// {% raw %}: text up to {% endraw %}, whatever it is.
+  /// {% raw %}: literal text up to {% endraw %}.
   bool raw() {
     const std::size_t word = end_of_spaces(source_, at_);
     if (source_.compare(word, 3, "raw") != 0) return false;
@@ -138,7 +138,7 @@ class lexer {
     stop("'raw' must end with 'endraw'; it does not end");
   }
 
-  /// What stands inside a block or a print. Its end is one only where no bracket is open.
+  /// The content of a block or print tag. The end mark counts only outside brackets.
   void tag(token_kind begin, token_kind end, char mark) {
     add(begin, begin == token_kind::block_begin ? "{%" : "{{");
     std::string open;
@@ -171,7 +171,7 @@ class lexer {
     advance(end);
   }
 
-  /// Digits from `at`, single underscores between them left out.
+  /// Digits from `at` on; single underscores between them are skipped.
   [[nodiscard]] std::size_t digits(std::size_t at, std::string& to) const {
     while (at < source_.size() && (is_digit(source_[at]) || (source_[at] == '_' && !to.empty() && is_digit(to.back()) &&
                                                              at + 1 < source_.size() && is_digit(source_[at + 1])))) {
@@ -223,7 +223,7 @@ class lexer {
     advance(end + 1);
   }
 
-  /// What a string in a template means. An escape that is none stays as it is, backslash and all.
+  /// The value of a string literal. Unknown escapes stay as they are, backslash included.
   [[nodiscard]] std::string unescaped(std::string_view text) const {
     constexpr std::string_view letters = "abfnrtv\\'\"", meanings = "\a\b\f\n\r\t\v\\'\"";
     std::string result;

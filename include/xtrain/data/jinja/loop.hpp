@@ -1,4 +1,4 @@
-// What `loop` stands for inside a loop.
+// The `loop` variable inside a loop.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace xtrain::detail::jinja {
 
-/// Goes over items. Whether an item is kept is asked as late as possible: the answer may depend on what the loop's body did
-/// with a namespace.
+/// Iterates over items. The loop's condition on an item is evaluated as late as possible: it may depend on a namespace that the
+/// loop's body changes.
 class loop_state {
  public:
   loop_state(std::vector<value> items, std::function<bool(const value&)> keeps) : items_(std::move(items)), keeps_(std::move(keeps)) {}
 
-  /// Goes on to the next item; false when there is none.
+  /// Advances to the next item; false if there is none.
   bool advance() {
     if (!look_ahead()) return false;
     if (index_ > 0) previous_ = std::move(current_);
@@ -30,7 +30,7 @@ class loop_state {
   }
   [[nodiscard]] const value& current() const { return current_; }
 
-  /// The loop is over: nothing that it holds is needed any more, what asks about items least of all.
+  /// Ends the loop: releases everything it holds, the condition first.
   void finish() {
     keeps_ = nullptr;
     items_.clear();
@@ -58,14 +58,14 @@ class loop_state {
       if (given.placed.empty()) break_off("'loop.cycle' must be given values");
       return given.placed[(index_ - 1) % given.placed.size()];
     }
-    const value now(given.placed, form::tuple);  // changed: whether these are other values than the last time
+    const value now(given.placed, form::tuple);  // changed: whether these values differ from those of the last call
     const bool differs = changed_.is_none() || !equal(changed_, now, cost);
     changed_ = now;
     return differs;
   }
 
  private:
-  /// Whether there is another item; then it stands at at_.
+  /// Whether there is another item; then it is at at_.
   bool look_ahead() {
     while (!looked_ && at_ < items_.size()) {
       looked_ = !keeps_ || keeps_(items_[at_]);
@@ -73,7 +73,7 @@ class loop_state {
     }
     return looked_;
   }
-  /// All items are asked about now.
+  /// Evaluates the condition for all remaining items.
   [[nodiscard]] std::size_t length() {
     std::vector<value> rest;
     while (look_ahead()) {

@@ -1,4 +1,4 @@
-// What strings, lists and mappings can be asked to do: value.name(arguments).
+// Methods of strings, lists and mappings: value.name(arguments).
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace xtrain::detail::jinja {
 
-/// Arguments in the order of `names`; null where one is not given.
-///   breaks off  when there are more, or others
+/// Arguments in the order of `names`; null for those not given.
+///   breaks off  if there are more, or others
 [[nodiscard]] inline std::vector<const value*> bound(const arguments& given, std::string_view who,
                                                      std::initializer_list<std::string_view> names) {
   if (given.placed.size() > names.size())
@@ -48,7 +48,7 @@ namespace xtrain::detail::jinja {
   return v->whole();
 }
 
-/// At every `separator`, or at spaces where it is null; at most `most` times, from the right if asked.
+/// Splits at every `separator`, or at whitespace if it is null; at most `most` times, from the right if `from_right`.
 [[nodiscard]] inline std::vector<value> split(std::string_view text, const std::string* separator, std::int64_t most, bool from_right,
                                               allowance& cost) {
   if (separator != nullptr && separator->empty()) break_off("'split' must be given a separator of at least one character");
@@ -138,7 +138,7 @@ namespace xtrain::detail::jinja {
   return std::any_of(several->items.begin(), several->items.end(), [&](const value& one) { return has_end(text, &one, at_begin, who); });
 }
 
-/// Places are counted in characters.
+/// Indices count characters.
 [[nodiscard]] inline value found(std::string_view text, const arguments& given, std::string_view who, bool last) {
   const auto a = bound(given, who, {"sub", "start"});
   std::int64_t start = whole_or(a[1], 0, who);
@@ -270,7 +270,7 @@ namespace xtrain::detail::jinja {
   return count;
 }
 
-/// What a method of a string, a mapping or a list gives.
+/// Calls a method of a string, a mapping or a list.
 [[nodiscard]] inline value call_method(const callable& method, const arguments& given, allowance& cost) {
   cost.spend(4);
   if (method.self.is_text()) {

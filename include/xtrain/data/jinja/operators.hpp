@@ -1,4 +1,4 @@
-// What operators do with values, and what lies inside a value: items, slices, attributes.
+// Operators on values, and access to their parts: items, slices, attributes.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ inline void require_defined(const value& v) {
   if (v.is_undefined()) break_off(v.why());
 }
 
-/// What a loop over the value would meet; a generator is used up.
+/// The items that a loop over the value visits; a generator is consumed.
 [[nodiscard]] inline std::vector<value> items_of(const value& v, allowance& cost) {
   std::vector<value> items;
   if (sequence* s = v.as_sequence()) {
@@ -81,7 +81,7 @@ inline void require_defined(const value& v) {
   return a.as_callable() != nullptr && a.as_callable() == b.as_callable();
 }
 
-/// Whether a comes before b.
+/// Whether a is less than b.
 [[nodiscard]] inline bool less(const value& a, const value& b, allowance& cost) {
   cost.spend(1);
   require_defined(a);
@@ -168,7 +168,7 @@ inline void require_defined(const value& v) {
   return how == "%" ? modulo : std::floor((a - modulo) / b + 0.5);
 }
 
-/// A string or a list, several times.
+/// Repeats a string or a list.
 [[nodiscard]] inline value repeated(const value& what, std::int64_t times, allowance& cost) {
   const std::size_t count = times < 0 ? 0 : static_cast<std::size_t>(times);
   if (what.is_text()) {
@@ -211,7 +211,7 @@ inline void require_defined(const value& v) {
   break_off("'", how, "' must be given two values that go together; given ", a.type(), " and ", b.type());
 }
 
-/// Methods that a value has. What would change a list or a mapping is not among them: values do not change.
+/// Methods that a value has. Those that would modify a list or a mapping are left out: values are immutable.
 [[nodiscard]] inline bool has_method(const value& v, std::string_view name) {
   constexpr std::array<std::string_view, 29> of_text{
       "strip",   "lstrip",     "rstrip",  "split",   "rsplit",       "splitlines",   "startswith", "endswith", "upper",   "lower",
@@ -235,7 +235,7 @@ inline void require_defined(const value& v) {
   return bound;
 }
 
-/// An item of a list, a string or a mapping; undefined where there is none.
+/// An item of a list, a string or a mapping; undefined if there is none.
 [[nodiscard]] inline value item_at(const value& of, const value& place) {
   if (const mapping* m = of.as_mapping()) {
     const value* found = m->find(place);
@@ -256,7 +256,7 @@ inline void require_defined(const value& v) {
   return value::undefined("items of ", of.type(), " must be asked for where there are any; there are none");
 }
 
-/// of[begin:end:step], each null where nothing is written.
+/// of[begin:end:step], each null if omitted.
 [[nodiscard]] inline value sliced(const value& of, const value* begin, const value* end, const value* step, allowance& cost) {
   require_defined(of);
   const sequence* s = of.as_sequence();

@@ -1,4 +1,4 @@
-// Tokens become expressions: what stands between a tag's marks.
+// Parses tokens into expressions: the content of a tag.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 
 namespace xtrain::detail::jinja {
 
-/// Expressions, and blocks, may lie this deep in one another: parsing, running and freeing them is recursive.
+/// Maximum nesting of expressions and blocks: parsing, running and freeing them is recursive.
 inline constexpr std::size_t deepest_syntax = 120;
 
-/// Which filters and tests there are, so that a template with another one is refused before it is used.
+/// Which filters and tests exist, so that a template that uses another one is rejected when compiled.
 struct known_names {
   bool (*filter)(std::string_view);
   bool (*test)(std::string_view);
@@ -60,7 +60,7 @@ class expression_parser {
     return take().text;
   }
 
-  /// Counts how deep the parser is, for as long as it lives.
+  /// Counts the parser's depth during its lifetime.
   class level {
    public:
     explicit level(expression_parser& of) : of_(of) {
@@ -83,7 +83,7 @@ class expression_parser {
     (made->parts.push_back(std::move(parts)), ...);
     return measured(std::move(made));
   }
-  /// With its depth: a long chain of operators is deep as well.
+  /// Sets the expression's depth: a long chain of operators is deep as well.
   expression_ptr measured(expression_ptr made) const {
     std::size_t below = 0;
     for (const expression_ptr& part : made->parts) below = std::max(below, part ? part->depth : 0);
@@ -93,7 +93,7 @@ class expression_parser {
     return made;
   }
 
-  /// `a, b`: a tuple, or the one expression that stands there. `with_if` says whether `x if y` may: not behind `in` of a loop.
+  /// `a, b`: a tuple, or a single expression. `with_if` allows `x if y`: not after `in` of a loop.
   expression_ptr parse_tuple(bool with_if = true, bool may_be_empty = false) {
     const std::size_t line = now().line;
     std::vector<expression_ptr> parts;
@@ -188,7 +188,7 @@ class expression_parser {
     }
   }
 
-  /// | name(arguments), as often as it stands there.
+  /// | name(arguments), any number of them.
   expression_ptr parse_filters(expression_ptr of) {
     while (skip("|")) of = parse_filter(std::move(of));
     return of;
@@ -202,7 +202,7 @@ class expression_parser {
     return measured(std::move(made));
   }
 
-  bool names_varargs_ = false, names_kwargs_ = false;  ///< since they were last set back: what a macro's body asks for
+  bool names_varargs_ = false, names_kwargs_ = false;  ///< since they were last reset: names used in a macro's body
 
   std::vector<argument> parse_arguments() {
     expect("(");
@@ -286,7 +286,7 @@ class expression_parser {
     return sign == "==" || sign == "!=" || sign == "<" || sign == "<=" || sign == ">" || sign == ">=";
   }
 
-  /// Operators of one rank, from the left. `next` parses what binds stronger.
+  /// Left-associative operators of one precedence. `next` parses those that bind tighter.
   expression_ptr parse_chain(std::initializer_list<std::string_view> signs, expression_ptr (expression_parser::*next)()) {
     expression_ptr left = (this->*next)();
     while (now().kind == token_kind::sign && std::find(signs.begin(), signs.end(), now().text) != signs.end()) {
@@ -375,7 +375,7 @@ class expression_parser {
     return measured(std::move(made));
   }
 
-  /// Behind '[': an item or a slice.
+  /// After '[': an item or a slice.
   expression_ptr parse_subscript(expression_ptr of, std::size_t line) {
     std::array<expression_ptr, 3> bounds;
     if (!sees(":")) {

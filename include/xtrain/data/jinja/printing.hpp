@@ -1,4 +1,4 @@
-// Values as text: as print shows them, and as JSON.
+// Values as text: as print writes them, and as JSON.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A float as Python writes it: the fewest digits that read back the same, with an exponent below 1e-4 and from 1e16 on.
+/// A float as Python writes it: the fewest digits that round-trip, with an exponent below 1e-4 and from 1e16 on.
 [[nodiscard]] inline std::string real_text(double d, bool as_json = false) {
   if (std::isnan(d)) return as_json ? "NaN" : "nan";
   if (std::isinf(d)) return concat(d < 0 ? "-" : "", as_json ? "Infinity" : "inf");
@@ -41,7 +41,7 @@ namespace xtrain::detail::jinja {
   return text + digits.substr(0, before_point) + "." + digits.substr(before_point);
 }
 
-/// Characters that repr writes as escapes: controls, spaces other than the space, formats, surrogates, private use.
+/// Characters that repr escapes: controls, spaces other than the space, formats, surrogates, private use.
 [[nodiscard]] inline bool is_unprintable(char32_t c) {
   if (c < 0x7FU) return c < 0x20U;
   return c <= 0xA0U || c == 0xADU || (c >= 0x600U && c <= 0x605U) || c == 0x61CU || c == 0x6DDU || c == 0x70FU || c == 0x1680U ||
@@ -54,7 +54,7 @@ inline void append_hex(std::string& to, char32_t c, int digits) {
   for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) to.push_back("0123456789abcdef"[(c >> shift) & 0xFU]);
 }
 
-/// A string between quotes: the single ones, unless it has those and no double ones.
+/// A quoted string: in single quotes, unless it contains those and no double quotes.
 inline void append_repr(std::string& to, std::string_view text) {
   const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = doubled ? '"' : '\'';
@@ -117,7 +117,7 @@ inline void append_printed(std::string& to, const value& v, bool quoted, allowan
   } else if (const callable* c = v.as_callable(); c != nullptr && c->macro != nullptr) {
     to += c->name.empty() ? "<Macro anonymous>" : concat("<Macro '", c->name, "'>");
   } else {
-    to += concat("<", v.type(), ">");  // of a namespace too: it may hold itself
+    to += concat("<", v.type(), ">");  // of a namespace too: it may contain itself
   }
 }
 
@@ -127,9 +127,9 @@ inline void append_printed(std::string& to, const value& v, bool quoted, allowan
   return text;
 }
 
-/// How tojson writes.
+/// tojson's formatting.
 struct json_style {
-  bool pretty = false;   ///< each item on a line of its own
+  bool pretty = false;   ///< one item per line
   std::string indent{};  ///< once per level
   std::string between = ", ", behind_key = ": ";
   bool ascii = false, sorted = false;
@@ -159,7 +159,7 @@ inline void append_json(std::string& to, std::string_view text, bool ascii) {
   to.push_back('"');
 }
 
-/// A key as JSON has them: numbers, booleans and none become strings.
+/// A key in JSON: numbers, booleans and none become strings.
 [[nodiscard]] inline std::string json_key(const value& key) {
   if (key.is_text()) return key.text();
   if (key.is_none()) return "null";

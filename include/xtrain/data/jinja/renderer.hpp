@@ -1,4 +1,4 @@
-// Statements become text.
+// Renders statements to text.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class renderer final : public evaluator {
  public:
   renderer(std::size_t steps, std::size_t longest, std::time_t now) : evaluator(steps, now), longest_(longest) {}
 
-  /// What the template says, knowing `variables`.
+  /// Renders the template with `variables`.
   void render(const body& all, const mapping& variables) {
     scope top;
     for (const mapping::entry& e : variables.entries()) top.names.insert_or_assign(need_text(&e.key, "a variable's name"), e.content);
@@ -28,9 +28,9 @@ class renderer final : public evaluator {
   }
 
   [[nodiscard]] std::string& text() { return text_; }
-  /// What stood in {% generation %} blocks.
+  /// The byte ranges of {% generation %} blocks.
   [[nodiscard]] std::vector<text_span>& generated() { return generated_; }
-  /// Whether such a block's text was taken elsewhere before it came into the text: then its place is not known.
+  /// Whether the text of such a block was captured before it was written: then its range is unknown.
   [[nodiscard]] bool lost_generation() const { return lost_generation_; }
   [[nodiscard]] std::size_t line() const { return line_; }
   [[nodiscard]] std::size_t steps() const { return cost_.spent(); }
@@ -38,7 +38,7 @@ class renderer final : public evaluator {
  private:
   enum class flow { on, leave, next };
 
-  /// A scope inside the current one. It outlives its block if a macro was defined in it.
+  /// A scope nested in the current one. It outlives its block if a macro was defined in it.
   class inner_scope {
    public:
     inner_scope(renderer& of, scope* parent) : of_(of), own_(std::make_unique<scope>()), before_(of.scope_) {
@@ -65,7 +65,7 @@ class renderer final : public evaluator {
     out_->append(words);
   }
 
-  /// What a body writes, taken for itself.
+  /// Renders a body to a string of its own.
   [[nodiscard]] std::string captured(const body& all) {
     std::string own;
     std::string* before = std::exchange(out_, &own);

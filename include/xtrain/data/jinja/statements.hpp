@@ -1,4 +1,4 @@
-// Tokens become statements: what the tags of a template do.
+// Parses tokens into statements: the tags of a template.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ class statement_parser : public expression_parser {
     body all = parse_until({});
     return all;
   }
-  /// Whether a {% generation %} block was met.
+  /// Whether a {% generation %} block was parsed.
   [[nodiscard]] bool has_generation() const { return has_generation_; }
 
  private:
-  /// Up to a tag of one of these names, which is left to be taken; no names: up to the end of the template.
+  /// Parses up to a tag with one of these names, which is not consumed; no names: up to the end of the template.
   body parse_until(std::initializer_list<std::string_view> ends) {
     const level deeper(*this);
     body all;
@@ -57,7 +57,7 @@ class statement_parser : public expression_parser {
     if (now().kind != kind) stop("'", kind == token_kind::block_end ? "%}" : "}}", "' must stand here; given '", now().text, "'");
     (void)take();
   }
-  /// The rest of an opening tag, and what stands up to one of the closing ones.
+  /// Parses the rest of an opening tag, and its body up to one of the closing tags.
   body parse_body(std::initializer_list<std::string_view> ends) {
     (void)skip(":");
     end_of(token_kind::block_end);
@@ -147,7 +147,7 @@ class statement_parser : public expression_parser {
     return made;
   }
 
-  /// name, name.attribute (of a namespace, where one may be), or several with commas between them.
+  /// name, name.attribute (of a namespace, if allowed), or several with commas between them.
   target parse_target(bool with_attribute) {
     const level deeper(*this);
     target all;
@@ -195,7 +195,7 @@ class statement_parser : public expression_parser {
     expect(")");
     return macro;
   }
-  /// A macro's body: a loop around it is not its own. What it names says what it takes.
+  /// Parses a macro's body: break and continue cannot refer to a loop around it. The names it uses show which arguments it takes.
   void parse_macro_body(macro_definition& macro, std::string_view end) {
     const std::size_t loops = std::exchange(loops_, 0);
     const bool varargs = std::exchange(names_varargs_, false), kwargs = std::exchange(names_kwargs_, false);

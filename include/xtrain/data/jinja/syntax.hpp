@@ -1,4 +1,4 @@
-// What a template is made of, once it is parsed.
+// The syntax tree of a template.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace xtrain::detail::jinja {
 struct expression;
 using expression_ptr = std::unique_ptr<expression>;
 
-/// How an argument is handed over: in its place, by name, or many at once (*list, **mapping).
+/// How an argument is passed: by position, by name, or many at once (*list, **mapping).
 enum class passing : std::uint8_t { placed, named, many_placed, many_named };
 
 struct argument {
@@ -23,16 +23,16 @@ struct argument {
   expression_ptr given{};
 };
 
-/// What an expression does with its parts (p0, p1, ...), its name and its arguments.
+/// What an expression does with its operands (p0, p1, ...), its name and its arguments.
 enum class operation : std::uint8_t {
-  constant,     ///< known
+  constant,     ///< literal
   variable,     ///< name
   list,         ///< [p0, p1, ...]
   tuple,        ///< (p0, p1, ...)
   dictionary,   ///< {p0: p1, p2: p3, ...}
   attribute,    ///< p0.name
   item,         ///< p0[p1]
-  slice,        ///< p0[p1:p2:p3], null where nothing is written
+  slice,        ///< p0[p1:p2:p3]; null if omitted
   call,         ///< p0(arguments)
   filter,       ///< p0 | name(arguments); p0 is null at the head of a filter block
   test,         ///< p0 is name(arguments)
@@ -40,7 +40,7 @@ enum class operation : std::uint8_t {
   both,         ///< p0 and p1
   either,       ///< p0 or p1
   conditional,  ///< p0 if p1 else p2, which may be null
-  comparison,   ///< p0 < a0 < a1 ...: the operators are the arguments' names
+  comparison,   ///< p0 < a0 < a1 ...: the operators are the names of the arguments
   binary,       ///< p0 name p1
   joining       ///< p0 ~ p1 ~ ...
 };
@@ -55,7 +55,7 @@ struct expression {
   std::vector<argument> arguments{};
 };
 
-/// What is assigned to: a name, an attribute of a namespace, or several targets at once.
+/// An assignment target: a name, an attribute of a namespace, or several targets at once.
 struct target {
   std::string name{};
   std::string attribute{};
@@ -73,12 +73,12 @@ using body = std::vector<statement>;
 struct macro_definition;
 
 enum class action : std::uint8_t {
-  text,          ///< words
+  text,          ///< literal text
   print,         ///< given
   branch,        ///< if: the first of bodies whose condition holds; one without a condition is else
-  loop,          ///< for into in given, if conditions[0]; bodies[0], or bodies[1] when there was nothing
+  loop,          ///< for into in given, if conditions[0]; bodies[0], or bodies[1] if there were no items
   assign,        ///< set into = given
-  assign_block,  ///< set into: bodies[0], through given, a chain of filters, if there is one
+  assign_block,  ///< set into: bodies[0], through given, a chain of filters, if any
   define,        ///< macro
   call_block,    ///< given is the call; macro is what caller() runs
   filter_block,  ///< bodies[0] through given
@@ -104,7 +104,7 @@ struct macro_definition {
   std::string name{};
   std::vector<parameter> parameters{};
   body what;
-  bool takes_more = false, takes_more_named = false;  ///< its body names varargs, kwargs
+  bool takes_more = false, takes_more_named = false;  ///< its body uses varargs, kwargs
 };
 
 }  // namespace xtrain::detail::jinja

@@ -1,4 +1,4 @@
-// Jinja templates, as far as chat templates use them: compiled once, rendered with variables.
+// Jinja templates, to the extent that chat templates use them: compiled once, rendered with variables.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,31 @@
 
 namespace xtrain {
 
-/// A value that a template works with: none, a boolean, a number, a string, a list or a mapping.
+/// A template's value: none, a boolean, a number, a string, a list or a mapping.
 using jinja_value = detail::jinja::value;
-/// Names with values, in the order they were set.
+/// Names with values, in insertion order.
 using jinja_mapping = detail::jinja::mapping;
 
-/// What one rendering may cost; a template is a program, and not ours.
+/// Limits of one rendering; a template is a program, and untrusted.
 struct jinja_limits {
-  std::size_t steps = 10'000'000;             ///< of the interpreter; what it makes counts by its size
-  std::size_t bytes = std::size_t{64} << 20;  ///< of the text
+  std::size_t steps = 10'000'000;             ///< interpreter steps; created values count by size
+  std::size_t bytes = std::size_t{64} << 20;  ///< of the rendered text
 };
 
-/// A text, and which of its bytes stood in {% generation %} blocks.
+/// Rendered text, and which of its bytes come from {% generation %} blocks.
 struct rendered_text {
   std::string text{};
   std::vector<text_span> generated{};
-  std::size_t steps = 0;         ///< what it took
-  bool lost_generation = false;  ///< such a block was written inside a macro, a filter or a variable: its place is not known
+  std::size_t steps = 0;         ///< steps used
+  bool lost_generation = false;  ///< such a block was inside a macro, a filter or a set block: its range is unknown
 };
 
-/// Blocks are trimmed (trim_blocks, lstrip_blocks), nothing is escaped, values do not change: as transformers renders chat
-/// templates. Names that a template uses and this interpreter does not have are refused when it is compiled.
+/// Renders chat templates as transformers does: trim_blocks, lstrip_blocks, no escaping, immutable values. Names that
+/// a template uses but this interpreter does not have are rejected when it is compiled.
 class jinja_template {
  public:
   /// `who` names the template in errors.
-  ///   throws  config_error, with the line, when the text is no template
+  ///   throws  config_error, with the line, if the text is not a valid template
   explicit jinja_template(std::string_view text, std::string who = "template") : who_(std::move(who)) {
     require<config_error>(text.size() <= longest_source, who_, ": must be at most ", longest_source, " bytes; it is ", text.size());
     try {
@@ -53,8 +53,8 @@ class jinja_template {
     }
   }
 
-  ///   throws  config_error, with the line, when the template breaks a rule or a limit; data_error when it refuses what it was
-  ///           given (raise_exception)
+  ///   throws  config_error, with the line, if the template fails or exceeds a limit; data_error if it rejects its
+  ///           input (raise_exception)
   [[nodiscard]] rendered_text render(const jinja_mapping& variables, std::time_t now = std::time(nullptr),
                                      const jinja_limits& limits = {}) const {
     detail::jinja::renderer run(limits.steps, limits.bytes, now);

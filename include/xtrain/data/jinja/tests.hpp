@@ -1,4 +1,4 @@
-// What `is` can ask: value is name(arguments).
+// Tests: value is name(arguments).
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A name of a comparison, as the operator it stands for; empty when it is none.
+/// The operator for the name of a comparison; empty if it is none.
 [[nodiscard]] inline std::string_view comparison_of(std::string_view name) {
   if (name == "==" || name == "eq" || name == "equalto") return "==";
   if (name == "!=" || name == "ne") return "!=";
@@ -30,7 +30,7 @@ namespace xtrain::detail::jinja {
   return !comparison_of(name).empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Of numbers: the rest of a division by `by`.
+/// Whether v % by equals `rest`, of numbers.
 [[nodiscard]] inline bool is_divisible(const value& v, std::int64_t by, std::int64_t rest, allowance& cost) {
   return equal(calculated("%", v, by, cost), rest, cost);
 }

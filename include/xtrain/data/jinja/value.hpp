@@ -1,4 +1,4 @@
-// The values that templates work with: Python's, as far as templates can tell.
+// The values of templates: Python's, as far as templates can observe.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace xtrain::detail::jinja {
 
-/// A rule that a template breaks while it is compiled or rendered. Who and where is added by whoever knows them.
+/// A compile-time or run-time error of a template. The caller adds template name and line.
 struct fault {
   std::string what;
 };
@@ -34,17 +34,17 @@ struct name_space;
 struct callable;
 class loop_state;
 
-/// Lists and mappings may hold one another this deep: printing and freeing them is recursive.
+/// Maximum nesting of lists and mappings: printing and freeing them is recursive.
 inline constexpr std::size_t deepest_value = 160;
 
-/// How a sequence behaves. A view is what items() and its kin give; a generator, what select and its kin give: it has no
-/// length, is always true, and is used up by reading it.
+/// How a sequence behaves. A view is the result of items() and the like; a generator that of select and the like: it has no
+/// length, is always true, and is consumed by reading it.
 enum class form : std::uint8_t { list, tuple, range, view, generator };
 
-/// One value. Copies are cheap: strings, lists and mappings are shared and do not change.
+/// One value. Copies are cheap: strings, lists and mappings are shared and immutable.
 class value {
  public:
-  /// What a name stands for that nobody has set; `why` is said when it is used for more than asking whether it is there.
+  /// An undefined name; `why` is the error when it is used in other ways than testing whether it is defined.
   struct missing {
     std::shared_ptr<const std::string> why;
   };
@@ -63,7 +63,7 @@ class value {
   value(callable what);
   value(std::shared_ptr<loop_state> loop) : held_(std::move(loop)) {}
 
-  /// Text that escaping leaves alone: it infects what is added to it, which is escaped then.
+  /// Text exempt from escaping: text added to it becomes safe too, after being escaped.
   [[nodiscard]] static value safe(std::string text) {
     value result(std::move(text));
     result.safe_ = true;
@@ -92,18 +92,18 @@ class value {
   [[nodiscard]] const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(held_); }
   [[nodiscard]] const std::string& why() const { return *std::get<missing>(held_).why; }
 
-  /// Null unless the value is one.
+  /// Null unless the value has that type.
   [[nodiscard]] sequence* as_sequence() const { return pointer<std::shared_ptr<sequence>>(); }
   [[nodiscard]] const mapping* as_mapping() const { return pointer<std::shared_ptr<const mapping>>(); }
   [[nodiscard]] name_space* as_name_space() const { return pointer<std::shared_ptr<name_space>>(); }
   [[nodiscard]] const callable* as_callable() const { return pointer<std::shared_ptr<const callable>>(); }
   [[nodiscard]] loop_state* as_loop() const { return pointer<std::shared_ptr<loop_state>>(); }
 
-  /// How deep lists and mappings lie in one another below this value.
+  /// Nesting depth of lists and mappings below this value.
   [[nodiscard]] std::size_t depth() const;
-  /// What Python calls its type.
+  /// The type's name in Python.
   [[nodiscard]] std::string_view type() const;
-  /// What `if` asks.
+  /// Truth value, as in `if`.
   [[nodiscard]] bool truth() const;
 
  private:
@@ -127,7 +127,7 @@ struct sequence {
   bool is_group = false;  ///< of groupby, a tuple: its two items are also called grouper and list
 };
 
-/// Keys with values, in the order they came in.
+/// Keys with values, in insertion order.
 class mapping {
  public:
   struct entry {
@@ -146,8 +146,8 @@ class mapping {
   std::size_t depth_ = 1;
 };
 
-/// What namespace() makes: the one value that changes. Its maker keeps it and empties it at the end, so that namespaces that
-/// hold one another are freed.
+/// The result of namespace(), the only mutable value. Its creator keeps it and empties it at the end, so that namespaces that
+/// refer to one another are freed.
 struct name_space {
   mapping attributes;
 };
@@ -155,7 +155,7 @@ struct name_space {
 struct macro_definition;
 struct scope;
 
-/// What can be called: a function of the environment, a method bound to its value, a macro bound to where it was defined.
+/// A callable: a function of the environment, a method bound to its value, or a macro bound to its defining scope.
 struct callable {
   std::string name;
   value self{};  ///< of a method
@@ -225,10 +225,10 @@ inline bool value::truth() const {
   return true;
 }
 
-/// Tuples may hold the same tuple many times over, as keys they are written out.
+/// Nested tuples may share elements, so that a key written out grows exponentially.
 inline constexpr std::size_t longest_key = 65536;
 
-/// A text that is the same for equal keys and no others: 1, 1.0 and true are one key.
+/// A text that is the same for equal keys and different for others: 1, 1.0 and true are one key.
 [[nodiscard]] inline std::string key_text(const value& key) {
   if (key.is_text()) return "'" + key.text();
   if (key.is_none()) return "none";
@@ -268,7 +268,7 @@ inline const value* mapping::find_name(std::string_view name) const {
   return at == places_.end() ? nullptr : &entries_[at->second].content;
 }
 
-/// What one rendering may still cost. Every step of the interpreter takes one; what is made takes by its size.
+/// The remaining budget of one rendering. Every step of the interpreter costs one; created values cost by size.
 class allowance {
  public:
   explicit allowance(std::size_t steps) : left_(steps), all_(steps) {}
@@ -281,7 +281,7 @@ class allowance {
   }
   [[nodiscard]] std::size_t spent() const { return all_ - left_; }
 
-  /// Counts calls that lie in one another, for as long as it lives: the processor's stack is not endless.
+  /// Counts nested calls during its lifetime: the call stack is finite.
   class deeper {
    public:
     explicit deeper(allowance& of) : of_(of) {
@@ -297,12 +297,12 @@ class allowance {
     allowance& of_;
   };
 
-  /// Before that many values are put into a list, or entries into a mapping: they take more memory than a step takes time.
+  /// Call before that many values are added to a list, or entries to a mapping: their memory costs more than one step.
   void make_items(std::size_t count) { spend(count <= left_ / 8 ? 8 * count : left_ + 1); }
   void make_entries(std::size_t count) { make_items(count <= left_ ? 4 * count : count); }
-  /// Before `bytes` of text are made.
+  /// Call before `bytes` of text are created.
   void make_text(std::size_t bytes) { spend(1 + bytes / 16); }
-  /// `count` texts of `each` bytes; the product may not fit a size.
+  /// `count` texts of `each` bytes; the product may overflow.
   void make_text(std::size_t count, std::size_t each) {
     spend(each == 0 || count <= (left_ + 1) * 16 / each ? 0 : left_ + 1);
     make_text(count * each);
