@@ -1,4 +1,4 @@
-// What the command lines share: flags whose errors name the flag and the value, the device, the model family.
+// Shared by the command lines: flags whose errors name the flag and the value, the device, the model family.
 #pragma once
 
 #include <unistd.h>
@@ -17,7 +17,7 @@
 
 namespace command_line {
 
-/// Names every unknown flag and the known one nearest to it. A value behind an unknown flag is taken to be that flag's.
+/// Reports every unknown flag with the most similar known one. A value after an unknown flag is assumed to belong to it.
 inline void report_unknown(const CLI::App& app) {
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_single_name());
@@ -34,7 +34,7 @@ inline void report_unknown(const CLI::App& app) {
   }
 }
 
-/// A validator of numbers from `least` to `most`; `must_be` says so in words.
+/// A validator for numbers from `least` to `most`; `must_be` is its description.
 template <class Number>
 CLI::Validator number_from(Number least, Number most, const char* must_be) {
   return {[=](const std::string& text) {
@@ -75,8 +75,8 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
-/// Runs `program`, and turns whatever goes wrong into one line and an exit status: 1, or 2 for a wrong command line. A program that is
-/// stopped says with which status it ends.
+/// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line. A program that is
+/// stopped returns its own status.
 template <class Program>
 int run(CLI::App& app, int argc, char** argv, const Program& program) {
   const std::string name = app.get_name();
@@ -98,7 +98,7 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
   }
 }
 
-/// Does what a flag asks for; errors begin with the flag and its value.
+/// Runs work() for a flag; error messages begin with the flag and its value.
 template <class Work>
 auto for_flag(const char* flag, const std::string& value, Work&& work) {
   try {
@@ -126,7 +126,7 @@ inline std::size_t bytes_of(const std::string& text) {
   return static_cast<std::size_t>(number * factor);
 }
 
-/// The device, as flags ask for it.
+/// The device, as set by flags.
 struct device_flags {
   std::size_t threads = 0;
   std::string memory{};
@@ -144,29 +144,29 @@ struct device_flags {
   }
 };
 
-/// A model's settings, some of them replaced: --override-config, which several programs have.
+/// A model's config.json with some settings replaced: --override-config, which several programs have.
 struct config_flags {
   std::string override_config{};
 
   void add(CLI::App& app) {
     app.add_option("--override-config", override_config, "JSON object of settings that replace those of config.json")->type_name("FILE");
   }
-  /// The settings that hold, as a family (xtrain::family_info) reads them.
+  /// The resulting settings, as a family (xtrain::family_info) reads them.
   template <class Info>
   [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config, const Info& family, bool says) const {
     return replace(config, says, [&](const xtrain::json_settings& with) {
       auto result = xtrain::override_settings(config, with, family);
-      (void)xtrain::sizes_of(result.settings, family);  // what cannot be is this flag's
+      (void)xtrain::sizes_of(result.settings, family);  // impossible values are reported as this flag's error
       return result;
     });
   }
-  /// The same where nobody reads them: only what is there can be replaced.
+  /// The same without a family: only existing settings can be replaced.
   [[nodiscard]] xtrain::json_settings apply(const xtrain::json_settings& config) const {
     return replace(config, true, [&](const xtrain::json_settings& with) { return xtrain::override_settings(config, with); });
   }
 
  private:
-  /// What was replaced is said, and what is not known.
+  /// Prints what was replaced, and which keys are unknown.
   template <class Replace>
   [[nodiscard]] xtrain::json_settings replace(const xtrain::json_settings& config, bool says, Replace&& with_file) const {
     if (override_config.empty()) return config;
@@ -183,7 +183,7 @@ struct config_flags {
   }
 };
 
-/// As many words as a program asks for, instead of as many as config.json says.
+/// A vocabulary size other than config.json's.
 struct vocabulary_flags {
   std::size_t words = 0, multiple = 1;
   std::string add_tokens{};
@@ -202,7 +202,7 @@ struct vocabulary_flags {
         ->check(positive_whole_number())
         ->type_name("N");
   }
-  /// The texts of --add-tokens.
+  /// The tokens of --add-tokens.
   [[nodiscard]] std::vector<std::string> texts() const {
     std::vector<std::string> all;
     const bool is_file = xtrain::file_exists(add_tokens);
@@ -216,7 +216,7 @@ struct vocabulary_flags {
     }
     return all;
   }
-  /// Writes the tokenizer with its new tokens into a folder; returns where it is now.
+  /// Writes the tokenizer with its new tokens into a folder; returns its path.
   [[nodiscard]] std::string extended_tokenizer(const std::string& from, const std::string& to) const {
     if (add_tokens.empty()) return from;
     return for_flag("--add-tokens", add_tokens, [&] {
@@ -228,7 +228,7 @@ struct vocabulary_flags {
     });
   }
   [[nodiscard]] bool resizes() const { return words > 0 || multiple > 1 || !add_tokens.empty(); }
-  /// The model's words: as many as asked for, else enough for the tokenizer and never fewer than there were.
+  /// The model's vocabulary size: the requested one, otherwise enough for the tokenizer and never smaller than before.
   [[nodiscard]] std::size_t size(std::size_t there, const xtrain::tokenizer& with) const {
     if (!resizes()) return there;
     const std::size_t needed = add_tokens.empty() ? there : with.vocabulary() + xtrain::texts_without_token(with, texts()).size();

@@ -1,4 +1,4 @@
-// Weights from one format into another: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c.
+// Converts weights between formats: Hugging Face folders, PyTorch's files, Meta's, llm.c, llama2.c.
 //
 //   convert --from stories260K.bin --to stories260K --format hf --number bf16
 //
@@ -31,7 +31,7 @@ struct convert_flags {
   }
 };
 
-/// What is to be converted: tensors, and the settings that say what they are the weights of.
+/// What is converted: tensors, and the settings of their model.
 struct model_source {
   std::shared_ptr<const xtrain::tensor_source> weights{};
   std::optional<xtrain::json_settings> config{};
@@ -59,7 +59,7 @@ model_source open(const convert_flags& flags) {
   return source;
 }
 
-/// The number type that tensors get, as files name it; empty: each its own.
+/// The dtype of the converted tensors, as named in files; empty: each tensor keeps its own.
 std::string number_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
   const std::string asked = flags.number == "fp32" ? "F32" : flags.number == "bf16" ? "BF16" : flags.number == "fp16" ? "F16" : "";
   const auto only = [&](bool can, const char* types) {
@@ -101,7 +101,7 @@ void write_folder(const convert_flags& flags, const model_source& source, const 
   write_weights(flags.to, std::move(tensors), shard_bytes);
 }
 
-/// Writes what is asked for; returns the names of tensors that were left out.
+/// Writes the requested format; returns the names of tensors that were left out.
 std::vector<std::string> write(const convert_flags& flags, const model_source& source, const std::string& number) {
   if (flags.format == "hf") {
     write_folder(flags, source, number);
@@ -119,7 +119,7 @@ void convert(const convert_flags& flags) {
   const auto source = command_line::for_flag("--from", flags.from, [&] { return open(flags); });
   const std::string number = number_for(flags, *source.weights);
 
-  // what it costs is known before anything is written
+  // the rounding error is reported before anything is written
   std::map<std::string, std::size_t> converted;
   xtrain::rounding_error error;
   std::size_t numbers = 0, bytes = 0;

@@ -1,6 +1,6 @@
-// One training loop, nine recipes: what each costs a rank in memory and messages, and that all come to the same.
+// One training loop, nine recipes: what each costs a rank in memory and messages, and that all give the same result.
 //
-//   distributed [ranks]      4 if it is not given; they are threads of this process
+//   distributed [ranks]      default 4; ranks are threads of this process
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -16,7 +16,7 @@ struct recipe : xtrain::defaults {
   using parallel = Parallel;
 };
 
-constexpr std::size_t rows = 8;  // of a step, however many ranks share them
+constexpr std::size_t rows = 8;  // global batch size, independent of the number of ranks
 
 xtrain::dataset some_text() {
   const auto tokenizer = xtrain::byte_tokenizer();
@@ -32,7 +32,7 @@ xtrain::decoder_config sizes() {
   return {.vocabulary = 257, .width = 128, .layers = 8, .heads = 8, .kv_heads = 4, .context = 64, .tied_head = false};
 }
 
-/// What one rank needed and what came out.
+/// Memory and result of one rank.
 struct result {
   xtrain::memory_count memory;
   double loss = 0;

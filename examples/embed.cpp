@@ -3,7 +3,7 @@
 //
 //   embed [model folder] [text file]
 //
-// Without arguments it makes a small model first, so that there is one to adapt.
+// Without arguments it first trains a small model, so that there is one to fine-tune.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -17,14 +17,14 @@
 
 namespace {
 
-/// What the application wants to know about a run. Its threads read it while the trainer's thread writes it.
+/// The status of a run. The application's threads read it while the training thread writes it.
 struct training_status {
   std::atomic<std::size_t> step{0}, steps{0};
   std::atomic<double> loss{0};
   std::atomic<bool> finished{false};
 };
 
-/// The library tells, the application decides what to do with it.
+/// The library reports events, the application decides what to do with them.
 class status_updates final : public xtrain::observer {
  public:
   explicit status_updates(training_status& status) : status_(&status) {}
@@ -50,7 +50,7 @@ class personalisation {
   struct settings {
     std::string model, text, output;
     std::size_t steps = 0;
-    std::size_t memory_limit = 0;  ///< bytes that the job may use
+    std::size_t memory_limit = 0;  ///< memory limit of the job, in bytes
     std::shared_ptr<xtrain::executor> threads = nullptr;
   };
 
@@ -60,9 +60,9 @@ class personalisation {
   void cancel() { thread_.request_stop(); }
   void wait() { thread_.join(); }
   [[nodiscard]] const training_status& status() const { return status_; }
-  /// What went wrong, once it is finished; empty when nothing did.
+  /// The error message, after the job has finished; empty if there was none.
   [[nodiscard]] const std::string& problem() const { return problem_; }
-  /// The most memory that the job held.
+  /// The job's peak memory.
   [[nodiscard]] std::size_t peak_memory() const { return peak_memory_; }
 
  private:
@@ -76,9 +76,9 @@ class personalisation {
       status_updates updates(status_);
       trainer.attach(updates);
       trainer.fit(data, nullptr, std::move(cancelled));
-      trainer.save(job_.output, xtrain::save_adapter_options{.base_model = job_.model});  // what was learned until then
+      trainer.save(job_.output, xtrain::save_adapter_options{.base_model = job_.model});  // what was learned so far
       peak_memory_ = on.memory().total_peak;
-    } catch (const std::exception& problem) {  // nothing may leave a thread
+    } catch (const std::exception& problem) {  // no exception may leave a thread
       problem_ = problem.what();
     }
     status_.finished = true;
@@ -88,10 +88,10 @@ class personalisation {
   training_status status_;
   std::string problem_{};
   std::size_t peak_memory_ = 0;
-  std::jthread thread_;  // last: it uses everything above
+  std::jthread thread_;  // last member: the thread uses everything above
 };
 
-/// Shows a job's progress until it is finished, or has done `patience` steps.
+/// Shows a job's progress until it has finished, or has done `patience` steps.
 void watch(personalisation& job, std::size_t patience) {
   while (!job.status().finished) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -105,7 +105,7 @@ void watch(personalisation& job, std::size_t patience) {
   else std::printf("refused: %s\n", job.problem().c_str());
 }
 
-/// A model to begin with, trained for a moment on this file.
+/// A small initial model, trained briefly on this file.
 void make_model(const std::string& folder, const std::string& text) {
   const auto tokenizer = xtrain::byte_tokenizer();
   xtrain::llama<xtrain::defaults> model({.vocabulary = tokenizer.vocabulary(), .width = 64, .layers = 2, .heads = 4, .context = 64});
@@ -126,7 +126,7 @@ int main(int argc, char** argv) try {
     make_model(model, text);
   }
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
-  const auto threads = std::make_shared<xtrain::thread_pool>(2);  // or an executor that hands parts to the application's own threads
+  const auto threads = std::make_shared<xtrain::thread_pool>(2);  // or an executor that runs on the application's own threads
 
   std::printf("a job within limits:    ");
   personalisation job(

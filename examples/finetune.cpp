@@ -1,14 +1,14 @@
-// Trains a model that is there already, all of it or a LoRA adapter beside it.
+// Fine-tunes an existing model: all weights, or a LoRA adapter.
 //
 //   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --epochs 3 --learning-rate 2e-4 --output adapter
 //
-// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+// Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
 #include "training_run.hpp"
 
 namespace {
 
-/// The recipe with an adapter instead of the weights.
+/// The recipe with a LoRA adapter.
 struct lora_recipe : recipe {
   using adapter = xtrain::lora;
 };
@@ -91,7 +91,7 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", flags.eval_data, flags, tokenizer));
   command_line::for_flag("--data", flags.data, [&] { require_tokens_below(data, sizes.vocabulary); });
-  if (flags.context == 0) {  // rows need not be longer than the longest sample
+  if (flags.context == 0) {  // sequences need not be longer than the longest sample
     flags.context = sizes.context;
     if (data.layout() == xtrain::row_layout::separate) flags.context = std::min(sizes.context, (data.longest() + 6) / 8 * 8);
   }
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
-    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
+    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before ranks are started, since all of them read it
       flags.check_output(flags.model);
       flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer.empty() ? flags.model : flags.tokenizer, flags.output);
     }

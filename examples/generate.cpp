@@ -2,7 +2,7 @@
 //
 //   generate --model DIR --prompt "Once upon a time" --max-new-tokens 100
 //
-// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+// Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "command_line.hpp"
 #include "recipe.hpp"
 

@@ -1,4 +1,4 @@
-// Trains a small LLaMA on a text of yours, or on this very file, and lets it write.
+// Trains a small LLaMA on your text, or on this very file, and generates text.
 //
 //   hello [text file]
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A layer of your own: its kernel, its forward and backward, the proof that they belong together, and a model made with it.
+// A custom layer: its kernel, forward and backward, gradient checks, and a model that uses it.
 //
 //   own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--steps N]
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <xtrain/testing/check_on_ranks.hpp>
 #include <xtrain/xtrain.hpp>
 
-// Dynamic tanh, a layer that stands where a normalisation stood.       [Zhu et al. 2025, "Transformers without normalization"]
+// Dynamic tanh, a replacement for normalization layers.                [Zhu et al. 2025, "Transformers without normalization"]
 //   y = weight · tanh(alpha·x) + bias,  weight and bias per channel, one alpha for all
 
 /// x_nc, weight_c, bias_c, alpha_1 read; y_nc written, computed in accumulate and rounded once.
@@ -54,7 +54,7 @@ struct dynamic_tanh_backward_kernel {
   [[nodiscard]] constexpr double operations() const { return 16.0 * static_cast<double>(n) * static_cast<double>(c); }
 };
 
-// Both run on any device whose memory the host can reach: the cpu, and the reference that gradients are checked with.
+// Both run on any device with host-addressable memory: the cpu, and the reference device of the gradient check.
 
 template <class Stream, class T>
 void run_kernel(Stream&, const dynamic_tanh_kernel<xtrain::host_memory, T>& k, xtrain::scratch_span<xtrain::host_memory>) {
@@ -71,7 +71,7 @@ void run_kernel(Stream&, const dynamic_tanh_backward_kernel<xtrain::host_memory,
   using A = xtrain::accumulate_t<T>;
   const A alpha = static_cast<A>(k.alpha_1.raw()[0]);
   A dalpha{0};
-  for (std::size_t j = 0; j < k.c; ++j) {  // a channel at a time: its sums are rounded once
+  for (std::size_t j = 0; j < k.c; ++j) {  // one channel at a time: its sums are rounded once
     A dweight{0}, dbias{0};
     for (std::size_t i = j; i < k.n * k.c; i += k.c) {
       const A x = static_cast<A>(k.x_nc.raw()[i]), dy = static_cast<A>(k.dy_nc.raw()[i]), s = std::tanh(alpha * x);
@@ -88,7 +88,7 @@ void run_kernel(Stream&, const dynamic_tanh_backward_kernel<xtrain::host_memory,
   if (!k.dalpha_1.empty()) k.dalpha_1.raw()[0] = static_cast<G>(static_cast<A>(k.dalpha_1.raw()[0]) + dalpha);
 }
 
-/// The layer. It stands where models have a normalisation, so it has the interface of one.
+/// The layer. It replaces norms in models, so it has their interface.
 template <class Recipe>
 class dynamic_tanh {
  public:
@@ -100,7 +100,7 @@ class dynamic_tanh {
       : weight_(build.vector({{name, channels}}, "weight", 1.0)), bias_(build.vector({{name, channels}}, "bias", 0.0)),
         alpha_(build.vector({{name, 1}}, "alpha", 0.5)) {}
 
-  /// x [n, c] read, y [n, c] written. Nothing is kept: the backward has x.
+  /// x [n, c] read, y [n, c] written. Nothing is saved: the backward has x.
   void forward(xtrain::pass<Recipe>& p, xtrain::matrix_view<const compute, memory> x, xtrain::matrix_view<compute, memory> y) const {
     xtrain::require_shape("dynamic_tanh: y", y.shape(), x.shape());
     xtrain::ops::launch(p, dynamic_tanh_kernel<memory, compute>{.n = x.shape(0),
@@ -111,7 +111,7 @@ class dynamic_tanh {
                                                                 .alpha_1 = p.vector(alpha_).span(),
                                                                 .y_nc = y.span()});
   }
-  /// The same y again, on the way back.
+  /// Computes y again in the backward pass.
   void recompute(xtrain::pass<Recipe>& p, xtrain::matrix_view<const compute, memory> x, xtrain::matrix_view<compute, memory> y) const {
     forward(p, x, y);
   }
@@ -134,7 +134,7 @@ class dynamic_tanh {
   xtrain::parameter weight_, bias_, alpha_;
 };
 
-/// LLaMA without normalisation: everything else is inherited.
+/// LLaMA without normalization: everything else is inherited.
 struct norm_free_family : xtrain::llama_family {
   template <class Recipe>
   using norm = dynamic_tanh<Recipe>;
@@ -142,7 +142,7 @@ struct norm_free_family : xtrain::llama_family {
 template <class Recipe>
 using norm_free_llama = xtrain::decoder<Recipe, norm_free_family>;
 
-/// Of any strategy: the layer has all its weights on every rank, so it does not have to know about ranks.
+/// For any strategy: the layer's weights are replicated, so it needs no code for ranks.
 template <class Strategy>
 struct recipe_on : xtrain::defaults {
   using parallel = Strategy;
@@ -153,7 +153,7 @@ struct settings {
   std::size_t ranks = 1, steps = 100;
 };
 
-/// Every derivative against a difference quotient, in double, and two ranks against one device.
+/// Checks every derivative against a difference quotient, in double, and two ranks against one device.
 void prove() {
   const auto forward = [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); };
   const auto backward = [](const auto& layer, auto& p, auto x, auto dy, auto dx) { layer.backward(p, x, dy, dx); };

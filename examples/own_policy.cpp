@@ -1,5 +1,5 @@
-// An optimizer of your own, as a policy: its settings, its state, and its kernel. It then works with every model, number
-// type and device that the library has.
+// A custom optimizer policy: its settings, its state, and its kernel. It works with every model, dtype
+// and device of the library.
 //
 //   own_policy [text file]
 #include <cmath>
@@ -35,7 +35,7 @@ struct lion_kernel {
   [[nodiscard]] constexpr double operations() const { return 9.0 * static_cast<double>(n); }
 };
 
-/// Runs it on any device whose memory the host can reach. A device of another kind would have an overload for its stream.
+/// Runs it on any device with host-addressable memory. A device of another kind would have an overload for its stream.
 template <class Stream, class P, class G, class M, class S>
 void run_kernel(Stream&, const lion_kernel<xtrain::host_memory, P, G, M, S>& k, xtrain::scratch_span<xtrain::host_memory>) {
   for (std::size_t i = 0; i < k.n; ++i) {
@@ -49,13 +49,13 @@ void run_kernel(Stream&, const lion_kernel<xtrain::host_memory, P, G, M, S>& k, 
   }
 }
 
-/// The policy. It remembers half of what adamw does; its steps are of one length, so rates are lower.
+/// The policy. Its state is half of adamw's; its updates have constant magnitude, so learning rates are lower.
 struct lion {
   static constexpr std::string_view name = "lion";
 
   struct config {
     double beta1 = 0.9, beta2 = 0.99;
-    double weight_decay = 0.1;  ///< of matrices
+    double weight_decay = 0.1;  ///< for matrices
   };
 
   template <class Device, class Precision>
@@ -86,7 +86,7 @@ struct lion {
       }
     }
 
-    /// Every array that a checkpoint must hold.
+    /// Visits every array that a checkpoint must contain.
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (xtrain::has_master_copy<Precision>) visit("master", master_.span());
@@ -105,7 +105,7 @@ struct with_lion : xtrain::defaults {
   using optimizer = lion;
 };
 
-/// Trains the same small model with one optimizer; the loss afterwards.
+/// Trains the same small model with one optimizer; returns the final loss.
 template <class Recipe>
 double train(const xtrain::dataset& data, std::size_t vocabulary, double learning_rate) {
   xtrain::llama<Recipe> model({.vocabulary = vocabulary, .width = 64, .layers = 2, .heads = 4, .context = 64});

@@ -1,9 +1,9 @@
-// Which way of dividing a model among devices is fastest, and what one way comes to. Nothing is trained, and no device is needed.
+// Finds the fastest parallel layout for a model, or shows what one layout needs. A dry run: no training, no device needed.
 //
 //   plan --model llama --layers 80 --width 8192 --heads 64 --feed-forward 22016 --devices 32 --rows 64 --machine 910b --search
 //   plan --config config.json --devices 32 --rows 64 --tensor 8 --stages 4 --batch 2
 //
-// Precision and optimizer are chosen when it is compiled: see xtrain_add_trainer.
+// Precision and optimizer are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
 
 #include <algorithm>
@@ -86,7 +86,7 @@ struct plan_flags {
   }
 };
 
-/// A way of running a plan: the line that makes the trainer, and the one that starts it.
+/// How to run a plan: the CMake line that builds the trainer, and the command that starts it.
 std::string how_to_run(const found_plan& plan) {
   const run_layout& at = plan.layout;
   const mesh_sizes& mesh = at.mesh;
@@ -106,12 +106,12 @@ std::string how_to_run(const found_plan& plan) {
   return text;
 }
 
-/// What is tried for a family, and what one way is chosen from.
+/// The strategies that are searched for a family, and those that a given layout is chosen from.
 template <class Family>
 inline constexpr bool is_mixture = std::is_same_v<Family, mixtral_family>;
 template <class Family>
 using tried = std::conditional_t<is_mixture<Family>, expert_strategies, usual_strategies>;
-/// Families of which there are models for long rows; those, and no others, are also compiled with keys that go round.
+/// Families with models for long sequences; only these are also compiled with ring attention.
 template <class Family>
 inline constexpr bool has_long_rows = !is_mixture<Family> && std::is_same_v<typename Family::template positions<recipe>, rotary_positions<recipe>>;
 
@@ -133,7 +133,7 @@ void search(const plan_flags& flags, const decoder_config& sizes, const machine&
   };
   take(search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}));
   if constexpr (has_long_rows<typename Model::family>) {
-    std::erase(settings.contexts, 1U);  // alone, nobody goes round
+    std::erase(settings.contexts, 1U);  // a ring needs more than one rank
     if (!settings.contexts.empty()) take(search_plans<Model, ring_strategies>(sizes, settings, on, cpu::properties{8}));
   }
 }
@@ -195,7 +195,7 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
                                .context = flags.context};
   const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
   if constexpr (is_mixture<typename Model::family>) {
-    const bool alone = settings.mesh.data == 1;  // nobody to divide with
+    const bool alone = settings.mesh.data == 1;  // a single data-parallel rank has nothing to shard over
     require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
                           ": must be 1 or 3 for a mixture of experts, without --sequence and --ring");
     if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>{});

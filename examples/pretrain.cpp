@@ -1,8 +1,8 @@
-// Trains a language model from nothing but text.
+// Pre-trains a language model on text.
 //
 //   pretrain --data corpus.txt --tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 256 --steps 1000 --output out
 //
-// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+// Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
 #include "training_run.hpp"
 
@@ -70,7 +70,7 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
   });
 }
 
-/// The sizes from the flags or from a file, with the tokenizer's vocabulary and special tokens.
+/// The config from the flags or from a file, with the tokenizer's vocabulary and special tokens.
 xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_family_info& family, const xtrain::json_settings& config,
                                 const xtrain::tokenizer& tokenizer, bool context_given, bool first_rank) {
   xtrain::decoder_config sizes = flags.sizes;
@@ -122,9 +122,9 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
     std::fprintf(stderr, "%s%s parameters, %s tokens of text\n", xtrain::describe<recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(data.tokens())).c_str());
-  const auto lock = flags.lock_output(first_rank);  // what is written before there are checkpoints is another run's as well
+  const auto lock = flags.lock_output(first_rank);  // files written before the first checkpoint could belong to another run, too
   std::string tokenizer_files = flags.tokenizer;
-  if (tokenizer_files == "byte") {  // it has no files of its own: they are written
+  if (tokenizer_files == "byte") {  // the byte tokenizer has no files yet: write them
     if (first_rank) {
       xtrain::make_folder(flags.output);
       tokenizer.save(flags.output);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The whole of xtrain in a few minutes: installs what is missing, builds three programs, trains a small model on this library's own
-# source, teaches it its name with a LoRA adapter, and lets both write.
+# A tour of xtrain in a few minutes: installs missing packages, builds three programs, trains a small model on this library's own
+# source, fine-tunes it with a LoRA adapter to answer questions about itself, and generates text with both.
 #
 #   ./examples/quickstart.sh [folder for the results]
 set -eu
@@ -20,7 +20,7 @@ log=build/quickstart-build.log
 { cmake --preset release && cmake --build --preset release --target pretrain finetune generate; } > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
 
 mkdir -p "$out"
-rm -rf "$out/model" "$out/adapter" "$out/pretrain.jsonl" "$out/finetune.jsonl"  # of an earlier quickstart
+rm -rf "$out/model" "$out/adapter" "$out/pretrain.jsonl" "$out/finetune.jsonl"  # results of an earlier quickstart
 
 echo "== What the run will need"
 model_flags="--tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 384 --batch 2"

@@ -1,4 +1,4 @@
-// The ranks of a run: threads of this process, or processes that a launcher has started.
+// The ranks of a run: threads of this process, or processes started by a launcher.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@
 
 namespace command_line {
 
-/// A strategy that runs on several ranks is told which.
+/// The strategy runs on several ranks, which its config gets.
 template <class Parallel>
 concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
@@ -26,7 +26,7 @@ struct rank_flags {
   double timeout = 600.0;
   std::vector<std::size_t> stage_layers{}, micro_batch_rows{};
 
-  /// A trainer has the flags that its strategy knows.
+  /// Adds the flags that the strategy supports.
   template <class Parallel>
   void add(CLI::App& app) {
     if constexpr (has_ranks<Parallel>) {
@@ -77,10 +77,10 @@ struct rank_flags {
   }
 };
 
-/// What a launcher has started must become ranks of one run: as many runs, each writing into the same folder, are what nobody wants.
-///   has_ranks     the strategy divides a run
-///   connects      the program is made with what connects processes
-///   ranks         as --ranks says; 1 if nothing was said
+/// Checks that the processes of a launcher become the ranks of one run, not as many runs that write into the same folder.
+///   has_ranks     the strategy supports several ranks
+///   connects      the program is built with MPI
+///   ranks         --ranks; 1 if not given
 inline void require_one_run(const xtrain::launched_process& process, bool has_ranks, bool connects, std::size_t ranks) {
   if (process.alone()) return;
   const std::string who = process.size == 0 ? xtrain::concat("launch: ", process.launcher, " has started this process as one of several")
@@ -95,7 +95,7 @@ inline void require_one_run(const xtrain::launched_process& process, bool has_ra
                                         "; leave it out");
 }
 
-/// Calls run(layout, whether this is the first rank) on every rank. `Processes` is xtrain::mpi_session, or void where the program is made
+/// Calls run(layout, whether this is the first rank) on every rank. `Processes` is xtrain::mpi_session, or void if the program is built
 /// without MPI.
 template <class Parallel, class Processes, class Run>
 void on_ranks(const rank_flags& flags, Run&& run) {
@@ -110,7 +110,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
       if (!process.alone()) {
         xtrain::keep_to_own_processors(process);
         Processes session({.patience = flags.patience()});
-        // an MPI that does not know this launcher begins a run of its own in every process
+        // an MPI that does not support this launcher makes every process a run of its own
         const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
         xtrain::require<xtrain::config_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
                                               " processes, and MPI knows of ", session.size(),

@@ -1,4 +1,4 @@
-// --restarts: a run that dies is started again, and goes on where its last checkpoint left it.
+// --restarts: restarts a run that failed, from its last checkpoint.
 #pragma once
 
 #include <sys/prctl.h>
@@ -20,14 +20,14 @@ namespace command_line {
 
 namespace restarts {
 
-/// How a child ended.
+/// How a child process ended.
 struct ending {
   int status = 0;      // its exit status, or 128 + the signal that killed it
   bool killed = false;
-  bool asked = false;  // somebody wanted it to end
+  bool asked = false;  // a stop was requested
 };
 
-/// Runs this program with other arguments, and waits for it. What asks this process to end is passed on.
+/// Runs this program with other arguments, and waits for it. Forwards SIGINT and SIGTERM.
 ///   throws  file_error when no process can be started
 inline ending run_child(std::vector<std::string> arguments) {
   std::vector<char*> pointers;
@@ -39,7 +39,7 @@ inline ending run_child(std::vector<std::string> arguments) {
   ::sigprocmask(SIG_BLOCK, &ours, &before);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // it must not train on beside the next one, if this process is killed
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // the child must not outlive this process: it would train at the same time as the next one
     if (::getppid() != parent) ::_exit(1);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::execv("/proc/self/exe", pointers.data());
@@ -52,7 +52,7 @@ inline ending run_child(std::vector<std::string> arguments) {
     const int signal = ::sigwaitinfo(&ours, &info);
     if (signal == SIGINT || signal == SIGTERM) {
       end.asked = true;
-      if (info.si_code != SI_KERNEL) ::kill(child, signal);  // a terminal has sent it to both
+      if (info.si_code != SI_KERNEL) ::kill(child, signal);  // a terminal sends it to both
     }
     if (::waitpid(child, &status, WNOHANG) != child) continue;
     end.killed = WIFSIGNALED(status);
@@ -63,7 +63,7 @@ inline ending run_child(std::vector<std::string> arguments) {
   return end;
 }
 
-/// The arguments of a child: without --restarts, which is for this process, and for a second one with --resume.
+/// Arguments of the child: without --restarts, which is for this process; with --resume from the second attempt on.
 inline std::vector<std::string> arguments_of_child(int argc, char** argv, bool resume) {
   std::vector<std::string> all;
   for (int i = 0; i < argc; ++i) {
@@ -83,8 +83,8 @@ inline std::size_t last_step(const std::string& folder) {
 
 }  // namespace restarts
 
-/// Runs the program as a child, and again when it dies, at most `most` times. Returns the exit status of the last.
-///   throws  config_error when it would begin anew each time, or is one of several processes
+/// Runs the program as a child, and again when it fails, at most `most` times. Returns the last exit status.
+///   throws  config_error when it would start from the beginning each time, or is one of a launcher's processes
 inline int run_with_restarts(const std::string& name, int argc, char** argv, std::size_t most, std::size_t save_every, const std::string& output) {
   xtrain::require<xtrain::config_error>(xtrain::launched().alone(), "--restarts: one of a launcher's processes cannot start the others again; start the launcher again, "
                                         "with --resume, while it fails");
@@ -92,7 +92,7 @@ inline int run_with_restarts(const std::string& name, int argc, char** argv, std
   for (std::size_t attempt = 0;; ++attempt) {
     const std::size_t before = restarts::last_step(output);
     const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
-    const bool was_stopped = !end.killed && (end.status == 128 + SIGINT || end.status == 128 + SIGTERM);  // somebody asked the child alone
+    const bool was_stopped = !end.killed && (end.status == 128 + SIGINT || end.status == 128 + SIGTERM);  // only the child got the signal
     if (end.status == 0 || end.asked || was_stopped || (!end.killed && end.status == 2)) return end.status;
     const std::string how = end.killed ? xtrain::concat("was killed by signal ", end.status - 128, " (", ::strsignal(end.status - 128), ")")
                                        : xtrain::concat("failed with status ", end.status);

@@ -2,7 +2,7 @@
 #
 #   set_up PACKAGE...
 
-# What every program of this project is built with.
+# Packages that are needed to build the programs of this project.
 build_packages="g++ cmake ninja-build libxtensor-dev libxsimd-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev"
 
 set_up() {
@@ -33,7 +33,7 @@ set_up() {
     fi
     as_root=sudo
   fi
-  # old package lists name files that are gone, so they are fetched anew when something is missing
+  # outdated package lists name files that no longer exist, so they are updated when something is missing
   $as_root apt-get update -qq
   # shellcheck disable=SC2086  # a list of words
   DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing > /dev/null

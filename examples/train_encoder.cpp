@@ -1,9 +1,9 @@
-// Trains BERT: to find masked words, to label texts, or on both words and pairs of sentences.
+// Trains BERT: masked language modeling, sequence classification, or pre-training with both masked tokens and sentence pairs.
 //
 //   train_encoder --task words  --model bert-base-uncased --data corpus.txt --steps 1000 --output adapted
 //   train_encoder --task labels --model adapted --data train.jsonl --eval-data test.jsonl --epochs 3 --output classifier
 //
-// Policies (device, precision, ...) are chosen when it is compiled: see xtrain_add_trainer.
+// Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include <xtrain/data/labelled_dataset.hpp>
 #include <xtrain/data/masked_text_dataset.hpp>
 #include <xtrain/eval/accuracy.hpp>
@@ -56,7 +56,7 @@ struct encoder_flags : command_line::training_flags {
   }
 };
 
-/// Records with the labels that are known, if they have no others; else with their own.
+/// Records with the known labels, if they have no others; otherwise with their own.
 xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
                                      const std::vector<std::string>& known) {
   xtrain::sentence_dataset found = xtrain::labelled_dataset(path, tokenizer, options);
@@ -93,7 +93,7 @@ bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
   if (flags.task == "labels") sizes.labels = data.labels;
   std::optional<xtrain::sentence_dataset> held_out;
   if (!flags.eval_data.empty()) {
-    flags.records.labels = data.labels;  // no others can be predicted
+    flags.records.labels = data.labels;  // the model cannot predict others
     held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer, data.labels));
   }
   command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocabulary); });
@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
     const auto config = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config, [&] {
       return flags.model.empty() ? xtrain::json_settings(xtrain::read_json(flags.config), flags.config) : xtrain::read_config(flags.model);
     });
-    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before there are ranks, who all read it
+    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before ranks are started, since all of them read it
       flags.check_output(flags.model);
       flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer, flags.output);
     }

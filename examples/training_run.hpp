@@ -1,4 +1,4 @@
-// What the trainers' command lines share: flags of a training run, its plan, and the run itself.
+// Shared by the trainers' command lines: flags of a training run, its plan, and the run itself.
 #pragma once
 
 #include <unistd.h>
@@ -20,10 +20,10 @@
 
 namespace command_line {
 
-/// Weights that one step makes larger than this are of no use, though they are finite.
+/// Larger learning rates are rejected: weights would be finite but useless after one step.
 inline constexpr double most_learning_rate = 1000.0;
 
-/// Flags of a training run: all trainers have them.
+/// Flags of a training run, common to all trainers.
 struct training_flags {
   std::size_t steps = 0, epochs = 1, batch = 8, accumulate = 1, context = 0;
   double learning_rate = 1e-3, warmup_ratio = 0.0, floor = 0.0, weight_decay = 0.01, max_gradient_norm = 1.0;
@@ -93,12 +93,12 @@ struct training_flags {
     return c;
   }
 
-  /// With --restarts this process only watches over another one, which trains, and ends with it.
+  /// With --restarts this process only supervises a child process, which trains, and exits with it.
   void watch_over(const std::string& name, int argc, char** argv) const {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_every, output));
   }
 
-  /// The folder must be named, be another than the one that is read (`model`), and must not hold an earlier run unless that is to go on.
+  /// The folder must be given, must differ from the input folder (`model`), and must not hold an earlier run unless that is resumed.
   void check_output(const std::string& model = {}) const {
     xtrain::require<xtrain::config_error>(!output.empty(), "--output: must be given: where the model is to be saved");
     std::error_code ignored;
@@ -109,8 +109,8 @@ struct training_flags {
                                           ": holds checkpoints of an earlier run, the newest of step ",
                                           earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
   }
-  /// While it lives, no other run writes there.
-  ///   throws  file_error when one does
+  /// While the lock exists, no other run writes there.
+  ///   throws  file_error when another run does
   [[nodiscard]] xtrain::folder_lock lock_output(bool first_rank) const {
     if (!first_rank) return {};
     return for_flag("--output", output, [&] {
@@ -120,7 +120,7 @@ struct training_flags {
   }
 };
 
-/// Where there is no terminal for a progress bar: a line for every tenth of the run.
+/// If the output is not a terminal: a log line for every tenth of the run.
 class log_lines final : public xtrain::observer {
  public:
   using observer::on;
@@ -138,9 +138,9 @@ class log_lines final : public xtrain::observer {
   }
 };
 
-/// Trains, watched by everything the flags ask for; the model is saved when the run ends. A run that is stopped leaves a checkpoint
-/// to resume from. All ranks call it; the first one says what happens.
-///   returns whether it ended
+/// Trains, with the observers that the flags request, and saves the model when the run ends. A run that is stopped leaves a checkpoint
+/// to resume from. All ranks call it; the first one prints.
+///   returns whether the run ended
 template <class Model, class Data>
 bool train(Model& model, const training_flags& flags, const Data& data, const Data* held_out,
            const xtrain::checkpoint_options& files, bool first_rank, const std::stop_token& stop) {
@@ -189,7 +189,7 @@ bool train(Model& model, const training_flags& flags, const Data& data, const Da
   return true;
 }
 
-/// Prints what a run would need.
+/// Prints what a run would need (dry run).
 ///   throws  memory_error when it does not fit the device
 template <class Model>
 void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags,

@@ -1,7 +1,7 @@
-# Draws the loss of one or more runs, from their JSON-lines records: an SVG on standard output, a sparkline on standard error.
+# Draws the loss of one or more runs, from their JSON-lines logs: an SVG on standard output, a sparkline on standard error.
 #
 #   awk -f loss_curve.awk pretrain.jsonl finetune.jsonl > loss.svg
-function field(name,   rest) {  # the number behind "name":
+function field(name,   rest) {  # the number after "name":
   if (!match($0, "\"" name "\": *")) return ""
   rest = substr($0, RSTART + RLENGTH)
   match(rest, /^[-+0-9.eE]+/)

@@ -1,4 +1,4 @@
-// Component 'mpi': ranks that are processes, on one host or on many.
+// Component 'mpi': ranks that are processes, on one host or several.
 #pragma once
 
 #include <xtrain/comm/mpi.hpp>

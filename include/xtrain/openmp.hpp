@@ -1,4 +1,4 @@
-// Component 'openmp': kernels run on OpenMP's team of threads instead of the library's own pool.
+// Component 'openmp': kernels run on OpenMP threads instead of the library's own thread pool.
 #pragma once
 
 #include <xtrain/device/cpu/openmp.hpp>

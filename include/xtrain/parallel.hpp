@@ -1,4 +1,4 @@
-// Several ranks train one model: strategies, and ranks that are threads of one process. Ranks that are processes: <xtrain/mpi.hpp>.
+// Distributed training: parallel strategies, and ranks that are threads of one process. Ranks that are processes: <xtrain/mpi.hpp>.
 #pragma once
 
 #include <xtrain/comm/mesh.hpp>

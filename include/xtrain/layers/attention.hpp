@@ -1,5 +1,5 @@
-// Self-attention, causal unless the batch says what each place sees: one matmul makes queries, keys and values; positions may turn
-// them; heads share key/value heads.
+// Self-attention, causal unless the batch has an attention mask: one matmul computes queries, keys and values, positions may rotate them,
+// and query heads may share key/value heads (GQA).
 #pragma once
 
 #include <cmath>
@@ -18,27 +18,27 @@
 
 namespace xtrain {
 
-/// What an attention layer is made of.
+/// Configuration of an attention layer.
 struct attention_options {
   std::size_t width = 0;
   std::size_t heads = 0;
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;
-  bool bias = false;  // of queries, keys and values
+  bool bias = false;  // of the query, key and value projections
   bool output_bias = false;
-  double dropout = 0.0;                  // of attention weights
-  std::uint32_t site = 0;                // of that dropout
-  std::size_t layer = 0;                 // which part of a key/value cache is this layer's
-  std::size_t window = 0;                // how many tokens a query sees, itself included; 0: all
-  std::vector<std::string> qkv_names{};  // one module, or three
-  file_order qkv_order{};                // of the rows of one module, where files have another
+  double dropout = 0.0;                  // of the attention weights
+  std::uint32_t site = 0;                // random site of that dropout
+  std::size_t layer = 0;                 // layer index, within a key/value cache
+  std::size_t window = 0;                // sliding window: number of tokens a query attends to, including itself; 0: all
+  std::vector<std::string> qkv_names{};  // one fused module, or three
+  file_order qkv_order{};                // row order of the fused module in files, where it differs
   std::string output_name{};
   initial_values initial{};
   initial_values output_initial{};
   bool transposed_in_files = false;
 };
 
-/// What an adapter puts in front of every row's keys and values: nothing, where it has no on_attention.
+/// What an adapter prepends to the keys and values of every sequence: nothing if it has no on_attention.
 template <class Recipe>
 struct attention_adapter {
   struct type {
@@ -61,7 +61,7 @@ struct attention_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_attention<Recipe>;
 };
 
-/// Positions is what turns queries and keys, or lets scores fall with distance; see positions.hpp.
+/// Positions rotates queries and keys, or adds biases that decrease with distance; see positions.hpp.
 ///                                                                         [Vaswani et al. 2017; Ainslie et al. 2023]
 template <class Recipe, class Positions>
 class causal_attention {
@@ -82,10 +82,10 @@ class causal_attention {
         prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
-  /// Key/value heads that this rank has.
+  /// Key/value heads on this rank.
   [[nodiscard]] std::size_t kv_heads() const { return kv_heads_; }
 
-  /// x [n, width] read, y [n, width] written or added to
+  /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how) const {
     const auto s = shape(p);
@@ -106,7 +106,7 @@ class causal_attention {
     }
   }
 
-  /// dx [n, width] written or added to
+  /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
@@ -130,7 +130,7 @@ class causal_attention {
  private:
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  /// The key/value heads that this rank's queries use. Where there are fewer than ranks, neighbours have the same one.
+  /// The key/value heads used by this rank's queries. With fewer key/value heads than ranks, adjacent ranks hold the same one.
   static row_range kv_of(const attention_options& o, const layer_share& share) {
     if (share.ranks <= o.kv_heads) return share.of(o.kv_heads, "key/value heads");
     require<config_error>(share.ranks % o.kv_heads == 0, "tensor: ranks must be a multiple of the key/value heads, or these of the ranks; given ",
@@ -160,7 +160,7 @@ class causal_attention {
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
   }
 
-  /// Places in front of each row in this pass: a cache that has been filled holds them already.
+  /// Prefix tokens prepended to each sequence in this pass: 0 if a non-empty cache already contains them.
   [[nodiscard]] std::size_t before(const pass<Recipe>& p) const {
     return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
   }
@@ -173,7 +173,7 @@ class causal_attention {
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
   [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions,
                                                                           const ops::attention_shape& s) const {
-    // the kernel counts elements itself, from the index of the batch's first row
+    // the kernel indexes the elements itself, starting from the index of the batch's first sequence
     random_site random = p.random;
     random.site = site_;
     random.first = p.batch.first_row;
@@ -192,11 +192,11 @@ class causal_attention {
     return {p.workspace.template take<accumulate_t<compute>>(s.b * s.h * s.t), {s.b * s.h * s.t}};
   }
 
-  /// Where each place's sample begins: with the prefix, where there is one.
+  /// The index where each token's sample starts: none where there is a prefix.
   [[nodiscard]] vector_view<const token, memory> starts(const pass<Recipe>& p) const {
     return before(p) == 0 ? p.batch.starts_n : vector_view<const token, memory>{};
   }
-  /// throws config_error where a prefix in front of the row is not in front of every place alike
+  /// throws config_error if the prefix would not be visible to every token equally
   static void require_prefix_fits(const pass<Recipe>& p) {
     require<config_error>(!p.batch.is_packed,
                           "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
@@ -206,7 +206,7 @@ class causal_attention {
                           "front of them; this model's see further");
   }
 
-  /// qkv written, queries and keys turned; behind a prefix where there is one, of whole rows where ranks share them
+  /// qkv written, queries and keys rotated; with the prefix prepended if there is one; of whole sequences under Ulysses context parallelism
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
     if (before(p) != 0) require_prefix_fits(p);
@@ -222,7 +222,7 @@ class causal_attention {
     const auto scope = p.scope();
     output_.forward(p, own, y, how);
   }
-  /// What attention made of this rank's tokens, with all heads; temporary, or o itself.
+  /// Attention outputs of this rank's tokens, all heads; temporary, or o itself.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return o;
     const auto own = p.temporary(p.batch.n(), heads_ * d_);
@@ -230,12 +230,12 @@ class causal_attention {
     prefix_.take_behind(p, o, own);
     return own;
   }
-  /// For the output layer's backward, which may not read them.
+  /// The same for the output projection's backward, which may not read the values.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs_again(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
     if (exchange_.is_needed(p) && !output_.needs_input()) return p.temporary(p.batch.n(), heads_ * d_);
     return own_outputs(p, o);
   }
-  /// If it does, they are kept: ranks send them to one another once.
+  /// If that backward reads them, they are saved, so that they are exchanged only once.
   [[nodiscard]] bool keeps_own_outputs(const pass<Recipe>& p) const { return exchange_.is_needed(p) && output_.needs_input(); }
   [[nodiscard]] matrix_view<compute, memory> exchanged(pass<Recipe>& p, matrix_view<const compute, memory> o,
                                                        matrix_view<compute, memory> own) const {
@@ -260,14 +260,14 @@ class causal_attention {
     // forward: o = attention(qkv)
     auto dqkv = p.temporary(qkv.shape(0), qkv.shape(1));
     backward_of_attention(p, positions, s, qkv, o, lse, d_o, dqkv);
-    // forward: a prefix in front, or other ranks' places
+    // forward: prefix prepended, or tokens exchanged with other ranks
     if (before(p) != 0 || exchange_.is_needed(p)) {
       const auto dseen = dqkv;
       dqkv = p.temporary(p.batch.n(), own_row());
       if (exchange_.is_needed(p)) exchange_.to_own_places(p, dseen, dqkv);
       else prefix_.backward(p, dseen, dqkv);
     }
-    // forward: queries and keys turned by their positions
+    // forward: queries and keys rotated by their positions
     positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
@@ -279,7 +279,7 @@ class causal_attention {
       if (ring_.is_needed(p)) return ring_.backward(p, s, settings(p, positions, s), qkv, o, lse, d_o, dqkv);
     ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
   }
-  /// d_o written; nothing looks at what attention makes of the prefix's places
+  /// d_o written; the attention outputs at prefix tokens are unused, so their gradient is 0
   void output_backward(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<const compute, memory> dy,
                        matrix_view<compute, memory> d_o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return output_.backward(p, own, dy, d_o);

@@ -1,4 +1,4 @@
-// Rows of tokens, on the device.
+// Batches of token sequences on the device.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace xtrain {
 
-/// b rows of t places. What each place holds, what is to be predicted there, and what it may see. Where ranks share rows, t counts this
-/// rank's places, and what a place may see is there for whole rows.
+/// b sequences of t tokens: tokens, labels and attention mask. Under context parallelism, t counts this rank's tokens, and the attention
+/// mask covers whole sequences.
 template <class Device>
 struct device_batch {
   using memory = typename Device::memory;
@@ -25,18 +25,18 @@ struct device_batch {
   std::size_t b = 0;
   std::size_t t = 0;
   vector_view<const token, memory> tokens_n{};
-  vector_view<const token, memory> targets_n{};    // token to be predicted at each place; negative: none
+  vector_view<const token, memory> targets_n{};    // label of each token; negative: ignored
   vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
-  vector_view<const token, memory> starts_n{};     // where in the row each place's sample begins; none: at 0
-  vector_view<const token, memory> withins_n{};    // second position of each place, where a model counts two
-  vector_view<const token, memory> ends_n{};       // one past the last place of the row that each place sees; none: itself
-  vector_view<const token, memory> segments_n{};   // which of a row's sentences each place is of, where a model tells them apart
-  vector_view<const token, memory> labels_b{};     // what is to be predicted of each row; negative: nothing
-  vector_view<const token, memory> firsts_b{};     // the first place of each row
-  std::size_t first_row = 0;                       // index of the first row within the step's global batch
-  bool is_packed = false;                          // some row holds more than one sample (padding is none)
-  std::size_t whole_t = 0;                         // places of a whole row, where this rank has only some of them
-  std::array<place_share::range, 2> own_ranges{};  // which: one range of them, or two
+  vector_view<const token, memory> starts_n{};     // index in the sequence where each token's sample starts; none: 0
+  vector_view<const token, memory> withins_n{};    // second position of each token, for models with 2D positions
+  vector_view<const token, memory> ends_n{};       // one past the last token that each token attends to; none: the token itself
+  vector_view<const token, memory> segments_n{};   // segment (token type) of each token, for models that have segments
+  vector_view<const token, memory> labels_b{};     // label of each sequence; negative: ignored
+  vector_view<const token, memory> firsts_b{};     // index of the first token of each sequence
+  std::size_t first_row = 0;                       // index of the first sequence within the global batch
+  bool is_packed = false;                          // some sequence holds more than one sample (padding does not count)
+  std::size_t whole_t = 0;                         // length of a whole sequence, where this rank has only a part of it
+  std::array<place_share::range, 2> own_ranges{};  // that part: one range, or two
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
@@ -45,13 +45,13 @@ struct device_batch {
 
 namespace detail {
 
-/// The device reads host memory itself: rows need not be copied. (The dry device does as the device it stands in for.)
+/// The device reads host memory directly, so batches need not be copied. (The dry device behaves like the device it stands in for.)
 template <class Device>
 inline constexpr bool reads_host_rows = host_addressable<Device>;
 template <class Device>
 inline constexpr bool reads_host_rows<dry<Device>> = reads_host_rows<Device>;
 
-// What only some batches have; empty: not given.
+// Fields that only some batches have; empty: not given.
 template <class HostBatch>
 [[nodiscard]] std::span<const token> ends_of(const HostBatch& host) {
   if constexpr (requires { host.ends; }) return host.ends;
@@ -70,11 +70,11 @@ template <class HostBatch>
 
 }  // namespace detail
 
-/// A step's rows on the host, whatever holds them: code that runs steps is compiled for these alone. Looks at what it was made of.
+/// Non-owning view of a batch on the host, independent of its container: code that runs steps is compiled for this type only.
 struct batch_view {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{}, targets{}, positions{}, starts{};
-  std::span<const token> ends{}, segments{}, labels{};  // what only some batches have
+  std::span<const token> ends{}, segments{}, labels{};  // fields that only some batches have
   std::size_t target_count = 0, token_count = 0, first_row = 0;
 
   batch_view() = default;
@@ -85,8 +85,8 @@ struct batch_view {
         token_count(host.token_count), first_row(host.first_row) {}
 };
 
-/// Memory for one batch of up to `places` tokens; none where the device reads the host's. Where places see more than what precedes
-/// them, what follows from the tokens is laid out here. Where ranks share rows, this rank's places are cut out here.
+/// Device memory for one batch of up to `places` tokens; none if the device reads host memory. Computes positions and attention masks from
+/// the tokens if the mask is not causal, and selects this rank's tokens under context parallelism.
 template <class Device>
 class batch_memory {
  public:
@@ -99,12 +99,12 @@ class batch_memory {
 
   [[nodiscard]] std::size_t places() const { return places_; }
 
-  /// Rows as the device sees them. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t places each,
-  /// or empty where they are not given. Where places see more than what precedes them it may have ends and segments of b · t places,
-  /// and b labels; with withins it has been laid out already. It must stay as it is until the pass is done and the stream is
-  /// synchronised.
-  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or ranks cannot share its rows, data_error when
-  ///           a start or an end does not fit
+  /// The batch as the device sees it. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t elements each,
+  /// or empty where not given. If the attention mask is not causal, it may have ends and segments of b · t elements, and b labels; if it
+  /// has withins, positions and mask are already computed. It must not change until the pass is done and the stream is synchronized.
+  ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
+  ///   among
+  ///           context-parallel ranks; data_error when a start or an end is invalid
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
@@ -138,7 +138,7 @@ class batch_memory {
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
-    if constexpr (!requires { host.withins; }) require_ends(ends, host);  // with a cache, ends are places of it
+    if constexpr (!requires { host.withins; }) require_ends(ends, host);  // with a cache, ends index the cache
     if (laid_out_ == nullptr) {
       on_device.positions_n = put_own(host.positions);
       return on_device;
@@ -160,7 +160,7 @@ class batch_memory {
   }
 
  private:
-  /// Samples of a row follow each other: every place's start is that of the place before it, or the place itself.
+  /// Samples of a sequence are contiguous: every token's start is that of the previous token, or the token's own index.
   static void require_starts(std::span<const token> starts, std::size_t t) {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const std::size_t at = i % t;
@@ -169,7 +169,7 @@ class batch_memory {
                           " has ", starts[i]);
     }
   }
-  /// Ends that a program gives are looked at before a kernel follows them.
+  /// Checks ends given by the caller before a kernel uses them.
   template <class HostBatch>
   void require_ends(std::span<const token> ends, const HostBatch& host) const {
     if (ends.empty()) return;

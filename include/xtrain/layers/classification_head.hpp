@@ -1,4 +1,4 @@
-// One of several classes for each row: words of a vocabulary, or labels.
+// Classification: one of several classes per row, tokens of a vocabulary or labels.
 #pragma once
 
 #include <xtrain/layers/builder.hpp>
@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// logits = x · weightᵀ + bias, and their cross-entropy against targets that are given. While training, the forward computes the
-/// gradients too: logits exist once, in chunks, and are never kept.
+/// logits = x · weightᵀ + bias, and their cross-entropy against the given targets. While training, the forward also computes the
+/// gradients: logits exist once, in chunks, and are never saved.
 template <class Recipe>
 class classification_head {
  public:
@@ -19,8 +19,8 @@ class classification_head {
 
   classification_head(parameter weight, parameter bias) : weight_(weight), bias_(bias) {}
 
-  /// x [n, width], target_n read; loss_n written, 0 where there is no target. While training: keeps dx, adds to the gradients of
-  /// weight and bias; a row's loss counts `gradient_scale` times in them.
+  /// x [n, hidden_size], target_n read; loss_n written, 0 where there is no target. While training: saves dx, adds to the gradients of
+  /// weight and bias, which are those of the losses times `gradient_scale`.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n, double gradient_scale,
                vector_view<accumulate, memory> loss_n) const {
     if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), target_n, loss_n, p.vector(bias_));
@@ -28,12 +28,12 @@ class classification_head {
                                             p.matrix_gradient(weight_), 0.0, p.vector(bias_), p.vector_gradient(bias_));
   }
 
-  /// dx [n, width], as the forward computed it
+  /// dx [n, hidden_size], as computed by the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return p.pop(n, width);
   }
 
-  /// logits [n, classes] written, in the accumulate type
+  /// logits [n, classes] written, in the accumulate dtype
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
     ops::linear(p, x, p.matrix(weight_), p.vector(bias_), logits_nv);
   }

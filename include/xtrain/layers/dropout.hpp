@@ -10,15 +10,15 @@
 
 namespace xtrain {
 
-/// Adds a branch to the residual stream, dropping elements of the branch while training. Without dropout the branch's last
-/// matmul adds to y directly.
+/// Adds a branch to the residual stream, with dropout on the branch while training. Without dropout the branch's last matmul adds to y
+/// directly.
 template <class Recipe>
 class residual {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
 
-  /// `site` names this place among all places that draw random numbers.
+  /// `site` identifies this layer among all layers that draw random numbers.
   residual(double dropout, std::uint32_t site) : dropout_(dropout), site_(site) {}
 
   /// y = x + dropout(branch); branch(y, how) computes it into y.
@@ -32,8 +32,8 @@ class residual {
     p.dropout(out, dropout_, site_, y, ops::result::is_added);
   }
 
-  /// branch_backward(dbranch), where dbranch is dy with the same elements dropped; dx = dy is left to the caller, who keeps
-  /// one gradient for the whole residual stream.
+  /// branch_backward(dbranch), where dbranch is dy with the same elements dropped; dx = dy is left to the caller, which has one gradient
+  /// for the whole residual stream.
   template <class BranchBackward>
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy, BranchBackward&& branch_backward) const {
     if (!drops(p)) return branch_backward(dy);

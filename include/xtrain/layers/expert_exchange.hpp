@@ -1,4 +1,4 @@
-// Rows on their way to ranks that have their experts, and back.
+// Dispatch of tokens to the ranks that own their experts, and the combine that returns the results.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,23 @@
 
 namespace xtrain {
 
-/// How many rows experts get.
+/// Number of tokens per expert.
 using row_counts = std::array<std::size_t, most_experts>;
 
-/// Where ranks hold equal parts of e experts. What leaves is sorted by expert, so what an expert gets is one range; what arrives is sorted
-/// by expert, then by the rank it comes from, so that an expert's rows are one matrix again. No row is dropped.
+/// For ranks that own equal parts of e experts. Outgoing rows (copies of tokens) are sorted by expert, so each expert's are one range;
+/// incoming rows are sorted by expert, then by source rank, so each expert's are one matrix again. No token is dropped.
 class expert_exchange {
  public:
-  /// Every rank tells every other how many rows come to each of its experts.
-  ///   leaving   of all experts, this rank's rows
-  ///   throws    comm_error when another rank's numbers make no sense
+  /// Each rank tells every other how many rows it sends to each of its experts.
+  ///   leaving   this rank's rows, per expert (all experts)
+  ///   throws    comm_error when another rank sends an implausible count
   template <class Ranks>
   expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.size(), experts) {
     leaving_ = leaving;
     std::array<std::uint64_t, most_experts> to_others{}, from_others{};
     std::copy_n(leaving.begin(), experts, to_others.begin());
     ranks.all_to_all(std::span<const std::uint64_t>(to_others.data(), experts), std::span<std::uint64_t>(from_others.data(), experts));
-    if (!ranks.wires()->carries()) from_others = to_others;  // then others send what this rank does
+    if (!ranks.wires()->carries()) from_others = to_others;  // dry run: assume that the others send what this rank sends
     for (std::size_t i = 0; i < experts; ++i) {
       require<comm_error>(from_others[i] < most_rows, "expert: rank ", i / own_, " must send fewer than ", most_rows, " rows; it says ",
                           from_others[i]);
@@ -40,7 +40,7 @@ class expert_exchange {
     list_parts();
   }
 
-  /// What the forward left in the stash.
+  /// Restores the state that the forward saved in the stash.
   template <class Ranks, class Device>
   [[nodiscard]] static expert_exchange popped(Ranks& ranks, std::size_t experts, stash<Device>& from) {
     expert_exchange back(ranks.size(), experts);
@@ -59,31 +59,31 @@ class expert_exchange {
     }
   }
 
-  /// Rows of all experts that this rank holds.
+  /// Rows received for all experts of this rank.
   [[nodiscard]] std::size_t rows() const { return rows_; }
-  /// Rows of each of them.
+  /// Rows received per expert.
   [[nodiscard]] const row_counts& counts() const { return counts_; }
 
-  /// Who sent the rows of this rank's i-th expert.
+  /// The source ranks of the rows of this rank's i-th expert.
   [[nodiscard]] rows_of_ranks origin(std::size_t i, std::size_t rank) const {
     rows_of_ranks from{.ranks = ranks_, .rank = rank};
     for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = arriving_[r * own_ + i];
     return from;
   }
 
-  /// slots [rows that leave, width] read, there [rows(), width] written
+  /// Dispatch: slots [rows sent, hidden_size] read, there [rows(), hidden_size] written
   template <class Stream, class Ranks, class T, class Memory>
   void forth(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {
     ranks.exchange(stream, slots.span(), leaves(), there.span(), arrives(), slots.shape(1));
   }
-  /// The same way back.
+  /// Combine, the reverse direction: there read, slots written.
   template <class Stream, class Ranks, class T, class Memory>
   void back(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) const {
     ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
   }
 
  private:
-  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 31;  // rows are counted in tokens' numbers
+  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 31;  // row indices are stored as tokens, which are 32-bit
 
   expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
 
@@ -103,7 +103,7 @@ class expert_exchange {
   }
 
   std::size_t ranks_, experts_, own_, rows_ = 0;
-  row_counts leaving_{}, arriving_{};  // by expert; by the rank they come from, then by this rank's experts
+  row_counts leaving_{}, arriving_{};  // by expert; by source rank, then by this rank's experts
   row_counts counts_{};
   std::array<message_part, most_experts> leaves_{}, arrives_{};
 };

@@ -1,4 +1,4 @@
-// A mixture of experts: a router sends each row to a few of many feed-forward layers and adds up what they make of it.
+// Mixture of experts: a router sends each token to a few of many feed-forward layers and sums their outputs.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@
 
 namespace xtrain {
 
-/// y = Σ over the chosen experts of weight · W2 · f(W1 · x). No row is dropped: an expert takes as many as choose it. Copies of rows
-/// lie sorted by expert, so each expert is a product over a range of them, and what is kept does not depend on who chose what.
-/// How many rows an expert gets decides how its products are launched: the host waits for these counts once per forward. Where the recipe's
-/// strategy spreads experts over ranks, copies of rows go to the rank that holds their expert, and what it makes of them comes back.
-/// Ranks that divide layers have some inner channels of every expert, and the router whole: they choose alike, and what each makes of a row
-/// is added up when that of all its experts has been, so it is as many numbers as behind any other layer.
+/// y = Σ over the chosen experts of weight · W2 · f(W1 · x). Dropless: an expert takes every token that is routed to it. Copies of tokens
+/// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
+/// The number of tokens per expert determines how its matmuls are launched, so the host waits for these counts once per forward. Under
+/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. Under tensor
+/// parallelism, each rank has some inner channels of every expert and a replicated router, so all ranks route alike; partial outputs are
+/// summed over ranks after those of a token's experts are combined, so the reduced array is as large as for any other layer.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
 template <class Recipe, class Activation>
 class mixture_of_experts {
@@ -38,7 +38,7 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// throws config_error where ranks cannot divide inner channels, or hold equally many experts; where they share rows that adapters drop
+  /// throws config_error if inner channels or experts are not divisible by the ranks, or an adapter has dropout under context parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : activation_(detail::make_activation<Activation>(o)), inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
         router_(build, {{o.router_name, o.experts}}, o.width,
@@ -56,14 +56,14 @@ class mixture_of_experts {
     for (const expert& one : experts_) {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // which element a row's is depends on how many rows before it came to the expert: those of other ranks, too
+      // the element index of a row's dropout depends on how many rows before it were routed to the expert, other ranks' included
       if (one.up.drops_input() || one.down.drops_input()) build.require_whole_rows("dropout of an adapter inside an expert");
     }
   }
 
   [[nodiscard]] bool needs_input() const { return router_.needs_input() || up_needs_input_; }
 
-  /// x [n, width] read, y [n, width] written or added to. Where ranks divide what lies between layers, both have this rank's places only.
+  /// x [n, hidden_size] read, y [n, hidden_size] written or added to. Under sequence parallelism, both have this rank's tokens only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if constexpr (spreads_experts<Recipe>)
       if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
@@ -83,7 +83,7 @@ class mixture_of_experts {
     for (std::size_t e = 0; e < experts_.size(); ++e) p.kept.push_number(counts[e]);
   }
 
-  /// dx [n, width] written or added to
+  /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     if constexpr (spreads_experts<Recipe>)
@@ -128,7 +128,7 @@ class mixture_of_experts {
       for (std::string& name : names) name = numbered(name, index);
       return names;
     }
-    /// The name with the expert's number in place of the star.
+    /// The name with the expert's index in place of the star.
     static std::string numbered(const std::string& name, std::size_t index) {
       const std::size_t star = name.find('*');
       require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the number of the expert");
@@ -151,13 +151,13 @@ class mixture_of_experts {
     return {probability_ne, {choice.span(), {n, choices_}}, weight_nk, {slot.span(), {n, choices_}}, row};
   }
 
-  /// The routes of every row, and how many rows each expert gets.
+  /// The routes of every token, and the number of tokens per expert.
   [[nodiscard]] row_counts route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), e = experts_.size();
     const auto logits = p.temporary(n, e);
     router_.forward(p, x, logits);
-    // while experts are balanced, counts and probabilities stay until the backward of the whole model
+    // with a load-balancing loss, counts and probabilities are retained until the backward of the whole model
     vector_view<token, memory> count_e{};
     vector_view<accumulate_t<compute>, memory> probability_e{};
     if (p.load.exists()) {
@@ -179,12 +179,12 @@ class mixture_of_experts {
     return counts;
   }
 
-  /// Rows of the experts that this rank holds, one matrix for each of these after the other, and what is made of them.
+  /// Rows of this rank's experts, one contiguous matrix per expert, with their activations.
   struct expert_rows {
-    matrix x{};              // [rows, width]
+    matrix x{};              // [rows, hidden_size]
     matrix u{};              // [rows, columns · inner]
     matrix a{}, da{};        // [rows, inner]
-    matrix out{};            // [rows, width]
+    matrix out{};            // [rows, hidden_size]
   };
 
   /// x read; u, a, out written
@@ -202,15 +202,15 @@ class mixture_of_experts {
     });
   }
 
-  /// out   before: its gradient; after: that of x
-  /// u     read, used up
-  /// a     read; written before where it is recomputed
+  /// out   on entry its gradient; on return that of x
+  /// u     read, overwritten
+  /// a     read; written first if it is recomputed
   /// da    written
-  /// input()  gives x, when it is needed
+  /// input()  returns x, called only if it is needed
   template <class Input>
   void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input,
                         const expert_exchange* trip = nullptr) const {
-    // rows of an expert are as many as chose it: what is put off must not depend on that
+    // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
     const auto later = std::exchange(p.later, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
@@ -218,9 +218,9 @@ class mixture_of_experts {
     each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
-    // forward: a = f(u); the gradient takes the place of u
+    // forward: a = f(u); the gradient overwrites u
     if (any) activation_.backward(p, at.u, at.da, at.u);
-    // forward: u = x · W1ᵀ; the gradient of x takes the place of that of out
+    // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
     matrix x{};
     if (up_needs_input_) x = input();
     each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
@@ -229,11 +229,11 @@ class mixture_of_experts {
     p.later = later;
   }
 
-  /// y = Σ weight · out, of all ranks that have some inner channels
+  /// y = Σ weight · out, summed over the tensor-parallel ranks
   void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
     added_up(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
   }
-  // forward: y = Σ weight · out; the gradient takes the place of out
+  // forward: y = Σ weight · out; the gradient overwrites out
   [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
     const shape_of_rank<2> shape = routes.weight_nk.shape();
     const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
@@ -241,11 +241,11 @@ class mixture_of_experts {
       const auto scope = p.scope();
       ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.all_places(dy), out, dweight_nk);
     }
-    // each rank has what its inner channels made of a row
+    // each rank has only the contribution of its inner channels
     if constexpr (divides_layers<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
-  /// x has all places
+  /// x has all tokens
   void routes_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> x, sums dweight_nk, matrix dx_s,
                        matrix dx, ops::result how) const {
     const std::size_t n = routes.weight_nk.shape(0);
@@ -255,13 +255,13 @@ class mixture_of_experts {
     added_up(p, dx, how, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
-      // every rank has the router, and makes the same of it: one adds it
+      // the router is replicated and every rank computes the same gradient: one adds it
       if (p.parallel.tensor().rank() == 0) return router_.backward(p, x, dlogits, to, ops::result::is_added);
       const auto scope = p.scope();
       router_.backward(p, x, dlogits, p.temporary(n, to.shape(1)));
     });
   }
-  /// y written or added to: the sum of what make(to, how) gives on ranks that divide layers. What y was is counted once.
+  /// y written or added to: the sum of make(to, how) over tensor-parallel ranks. The previous value of y is counted once.
   template <class Make>
   static void added_up(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
     if (p.divides_between_layers) {
@@ -274,7 +274,7 @@ class mixture_of_experts {
     p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
-  /// forward() where this rank holds some of the experts.
+  /// forward() under expert parallelism.
   void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
     const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = keep_routes(p, n);
@@ -302,18 +302,18 @@ class mixture_of_experts {
     const auto routes = pop_routes(p, n);
     const expert_rows here = rows_here(p, trip.rows(), c);
     const sums dweight_nk = combine_backward(p, routes, dy, out);
-    // forward: out came back
+    // forward: combined out
     trip.forth(p.stream, ranks, read(out), here.out);
     experts_backward(p, n, trip.counts(), here, [&] { return here.x; }, &trip);
-    // forward: x_s went there
+    // forward: dispatched x_s
     trip.back(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? p.all_places(x) : x, dweight_nk, out, dx, how);
   }
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
-  /// Memory for rows that have come here. How many will is not known before: the plan sees as many as there would be if experts were
-  /// equally busy, and what is here grows where they are not. It is the same memory in the backward: that of the layer and the pass, or where a
-  /// layer's backward begins with its forward, and where there is none, that of all layers.
+  /// Receive buffer for dispatched rows. Their number is not known in advance: the plan assumes balanced experts, and the buffer grows
+  /// when they are not. It is the same memory in the backward: one buffer per layer and pass, or a single one for all layers if blocks are
+  /// recomputed or there is no backward.
   [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, std::size_t rows, std::size_t c) const {
     const bool until_backward = p.trains() && !Recipe::recompute::drops_blocks;
     const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.number : 0;
@@ -334,10 +334,10 @@ class mixture_of_experts {
     return each;
   }
 
-  /// work(expert, first row, rows) for each expert of this rank that has rows, at most n at a time: as many as one rank may send it, so
-  /// that work takes no more memory where more ranks do. A rehearsal has divided rows evenly; as any expert may get n, it also sees how
-  /// much memory that takes, without counting it as work. `trip`: how rows came here, if they did: random numbers are those of where they
-  /// come from.
+  /// work(expert, first row, rows) for each of this rank's experts that has rows, at most n rows at a time: the most that one rank may
+  /// send, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
+  /// rows, it also measures the memory for that, without counting it as work. `trip`: the dispatch that brought the rows, if any: random
+  /// numbers are those of the source rank.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* trip, Work&& work) const {
     std::size_t first = 0;
@@ -362,7 +362,7 @@ class mixture_of_experts {
 
   [[no_unique_address]] Activation activation_;
   std::size_t inner_, choices_, layer_;
-  row_range own_{};  // experts that this rank holds
+  row_range own_{};  // this rank's experts
   linear<Recipe> router_;
   std::vector<expert> experts_;
   bool up_needs_input_ = false, down_needs_input_ = false;

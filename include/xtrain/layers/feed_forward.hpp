@@ -1,4 +1,4 @@
-// Feed-forward layers: up, through a non-linearity, down.
+// Feed-forward layers: up projection, activation function, down projection.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,31 @@
 
 namespace xtrain {
 
-/// What a feed-forward layer is made of.
+/// Configuration of a feed-forward layer.
 struct feed_forward_options {
   std::size_t width = 0;
   std::size_t inner = 0;
   bool bias = false;
-  std::vector<std::string> up_names{};  // one module; gate and up where the layer is gated
+  std::vector<std::string> up_names{};  // one module; gate and up if the layer is gated
   std::string down_name{};
   initial_values initial{};
   initial_values down_initial{};
   bool transposed_in_files = false;
-  // of a mixture of experts, whose names above have a '*' for the number of the expert
+  // of a mixture of experts, whose names above contain a '*' for the expert's index
   std::size_t experts = 0;
   std::size_t experts_per_token = 0;
-  std::size_t layer = 0;  // which part of the load of all experts is this layer's
+  std::size_t layer = 0;  // layer index, within the load of all experts
   std::string router_name{};
-  activation_kind activation = activation_kind::swiglu;  // for a layer that can have any
+  activation_kind activation = activation_kind::swiglu;  // for a layer type that supports any
 };
 
 namespace detail {
 
-/// The modules of W1: `columns` matrices of `inner` rows, of which ranks that divide layers have some each.
+/// The modules of W1: `columns` matrices of `inner` rows, of which each tensor-parallel rank has a shard.
 [[nodiscard]] inline std::vector<module_part> up_parts(const std::vector<std::string>& names, std::size_t columns, std::size_t inner,
                                                        const layer_share& share) {
   std::vector<module_part> parts;
-  const std::size_t matrices = columns / names.size();  // in a module: gate and up may be one
+  const std::size_t matrices = columns / names.size();  // per module: gate and up may be fused
   const row_range mine = share.of(inner, "inner channels");
   for (const std::string& name : names) {
     parts.push_back({name, mine.count * matrices});
@@ -49,7 +49,7 @@ namespace detail {
   return parts;
 }
 
-/// The non-linearity of a layer; one that can be any is told which.
+/// The activation function of a layer; a type that supports any is given the kind.
 template <class Activation>
 [[nodiscard]] Activation make_activation(const feed_forward_options& o) {
   if constexpr (std::is_constructible_v<Activation, activation_kind>) return Activation(o.activation);
@@ -58,7 +58,7 @@ template <class Activation>
 
 }  // namespace detail
 
-/// y = W2 · f(W1 · x). `Activation` is the non-linearity: how many columns of W1 it takes per output, and its two kernels.
+/// y = W2 · f(W1 · x). `Activation` is the activation function f: how many columns of W1 it takes per output, and its two kernels.
 template <class Recipe, class Activation>
 class feed_forward {
  public:
@@ -74,7 +74,7 @@ class feed_forward {
 
   [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
 
-  /// x [n, width] read, y [n, width] written or added to
+  /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     const std::size_t n = p.places_in_layer(x.shape(0));
     const auto u = p.keep(n, activation_.columns * inner_);
@@ -85,7 +85,7 @@ class feed_forward {
     down_.forward(p, a, y, how);
   }
 
-  /// dx [n, width] written or added to
+  /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
@@ -100,7 +100,7 @@ class feed_forward {
     // forward: y = a · W2ᵀ
     const auto da = p.temporary(n, inner_);
     down_.backward(p, a, dy, da);
-    // forward: a = f(u); the gradient takes the place of u
+    // forward: a = f(u); the gradient overwrites u
     activation_.backward(p, u, da, u);
     // forward: u = x · W1ᵀ
     up_.backward(p, x, u, dx, how);
@@ -115,7 +115,7 @@ class feed_forward {
   row_parallel_linear<Recipe> down_;
 };
 
-/// GELU in its tanh form.                                    [Hendrycks & Gimpel 2016]
+/// GELU, tanh approximation.                                 [Hendrycks & Gimpel 2016]
 struct gelu_activation {
   static constexpr std::size_t columns = 1;
   template <class Pass, class U, class A>
@@ -128,7 +128,7 @@ struct gelu_activation {
   }
 };
 
-/// GELU as it is defined, by the error function.              [Hendrycks & Gimpel 2016]
+/// Exact GELU, with the error function.                       [Hendrycks & Gimpel 2016]
 struct gelu_erf_activation {
   static constexpr std::size_t columns = 1;
   template <class Pass, class U, class A>
@@ -141,7 +141,7 @@ struct gelu_erf_activation {
   }
 };
 
-/// SwiGLU: silu(gate) · up, gate and up made by one matmul.  [Shazeer 2020]
+/// SwiGLU: silu(gate) · up, gate and up computed by one matmul. [Shazeer 2020]
 struct swiglu_activation {
   static constexpr std::size_t columns = 2;
   template <class Pass, class U, class A>

@@ -1,4 +1,4 @@
-// Both ends of a language model: tokens to vectors, vectors to losses or logits.
+// Both ends of a language model: embedding, and logits with their loss.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,7 @@
 
 namespace xtrain {
 
-/// What an adapter adds to a table of embeddings: nothing, where it has no on_table.
+/// What an adapter adds to an embedding table: nothing if it has no on_table.
 template <class Recipe>
 struct table_adapter {
   struct type {
@@ -39,7 +39,7 @@ struct table_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_table<Recipe>;
 };
 
-/// y = dropout(token embedding (+ position embedding)), and whatever an adapter adds to either.
+/// y = dropout(token embedding (+ position embedding)), plus what an adapter adds to either.
 template <class Recipe>
 class token_embedding {
  public:
@@ -50,12 +50,12 @@ class token_embedding {
     std::size_t vocabulary = 0;
     std::size_t width = 0;
     std::string name{};
-    std::string position_name{};  // empty: positions are not learned vectors
+    std::string position_name{};  // empty: no learned position embeddings
     std::size_t positions = 0;
     double dropout = 0.0;
     std::uint32_t site = 0;
     initial_values initial{};
-    token padding = -1;  ///< torch.nn.Embedding's padding_idx: its row begins as zeros and gets no gradient from here; negative: none
+    token padding = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
@@ -67,7 +67,7 @@ class token_embedding {
     position_adapter_.declare(build, o.position_name, o.positions, o.width);
   }
 
-  /// y [n, width] written; where ranks divide what lies between layers, of this rank's places
+  /// y [n, hidden_size] written; under sequence parallelism, of this rank's tokens
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     look_up(p, y);
     token_adapter_.forward(p, p.batch.tokens_n, y);
@@ -78,7 +78,7 @@ class token_embedding {
     if (drops(p)) p.dropout(y, dropout_, site_, y);
   }
 
-  /// dy [n, width] is used up
+  /// dy [n, hidden_size] is overwritten
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dy) const {
     if (drops(p)) p.dropout(dy, dropout_, site_, dy);
     if (const auto d = p.matrix_gradient(tokens_); d.exists()) {
@@ -91,7 +91,7 @@ class token_embedding {
     position_adapter_.backward(p, p.batch.positions_n, dy);
   }
 
-  /// The table, for a head that is tied to it.
+  /// The embedding table, for tied embeddings.
   [[nodiscard]] parameter table() const { return tokens_; }
 
  private:
@@ -104,7 +104,7 @@ class token_embedding {
   [[nodiscard]] static vector_view<const token, memory> own_positions(const pass<Recipe>& p) {
     return p.batch.positions_n.rows(p.first_between_layers(), p.places_between_layers());
   }
-  /// Of a table that ranks divide, one of them has the token's row.
+  /// If the table is sharded, one rank has the token's row.
   void look_up(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     if (p.divides_between_layers) {
       const auto scope = p.scope();
@@ -122,14 +122,14 @@ class token_embedding {
   std::uint32_t site_;
   token padding_;
   layer_share share_;
-  std::size_t first_;  // token that this rank's part of the table begins with
+  std::size_t first_;  // first token of this rank's shard of the table
   parameter tokens_;
   parameter positions_;
   typename table_adapter<Recipe>::type token_adapter_, position_adapter_;
 };
 
-/// logits = x · weightᵀ, and their cross-entropy. While training, the forward computes the gradients too: logits exist once,
-/// in chunks, and are never kept. Where `normalized`, every row of the weight is divided by its length first, in every pass; the
+/// logits = x · weightᵀ, and their cross-entropy. While training, the forward also computes the gradients: logits exist once,
+/// in chunks, and are never saved. If `normalized`, every pass divides each row of the weight by its L2 norm first; the
 /// weight itself is not changed.                                              [Yang et al. 2023, section 3.4, NormHead]
 template <class Recipe>
 class language_head {
@@ -145,20 +145,20 @@ class language_head {
     layer_share share{};         ///< of the vocabulary
     std::size_t vocabulary = 0;  ///< of all ranks
   };
-  /// throws config_error where ranks divide a head that is normalised or has a z-loss
+  /// throws config_error if a head that is normalized or has a z-loss would be sharded
   language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
                 const options& o)
       : share_(o.share), vocabulary_(o.vocabulary), normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     require<config_error>(!share_.divides() || (!normalized_ && z_loss_ == 0.0), "tensor: a head that is normalised or has a z-loss cannot be ",
                           "divided among ranks");
     if (!normalized_) return;
-    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // until the copy is made
+    const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // alive until copied
     copy_to_device(stream, scale_c_.span(), scale);
     stream.synchronize();
   }
 
-  /// loss_n written, natural logarithm, 0 where there is no target; z_loss is part of what is trained, not of what is evaluated.
-  /// While training: keeps dx, adds to the weight's gradient.
+  /// loss_n written, natural logarithm, 0 where there is no target; z_loss is added when training, not when evaluating.
+  /// While training: saves dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     const auto scope = p.scope();
     if constexpr (divides_layers<Recipe>) {
@@ -171,12 +171,12 @@ class language_head {
     ops::linear_cross_entropy_with_gradient(p, x, used_weight(p), p.batch.targets_n, p.gradient_scale, loss_n, dx, dweight, z_loss_);
   }
 
-  /// dx, as the forward computed it
+  /// dx, as computed by the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
     return p.pop(n, width);
   }
 
-  /// logits [n, vocabulary] written, in the accumulate type
+  /// logits [n, vocabulary] written, in the accumulate dtype
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_t<compute>, memory> logits_nv) const {
     const auto scope = p.scope();
     if constexpr (divides_layers<Recipe>) {
@@ -189,12 +189,12 @@ class language_head {
   using gradient_type = typename pass<Recipe>::gradient_type;
   using sum_number = accumulate_t<compute>;
 
-  /// The same where each rank has the logits of some tokens only, a chunk of rows at a time: ranks exchange three numbers per row, never
+  /// Vocabulary-parallel cross-entropy, a chunk of tokens at a time: ranks exchange three values per token, never
   /// logits.                                                              [Shoeybi et al. 2019, section 3]
   void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> own_x, sums loss_n) const {
     const matrix_view<const compute, memory> weight = p.matrix(weight_), x = p.all_places(own_x);
     const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
-    // every chunk reads and writes all of the weight's gradient: that takes long if it has few rows
+    // every chunk reads and writes the whole weight gradient, which is slow for chunks of few tokens
     const std::size_t at_once = std::min(n, std::max<std::size_t>(512, (std::size_t{1} << 20) / v));
     const auto own_dx = p.trains() ? p.keep(own_x.shape(0), c) : matrix_view<compute, memory>{};
     const auto dx = p.trains() && p.divides_between_layers ? p.temporary(n, c) : own_dx;
@@ -235,13 +235,13 @@ class language_head {
     }
   }
 
-  /// The weight, or its rows at length 1: w / |w| is w / rms(w) · 1/√c.
+  /// The weight with every row normalized to length 1: w / |w| is w / rms(w) · 1/√c.
   struct unit_rows {
     matrix_view<compute, memory> weight;
     vector_view<accumulate_t<compute>, memory> rstd_v;
   };
   [[nodiscard]] vector_view<const compute, memory> scale() const { return scale_c_.view(); }
-  static constexpr double epsilon = 1e-24;  // of the mean square: rows of zeros stay zeros
+  static constexpr double epsilon = 1e-24;  // added to the mean square: rows of zeros stay zeros
   [[nodiscard]] unit_rows normalize(pass<Recipe>& p) const {
     const auto weight = p.matrix(weight_);
     const std::size_t v = weight.shape(0), c = weight.shape(1);
@@ -267,7 +267,7 @@ class language_head {
     const matrix_view<const gradient_type, memory> dy = drows;
     if constexpr (std::is_same_v<gradient_type, compute>) {
       ops::rms_norm_backward(p, weight, scale(), rstd, dy, dweight, vector_view<gradient_type, memory>{});
-    } else {  // some rows of the weight at a time in the gradient's type
+    } else {  // some rows of the weight at a time, in the gradient dtype
       const vector_view<gradient_type, memory> wide_scale{p.workspace.template take<gradient_type>(c), {c}};
       ops::cast(p, scale().span(), wide_scale.span());
       const std::size_t at_once = std::min(v, std::max<std::size_t>(16, (std::size_t{1} << 20) / c));

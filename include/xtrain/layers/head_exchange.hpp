@@ -1,4 +1,4 @@
-// Attention on rows that ranks share: before it, every rank gives the others its places of their heads; behind it, they come back.
+// Ulysses context parallelism: all-to-all before attention, from a shard of the tokens to a shard of the heads, and the reverse after it.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace xtrain {
 
-/// Rows [own places, all heads] to rows [all places, own heads], and back.      [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
+/// From [own tokens, all heads] to [all tokens, own heads], and back.           [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
 ///
-/// Of n ranks, each sends (n − 1)/n of what it has, at every one of the four exchanges of a layer: queries, keys and values, then outputs,
-/// and the gradients of both. Where there are fewer key/value heads than ranks, each goes to n/k of them, and its gradient is the sum of
-/// what comes back, in the order of ranks, rounded to compute at every addition.
+/// Each of n ranks sends (n − 1)/n of its array in each of a layer's four exchanges: queries, keys and values; outputs;
+/// and the gradients of both. With k < n key/value heads, each is sent to n/k ranks, and its gradient is the sum of
+/// what they return, in rank order, rounded to compute at every addition.
 template <class Recipe>
 class head_exchange {
  public:
@@ -23,7 +23,7 @@ class head_exchange {
   using matrix = matrix_view<compute, memory>;
   using in_matrix = matrix_view<const compute, memory>;
 
-  /// throws config_error when the heads cannot be divided
+  /// throws config_error when the heads are not divisible
   head_exchange(const place_share& share, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
       : share_(share), all_heads_(heads), all_kv_heads_(kv_heads), d_(head_dim) {
     require<config_error>(heads % share.ranks == 0, "context: heads must be divisible by the ", share.ranks, " ranks that share a row; given ",
@@ -32,19 +32,19 @@ class head_exchange {
                           " ranks that share a row must be a multiple of the key/value heads, or these of the ranks; given ", kv_heads);
   }
 
-  /// This rank has some places only. (A pass over whole rows does not need the other ranks.)
+  /// This pass has a shard of the tokens. (A pass over whole sequences needs no exchange.)
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const {
     if constexpr (!shares_rows<Recipe>) return false;  // and none of this is compiled
     else return share_.divides() && p.batch.is_part();
   }
 
-  // what this rank attends with
+  // the shape of this rank's attention
   [[nodiscard]] std::size_t heads() const { return all_heads_ / share_.ranks; }
   [[nodiscard]] std::size_t kv_heads() const { return all_kv_heads_ < share_.ranks ? 1 : all_kv_heads_ / share_.ranks; }
   [[nodiscard]] std::size_t first_head() const { return share_.rank * heads(); }
 
-  /// Queries, keys and values, or as wide as outputs.
-  ///   own [b·t, all heads] read; whole [b·row places, own heads] written
+  /// Queries, keys and values, or an array as wide as the outputs.
+  ///   own [b·t, all heads] read; whole [b·sequence length, own heads] written
   void to_whole_rows(pass<Recipe>& p, in_matrix own, matrix whole) const {
     const auto scope = p.scope();
     const std::size_t places = own.shape(0), width = whole.shape(1);
@@ -52,15 +52,15 @@ class head_exchange {
     for_each_part(width, [&](const columns& part) {
       ops::copy_rows(p, own.columns(part.first, part.count), sent.rows(part.rank * places, places).columns(part.in_rank, part.count));
     });
-    const auto received = p.batch.b == 1 ? whole : p.temporary(share_.ranks * places, width);  // ranks' places one behind the other
+    const auto received = p.batch.b == 1 ? whole : p.temporary(share_.ranks * places, width);  // the ranks' tokens, one rank after another
     exchange(p, sent, received);
     if (p.batch.b == 1) return;
     for (std::size_t rank = 0; rank < share_.ranks; ++rank)
       ops::copy_rows(p, by_rows(p, received.rows(rank * places, places)), places_of_rank(p, whole, rank));
   }
 
-  /// The way back.
-  ///   whole [b·row places, own heads] read; own [b·t, all heads] written
+  /// The reverse exchange.
+  ///   whole [b·sequence length, own heads] read; own [b·t, all heads] written
   void to_own_places(pass<Recipe>& p, in_matrix whole, matrix own) const {
     const auto scope = p.scope();
     const std::size_t places = own.shape(0), width = whole.shape(1);
@@ -80,12 +80,12 @@ class head_exchange {
   }
 
  private:
-  /// Queries, keys or values of a rank's heads: columns of rows with all heads, and of the rank's own.
+  /// Queries, keys or values of a rank's heads: columns of rows with all heads, and of rows with the rank's own heads.
   struct columns {
     std::size_t rank = 0, first = 0, in_rank = 0, count = 0;
-    bool is_copy = false;  // a rank before this one has them too
+    bool is_copy = false;  // a previous rank has the same ones
   };
-  /// Of each rank in turn: queries, keys and values, or queries alone where its rows are no wider.
+  /// For each rank in turn: queries, keys and values, or only queries if the rows are no wider.
   template <class Work>
   void for_each_part(std::size_t width, Work&& work) const {
     const std::size_t q = heads() * d_, kv = kv_heads() * d_, copies = all_kv_heads_ < share_.ranks ? share_.ranks / all_kv_heads_ : 1;
@@ -98,7 +98,7 @@ class head_exchange {
     }
   }
 
-  /// A row of places to a row of the matrix.
+  /// The tokens of one sequence as one row of the matrix.
   template <class Matrix>
   [[nodiscard]] static Matrix by_rows(const pass<Recipe>& p, const Matrix& x) {
     return x.template reshaped<2>({p.batch.b, x.size() / p.batch.b});

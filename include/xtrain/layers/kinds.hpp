@@ -1,11 +1,11 @@
-// Kinds of layers, for models that learn at run time which ones they are made of.
+// Kinds of layers, for models whose layer types are chosen at run time.
 #pragma once
 
 #include <cstdint>
 
 namespace xtrain {
 
-/// `other`: a layer type that a family brings itself.
+/// `other`: a layer type that a family defines itself.
 enum class norm_kind : std::uint8_t { rms, layer, other };
 enum class position_kind : std::uint8_t { none, rotary, rotary_2d, alibi, rotary_or_alibi, other };
 enum class activation_kind : std::uint8_t { gelu_tanh, gelu_erf, swiglu, other };

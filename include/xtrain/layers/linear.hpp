@@ -1,4 +1,4 @@
-// y = x · Wᵀ + b, and whatever an adapter adds. Where ranks divide the matrix among them: parallel_linear.hpp.
+// y = x · Wᵀ + b, plus what an adapter adds. Sharded versions: parallel_linear.hpp.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ class column_parallel_linear;
 template <class Recipe>
 class row_parallel_linear;
 
-/// One matrix, used as one matmul, made of one or more modules that files know by name. Every rank has all of it, and nothing is sent:
-/// y has the places that x has.
+/// One weight matrix, one matmul, made of one or more modules with names of their own in files. Replicated on every rank, without
+/// communication: y has the tokens that x has.
 template <class Recipe>
 class linear {
  public:
@@ -27,10 +27,10 @@ class linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    stands where = stands::between_layers;  ///< in_layer: x has all places on every rank, also under sequence parallelism
+    stands where = stands::between_layers;  ///< in_layer: x has all tokens on every rank, also under sequence parallelism
   };
 
-  ///   throws  config_error when ranks divide the parts or the inputs
+  ///   throws  config_error when the parts or the inputs are sharded
   linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& settings)
       : weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight, settings.where)) {
     if (settings.where == stands::between_layers) require_whole(parts, inputs);
@@ -39,9 +39,9 @@ class linear {
     trains_ = build.parameters().trains(weight_);
   }
 
-  /// The backward reads x: a caller that recomputes or drops x asks before.
+  /// Whether the backward reads x: callers that recompute or drop x check this.
   [[nodiscard]] bool needs_input() const { return trains_ || adapter_.needs_input(); }
-  /// The adapter drops some of x at random.
+  /// Whether the adapter has dropout on x.
   [[nodiscard]] bool drops_input() const {
     if constexpr (requires { adapter_.drops_input(); }) return adapter_.drops_input();
     else return false;
@@ -53,7 +53,7 @@ class linear {
     multiply(p, x, y, how, p.vector(bias_));
   }
 
-  /// dx [n, in] written or added to; gradients of what is trained added to
+  /// dx [n, in] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
@@ -70,7 +70,7 @@ class linear {
  private:
   friend class row_parallel_linear<Recipe>;
 
-  /// Nobody here would add up what ranks make of their parts.
+  /// Sharded parts would need a reduction over ranks, which this layer does not do.
   static void require_whole(const std::vector<module_part>& parts, const input_part& inputs) {
     for (const module_part& part : parts)
       require<config_error>(part.whole_outputs == 0 && inputs.whole == 0, "linear: '", part.name, "' must be whole on every rank; where ranks divide "
@@ -84,7 +84,7 @@ class linear {
     adapter_.forward(p, x, y);
   }
 
-  /// A quantised weight has values only as long as the work takes.
+  /// A quantized weight is dequantized only for the duration of `work`.
   template <class Work>
   void with_weight(pass<Recipe>& p, Work&& work) const {
     const auto scope = p.scope();

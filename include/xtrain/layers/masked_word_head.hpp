@@ -1,4 +1,4 @@
-// Words that were masked, predicted from what stands around them.
+// Masked language modeling head: predicts masked tokens.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias: a layer more than the head of a causal model.       [Devlin et al. 2019, section 3.1]
+/// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias: one layer more than a causal model's head.          [Devlin et al. 2019, section 3.1]
 template <class Recipe>
 class masked_word_head {
  public:
@@ -26,7 +26,7 @@ class masked_word_head {
     std::size_t vocabulary = 0;
     double norm_epsilon = 1e-12;
     std::string name{};  // of the module: "<name>.transform.dense", "<name>.bias"
-    parameter table{};   // the embedding's, where the two are tied; else the head has "<name>.decoder"
+    parameter table{};   // the embedding table if tied; otherwise the head has "<name>.decoder"
     initial_values initial{};
   };
 
@@ -36,7 +36,7 @@ class masked_word_head {
         words_(o.table.exists() ? o.table : build.matrix({{o.name + ".decoder", o.vocabulary}}, o.width, o.initial),
                build.vector({{o.name, o.vocabulary}}, "bias", 0.0)) {}
 
-  /// x [n, width] read, loss_n written: of the batch's targets
+  /// x [n, hidden_size] read, loss_n written, for the batch's targets
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -49,7 +49,7 @@ class masked_word_head {
     p.remember(a);
   }
 
-  /// x [n, width] read, dx [n, width] added to
+  /// x [n, hidden_size] read, dx [n, hidden_size] added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -67,7 +67,7 @@ class masked_word_head {
     dense_.backward(p, x, da, dx, ops::result::is_added);
   }
 
-  /// x [n, width] read, logits [n, vocabulary] written
+  /// x [n, hidden_size] read, logits [n, vocabulary] written
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
     const auto scope = p.scope();
     const auto u = p.temporary(x.shape(0), x.shape(1)), y = p.temporary(x.shape(0), x.shape(1));

@@ -1,4 +1,4 @@
-// Normalisation layers: one interface, two formulas.
+// Normalization layers: one interface, two formulas.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace xtrain {
 
-/// Root-mean-square normalisation, scaled per channel.               [Zhang & Sennrich 2019]
-/// Keeps one number per row.
+/// Root-mean-square normalization, scaled per channel.               [Zhang & Sennrich 2019]
+/// Saves one value per row.
 template <class Recipe>
 class rms_norm {
  public:
@@ -26,13 +26,13 @@ class rms_norm {
     ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.keep_sums(x.shape(0)));
   }
 
-  /// The same y again, keeping nothing.
+  /// Computes y again without saving anything.
   void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, {p.workspace.template take<accumulate_t<compute>>(x.shape(0)), {x.shape(0)}});
   }
 
-  /// dx [n, c] added to: a normalisation stands on a branch of the residual stream, whose own gradient is in dx already
+  /// dx [n, c] added to: a norm is on a branch of the residual stream, whose own gradient is already in dx
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
     const auto rstd_n = p.pop_sums(x.shape(0));
@@ -44,14 +44,14 @@ class rms_norm {
   parameter weight_;
 };
 
-/// Where a family has a norm and this one does not.
+/// Used where other families have a norm and this one has none.
 struct no_norm {
   template <class Builder>
   no_norm(Builder&, const std::string&, std::size_t, double) {}
 };
 
-/// Layer normalisation, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016]
-/// Keeps two numbers per row.
+/// Layer normalization, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016]
+/// Saves two values per row.
 template <class Recipe>
 class layer_norm {
  public:

@@ -1,8 +1,9 @@
-// Linear layers whose matrix ranks divide among them, with all that ranks send each other for it: column parallel where they divide the
-// outputs, row parallel where they divide the inputs.                        [Shoeybi et al. 2019, "Megatron-LM", section 3]
+// Tensor-parallel linear layers, with their communication: column parallel (outputs sharded) and row parallel (inputs
+// sharded).                                                                  [Shoeybi et al. 2019, "Megatron-LM", section 3]
 //
-// A column parallel layer, whatever is done with each output by itself, and a row parallel layer are one layer: x and y are on every rank,
-// what lies between is divided. Under sequence parallelism x and y have this rank's places only [Korthikanti et al. 2022, section 4.2.2].
+// A column parallel layer, an elementwise function, and a row parallel layer form a pair: x and y are replicated,
+// everything in between is sharded. Under sequence parallelism x and y have this rank's tokens only [Korthikanti et al. 2022, section
+// 4.2.2].
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace xtrain {
 
-/// Each rank has some rows of W, and makes some columns of y. The sum of dx over ranks is made here.
+/// Each rank has some rows of W, and computes some columns of y. Includes the reduction of dx over ranks.
 template <class Recipe>
 class column_parallel_linear {
  public:
@@ -24,11 +25,11 @@ class column_parallel_linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    bool communicates = true;  ///< false: whoever uses the layer gives it all places, and sums dx
+    bool communicates = true;  ///< false: the caller passes all tokens, and reduces dx
   };
 
-  /// `parts` as builder::column_part makes them, or with rows of one's own choice.
-  ///   throws  config_error when ranks divide layers and a part is whole
+  /// `parts` as returned by builder::column_part, or with other row ranges.
+  ///   throws  config_error when layers are sharded and a part is not
   column_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
         local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
@@ -40,14 +41,14 @@ class column_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
 
-  /// x [n or this rank's places, in] read, y [n, this rank's outputs] written or added to
+  /// x [n or this rank's tokens, in] read, y [n, this rank's outputs] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
     local_.forward(p, communicates_ ? p.all_places(x) : x, y, how);
   }
 
-  /// dx [as x, in] written or added to; gradients of what is trained added to
+  /// dx [as x, in] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
@@ -57,7 +58,7 @@ class column_parallel_linear {
       local_.backward(p, needs_input() ? p.all_places(x) : part, dy, part);
       return p.sum_to_own_places(part, dx, how);
     }
-    // of a sum over ranks, what was there before must be counted once
+    // in a sum over ranks, the previous value must be counted once
     local_.backward(p, x, dy, dx, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
     p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
@@ -67,7 +68,7 @@ class column_parallel_linear {
   linear<Recipe> local_;
 };
 
-/// Each rank has some columns of W, and adds to all of y. That sum over ranks is made here; the bias is in it once.
+/// Each rank has some columns of W, and computes a partial sum of y. Includes the reduction of y over ranks; the bias is added once.
 template <class Recipe>
 class row_parallel_linear {
  public:
@@ -78,11 +79,11 @@ class row_parallel_linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    bool communicates = true;  ///< false: whoever uses the layer sums y, and gives it dy of all places
+    bool communicates = true;  ///< false: the caller reduces y, and passes dy of all tokens
   };
 
-  /// `inputs` as builder::row_part makes them.
-  ///   throws  config_error when ranks divide layers and the inputs are whole
+  /// `inputs` as returned by builder::row_part.
+  ///   throws  config_error when layers are sharded and the inputs are not
   row_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
         local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
@@ -93,7 +94,7 @@ class row_parallel_linear {
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
 
-  /// x [n, this rank's inputs] read, y [n or this rank's places, out] written or added to
+  /// x [n, this rank's inputs] read, y [n or this rank's tokens, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
@@ -105,12 +106,12 @@ class row_parallel_linear {
       local_.multiply(p, x, part, ops::result::replaces, bias);
       return p.sum_to_own_places(part, y, how);
     }
-    // of a sum over ranks, what was there before must be counted once
+    // in a sum over ranks, the previous value must be counted once
     local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
     p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
-  /// dx [n, this rank's inputs] written or added to; gradients of what is trained added to
+  /// dx [n, this rank's inputs] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();

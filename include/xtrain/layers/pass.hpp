@@ -1,4 +1,4 @@
-// What travels with a batch through a model: where to run, where parameters are, what to keep for the way back.
+// The state of one forward and backward pass of a batch: stream, workspace, parameters, saved activations.
 #pragma once
 
 #include <algorithm>
@@ -21,66 +21,66 @@
 
 namespace xtrain {
 
-/// Training keeps what the backward needs and drops at random; evaluation does neither.
+/// Training saves activations for the backward and applies dropout; evaluation does neither.
 enum class pass_mode : std::uint8_t { training, evaluation };
 
-/// Keys and values of earlier tokens, for generating. Lengths are tokens per row that the cache holds.
+/// Key/value cache of earlier tokens, for generation. `lengths_b`: cached tokens per sequence.
 template <class Device, class T>
 struct cache_view {
   std::size_t capacity = 0;
   vector_view<const token, typename Device::memory> lengths_b{};
   matrix_view<T, typename Device::memory> keys{};    // [layers·b·k, capacity·d]
   matrix_view<T, typename Device::memory> values{};  // likewise
-  bool is_empty = false;                             // nothing is in it yet: what adapters put in front of texts goes first
+  bool is_empty = false;                             // nothing is cached yet: an adapter's prefix goes first
 };
 
-/// More experts than any published model has; a layer counts the rows of each on the host, where nothing may be allocated in a step.
+/// More experts than any published model has; a layer counts the tokens of each on the host, where a step must not allocate.
 inline constexpr std::size_t most_experts = 512;
 
-/// How much the experts of each layer had to do, for the loss that keeps them equally busy. Each layer writes its own row; when all
-/// have, the gradient of that loss is known: the same for every row of the batch and every layer.
+/// Load of the experts of each layer, for the load-balancing loss. Each layer writes its own row; when all have, the gradient of that loss
+/// is known: it is the same for every token of the batch and every layer.
 template <class Device, class T>
 struct expert_load {
   matrix_view<token, typename Device::memory> count_le{};
-  matrix_view<accumulate_t<T>, typename Device::memory> probability_le{};  // summed over rows
+  matrix_view<accumulate_t<T>, typename Device::memory> probability_le{};  // summed over tokens
   vector_view<accumulate_t<T>, typename Device::memory> dprobability_e{};
 
   [[nodiscard]] bool exists() const { return count_le.exists(); }
 };
 
-/// How much memory passes take.
+/// Memory that passes need.
 struct pass_sizes {
-  std::size_t boundaries = 0;  // bytes of what flows from block to block
-  std::size_t kept = 0;        // bytes of what blocks keep for the backward
-  std::size_t workspace = 0;   // bytes of everything that is temporary
+  std::size_t boundaries = 0;  // bytes of checkpointed layer inputs
+  std::size_t kept = 0;        // bytes of activations that blocks save for the backward
+  std::size_t workspace = 0;   // bytes of everything temporary
   std::size_t boundary_entries = 0, kept_entries = 0;
-  std::size_t put_off = 0;  // bytes of what products need that make gradients of weights later
+  std::size_t put_off = 0;  // bytes of the copied factors of deferred weight gradients
   std::size_t put_off_entries = 0;
 
   [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
 };
 
-/// Ranks of a strategy that divide layers may divide what lies between them too: its state says whether.
+/// A tensor-parallel strategy may also have sequence parallelism: its state declares it.
 template <class State>
 inline constexpr bool divides_between_layers_of = [] {
   if constexpr (requires { State::divides_between_layers; }) return State::divides_between_layers;
   else return false;
 }();
 
-/// How many do.
+/// The number of ranks that shard the sequence-parallel region.
 template <class State>
 [[nodiscard]] std::size_t ranks_between_layers([[maybe_unused]] State& state) {
   if constexpr (divides_between_layers_of<State>) return state.tensor().size();
   else return 1;
 }
 
-/// Rows that ranks have sent to one expert, in the order of ranks; a layer works on those from `first` on.
+/// Rows that the ranks dispatched to one expert, in rank order; a layer works on those from `first` on.
 struct rows_of_ranks {
   std::array<std::size_t, most_experts> counts{};
-  std::size_t ranks = 0, rank = 0, first = 0;  // 0 ranks: rows are this rank's
+  std::size_t ranks = 0, rank = 0, first = 0;  // ranks = 0: rows are this rank's own
 };
 
-/// One batch on its way. A pass is a bundle of references, made for one forward and its backward.
+/// One pass of a batch: a bundle of references, created for one forward and its backward.
 template <class Recipe>
 class pass : public execution<typename Recipe::device> {
  public:
@@ -101,25 +101,25 @@ class pass : public execution<typename Recipe::device> {
   device_batch<device> batch{};
   pass_mode mode = pass_mode::training;
   random_site random{};         // seed and step
-  double gradient_scale = 1.0;  // of each row's loss: 1 / targets in the step, times the loss scale
-  double label_weight = 1.0;    // how many targets a label of a row is worth
-  std::size_t number = 0;       // among those that are on their way at a time
+  double gradient_scale = 1.0;  // of each token's loss: 1 / targets in the global batch, times the loss scale
+  double label_weight = 1.0;    // weight of a sequence's label, in targets
+  std::size_t number = 0;       // index among the passes in flight
   const cache_view<device, compute>* cache = nullptr;
-  expert_load<device, compute> load{};  // where experts are balanced
-  put_off_products<device, compute, gradient_type>* later = nullptr;  // takes the products of a backward in two parts
-  bool divides_between_layers = false;  // ranks that divide layers have some places each of what lies between
-  rows_of_ranks origin{};               // while an expert works on what other ranks have sent
+  expert_load<device, compute> load{};  // if there is a load-balancing loss
+  put_off_products<device, compute, gradient_type>* later = nullptr;  // takes the deferred products of a backward in two parts
+  bool divides_between_layers = false;  // sequence parallelism: between layers, each tensor-parallel rank has a shard of the tokens
+  rows_of_ranks origin{};               // while an expert works on rows dispatched by other ranks
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
-  /// Temporary memory that is given back at the end of the caller's scope.
+  /// Temporary memory that is released at the end of the caller's scope.
   [[nodiscard]] typename arena<device>::scope scope() { return typename arena<device>::scope(this->workspace); }
   [[nodiscard]] matrix_view<compute, memory> temporary(std::size_t rows, std::size_t columns) {
     return {this->workspace.template take<compute>(rows * columns), {rows, columns}};
   }
 
-  /// From here to the end of the way back, if the strategy asks for it. Comes when the batch is there.
-  ///   throws  shape_error when the ranks cannot divide the batch's places equally
+  /// Starts sequence parallelism for this pass, if the strategy has it. Called when the batch is known.
+  ///   throws  shape_error when the batch's tokens are not divisible by the ranks
   void divide_between_layers() {
     if constexpr (may_divide_between_layers) {
       const std::size_t ranks = ranks_between_layers(parallel);
@@ -128,12 +128,12 @@ class pass : public execution<typename Recipe::device> {
       divides_between_layers = ranks > 1;
     }
   }
-  // What lies between layers: n places, or where ranks divide it, neighbouring n/ranks of the batch's places, row behind row.
+  // Tokens in the sequence-parallel region: n, or if sharded, n/ranks consecutive tokens of the batch's sequences in order.
   [[nodiscard]] std::size_t places_between_layers() const { return divides_between_layers ? batch.n() / parallel.tensor().size() : batch.n(); }
   [[nodiscard]] std::size_t first_between_layers() const { return divides_between_layers ? parallel.tensor().rank() * places_between_layers() : 0; }
-  /// How many places a layer works on that is given `own` of those between layers.
+  /// The number of tokens within a layer, given the number `own` in the sequence-parallel region.
   [[nodiscard]] std::size_t places_in_layer(std::size_t own) const { return divides_between_layers ? own * parallel.tensor().size() : own; }
-  /// All places of x, of which every rank has its own; temporary, or x itself.
+  /// All-gather of the tokens of x over the tensor-parallel ranks under sequence parallelism; temporary, or x itself.
   [[nodiscard]] matrix_view<const compute, memory> all_places(matrix_view<const compute, memory> x) {
     if constexpr (may_divide_between_layers) {
       if (!divides_between_layers) return x;
@@ -144,7 +144,7 @@ class pass : public execution<typename Recipe::device> {
       return x;
     }
   }
-  /// y written or added to: this rank's places of the sum over ranks of x, which has all.
+  /// Reduce-scatter of x, which has all tokens: y written or added to, with this rank's tokens of the sum.
   void sum_to_own_places(matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) {
     if constexpr (may_divide_between_layers) {
       const auto inner = scope();
@@ -154,7 +154,7 @@ class pass : public execution<typename Recipe::device> {
     }
   }
 
-  /// Memory that the backward of this layer will pop.
+  /// Memory in the stash that this layer's backward will pop.
   [[nodiscard]] matrix_view<compute, memory> keep(std::size_t rows, std::size_t columns) {
     return {kept.template push<compute>(rows * columns), {rows, columns}};
   }
@@ -169,14 +169,14 @@ class pass : public execution<typename Recipe::device> {
     return {kept.template pop<accumulate_t<compute>>(n), {n}};
   }
   [[nodiscard]] vector_view<token, memory> pop_tokens(std::size_t n) { return {kept.template pop<token>(n), {n}}; }
-  /// Where something is that the backward of this layer wants before it can pop it.
+  /// Saves an address that this layer's backward needs before it can pop the memory.
   void remember(matrix_view<compute, memory> what) { kept.push_reference(what.span()); }
   [[nodiscard]] matrix_view<compute, memory> recall(std::size_t rows, std::size_t columns) {
     return {kept.template pop_reference<compute>(rows * columns), {rows, columns}};
   }
 
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
-  /// The same of a matrix that may be quantised: its values are then made in temporary memory.
+  /// The same for a matrix that may be quantized: it is dequantized into temporary memory.
   [[nodiscard]] matrix_view<const compute, memory> weight(parameter p) {
     if constexpr (quantises_weights<typename Recipe::adapter>) {
       if (parameters.is_quantised(p)) return dequantised(p);
@@ -187,7 +187,7 @@ class pass : public execution<typename Recipe::device> {
     if (!p.exists()) return {};
     return {parameters.value(p), {parameters.size(p)}};
   }
-  /// Nothing when the parameter is frozen.
+  /// Empty if the parameter is frozen.
   [[nodiscard]] matrix_view<gradient_type, memory> matrix_gradient(parameter p) const {
     const auto span = gradient_now(p);
     if (span.empty()) return {};
@@ -199,7 +199,7 @@ class pass : public execution<typename Recipe::device> {
     return {span, {span.size()}};
   }
 
-  /// Of a weight whose forward was y = x · Wᵀ: dw += dyᵀ · x, now, or in the second part of a backward that has two.
+  /// For a weight with forward y = x · Wᵀ: dw += dyᵀ · x, now, or deferred to the second part (W) of a split backward.
   void add_weight_gradient(parameter weight, matrix_view<const compute, memory> dy, matrix_view<const compute, memory> x) {
     const auto gradient = parameters.gradient(weight);
     if (gradient.empty()) return;
@@ -210,16 +210,16 @@ class pass : public execution<typename Recipe::device> {
     ops::linear_backward_weight(*this, dy, x, dw);
   }
 
-  /// The stream of random elements of a place in the model. Element i of the first row of this batch is the same element
-  /// in whichever micro-batch, on whichever rank, the row lands.
+  /// The random stream of a site in the model. Element i of a sequence is the same random element in whichever micro-batch and on
+  /// whichever rank the sequence is processed.
   [[nodiscard]] random_site random_at(std::uint32_t site, std::size_t elements_per_row) const {
     random_site at = random;
     at.site = site;
     at.first = batch.first_row * elements_per_row;
     return at;
   }
-  /// y = dropout(x), or y += dropout(x), at a place in the model; x and y [n, channels]. Element i of a place of a row is the same
-  /// element wherever the place lands.
+  /// y = dropout(x), or y += dropout(x), at a site in the model; x and y [n, channels]. Element i of a token draws the same random number
+  /// wherever the token is processed.
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) {
     const std::size_t c = x.shape(1), per_row = batch.row_places() * c;
@@ -233,7 +233,7 @@ class pass : public execution<typename Recipe::device> {
 
  private:
   [[nodiscard]] std::size_t block_of(parameter p) const { return parameters.entries()[p.first()].block; }
-  /// Where the first part of a backward adds to gradients. Where blocks share memory for them, a block has it in the second part only.
+  /// Where the first part (B) of a backward adds gradients. If blocks share gradient windows, a block has one in the second part (W) only.
   [[nodiscard]] device_span<gradient_type, memory> gradient_now(parameter p) const {
     const auto span = parameters.gradient(p);
     if constexpr (splits_backwards<Recipe>) {
@@ -241,11 +241,11 @@ class pass : public execution<typename Recipe::device> {
     }
     return span;
   }
-  /// x has neighbours of this rank's places, from place `first` on; they lie in ranges of whole rows.
+  /// x has consecutive tokens of this rank's, from token `first` on; they are in ranges of whole sequences.
   void dropout_of_part(matrix_view<const compute, memory> x, std::size_t first, double probability, const random_site& at,
                        matrix_view<compute, memory> y, ops::result how) {
     const std::size_t c = x.shape(1), last = first + x.shape(0);
-    std::size_t begin = 0;  // of the range, among this rank's places
+    std::size_t begin = 0;  // of the range, among this rank's tokens
     for (std::size_t row = 0; row < batch.b; ++row) {
       for (const auto& range : batch.own_ranges) {
         const std::size_t end = begin + range.count, from = std::max(begin, first), to = std::min(end, last);
@@ -258,11 +258,11 @@ class pass : public execution<typename Recipe::device> {
       }
     }
   }
-  /// What every rank has sent is drawn as that rank would draw it. Neighbours see rows that follow one another, equally many.
+  /// Rows dispatched by each rank draw the numbers that rank would draw. Adjacent ranks process consecutive sequences, equally many.
   void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,
                         matrix_view<compute, memory> y, ops::result how) {
     at.first -= origin.rank * elements_of_rank;
-    std::size_t begin = 0;  // of the rank's rows, among all that the expert has
+    std::size_t begin = 0;  // of the rank's rows, among all rows of the expert
     for (std::size_t rank = 0; rank < origin.ranks; ++rank, at.first += elements_of_rank) {
       const std::size_t end = begin + origin.counts[rank];
       const std::size_t first = std::max(begin, origin.first), last = std::min(end, origin.first + x.shape(0));

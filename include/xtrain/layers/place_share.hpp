@@ -1,4 +1,4 @@
-// Which places of every row a rank has, where ranks share rows.
+// Which tokens of every sequence a rank has under context parallelism.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace xtrain {
 
-/// Ranks have equally many places: neighbouring ranks neighbouring ones, or of a row that is folded in the middle what lies on one another:
-/// of 2n chunks rank i of n has i and 2n − 1 − i, so that causal attention is as much work for all.
+/// Every rank has equally many tokens: consecutive ones, or if `folds`, chunks i and 2n − 1 − i of 2n on rank i of n,
+/// so that causal attention is balanced.
 struct place_share {
   std::size_t rank = 0, ranks = 1;
   bool folds = false;
@@ -25,16 +25,16 @@ struct place_share {
   };
 
   [[nodiscard]] bool divides() const { return ranks > 1; }
-  /// How many chunks a row is cut into.
+  /// The number of chunks that a sequence is split into.
   [[nodiscard]] std::size_t chunks() const { return folds && divides() ? 2 * ranks : ranks; }
-  /// How many places of a row of t this rank has.
+  /// The number of tokens of a sequence of length t on this rank.
   ///   throws  shape_error when t is not divisible
   [[nodiscard]] std::size_t count_of(std::size_t t) const {
     require<shape_error>(t % chunks() == 0, "context: places of a row must be divisible by ", chunks() == ranks ? "the " : "twice the ", ranks,
                          " ranks that share it; given ", t);
     return t / ranks;
   }
-  /// This rank's places of a row of t, in order. There is a second range where a row is folded; else it is empty.
+  /// This rank's tokens of a sequence of length t, in order. The second range is empty unless `folds`.
   ///   throws  shape_error when t is not divisible
   [[nodiscard]] std::array<range, 2> ranges_of(std::size_t t) const {
     const std::size_t count = count_of(t);
@@ -44,17 +44,17 @@ struct place_share {
   }
 };
 
-/// What a strategy's state says where rows are folded and keys go round: its type, so that only such recipes compile what that takes.
+/// Returned by the state of a ring strategy: a type of its own, so that only such recipes compile ring attention.
 struct ring_share : place_share {
   ring_share(std::size_t own_rank, std::size_t all_ranks) : place_share{own_rank, all_ranks, true} {}
 };
 
-/// The recipe's strategy may let ranks share rows: its state says how.
+/// The recipe's parallel strategy may have context parallelism: its state has places().
 template <class Recipe>
 inline constexpr bool shares_rows =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.places(); };
 
-/// It does, and lets keys and values go round among them.
+/// It has ring context parallelism: keys and values circulate among the ranks.
 template <class Recipe>
 inline constexpr bool sends_keys_round = [] {
   using state = typename Recipe::parallel::template state<typename Recipe::device>;
@@ -62,26 +62,26 @@ inline constexpr bool sends_keys_round = [] {
   else return false;
 }();
 
-/// What a strategy's state says of it; all places where it says nothing.
+/// The context-parallel shard of a strategy's state; all tokens if it has none.
 template <class State>
 [[nodiscard]] place_share places_of(const State& state) {
   if constexpr (requires { state.places(); }) return state.places();
   else return {};
 }
 
-/// This rank's places, cut out of arrays of whole rows. Memory for them is taken once.
+/// Copies this rank's tokens out of arrays of whole sequences. Memory is allocated once.
 class own_places {
  public:
-  /// For so many arrays of up to `places` places of whole rows.
+  /// For `arrays` arrays of up to `places` tokens of whole sequences.
   own_places(const place_share& share, std::size_t arrays, std::size_t places) : share_(share) {
     if (share.divides()) values_.reserve(arrays * (places / share.ranks));
   }
 
   [[nodiscard]] const place_share& share() const { return share_; }
 
-  /// What was cut is forgotten.
+  /// Discards previous results of cut().
   void begin() { values_.clear(); }
-  /// Of every row of t places this rank's; the array itself where it has them all. Valid until begin().
+  /// This rank's tokens of every sequence of length t; the array itself if it is not sharded. Valid until begin().
   [[nodiscard]] std::span<const token> cut(std::span<const token> whole, std::size_t t) {
     if (!share_.divides() || whole.empty()) return whole;
     const auto own = share_.ranges_of(t);

@@ -1,5 +1,4 @@
-// How a model knows where a token stands: a learned vector per place, added to the embedding, a rotation of queries and keys, or
-// scores that fall with distance.
+// Position encodings: learned embeddings (added to the token embedding), rotary embeddings of queries and keys, or linear biases (ALiBi).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// Attention that does not look at positions itself: they are in the embedding.
+/// Attention without position encoding: positions are in the embedding.
 template <class Recipe>
 class no_positions {
  public:
@@ -25,7 +24,7 @@ class no_positions {
   [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
 };
 
-/// Rotary position embedding, half-rotated: element i of the turned part of a head turns with element i + rotated/2.
+/// Rotary position embedding (RoPE), half-rotated: element i of the rotated part of a head is paired with element i + rotated/2.
 ///                                                                         [Su et al. 2021]
 template <class Recipe>
 class rotary_positions {
@@ -34,18 +33,18 @@ class rotary_positions {
 
   rotary_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : head_dim_(o.head_dim), cos_sin_pd_(context, {o.context, o.turned()}, memory_role::weights) {
-    if (rehearses(context)) return;  // nobody will read it
-    const std::vector<float> table = rope_table(o);  // until the copy is made
+    if (rehearses(context)) return;  // a dry run does not read it
+    const std::vector<float> table = rope_table(o);  // alive until the copy is done
     copy_to_device(stream, cos_sin_pd_.span(), table);
     stream.synchronize();
   }
 
-  /// Turns the first `heads` heads of every row by the row's position.
+  /// Rotates the first `heads` heads of every token by the token's position.
   template <class Matrix>
   void turn(pass<Recipe>& p, std::size_t heads, const Matrix& x, ops::turn direction) const {
     turn_by(p, p.batch.positions_n, heads, head_dim_, x, direction);
   }
-  /// The same by positions that are given, of heads that are `head_dim` apart.
+  /// The same with given positions, for heads that are `head_dim` elements apart.
   template <class Matrix>
   void turn_by(pass<Recipe>& p, vector_view<const token, typename device::memory> position_n, std::size_t heads, std::size_t head_dim,
                const Matrix& x, ops::turn direction) const {
@@ -58,8 +57,8 @@ class rotary_positions {
   tensor<float, 2, device> cos_sin_pd_;
 };
 
-/// Two rotary embeddings, for places that are counted twice: the first half of every head turns by a place's position, the second by
-/// its position within what is generated.                                  [Du et al. 2022, section 2.1.2]
+/// 2D rotary embedding, for tokens with two positions: the first half of every head is rotated by a token's position, the second by
+/// its position within the generated span.                                 [Du et al. 2022, section 2.1.2]
 template <class Recipe>
 class rotary_positions_2d {
  public:
@@ -76,7 +75,7 @@ class rotary_positions_2d {
   [[nodiscard]] vector_view<const float, typename device::memory> slopes() const { return {}; }
 
  private:
-  /// One more position than places: what is generated is counted from 1 on.
+  /// One more position than tokens: positions in the generated span start at 1.
   static position_options halved(position_options o) {
     ++o.context;
     o.head_dim /= 2;
@@ -87,7 +86,7 @@ class rotary_positions_2d {
   std::size_t half_dim_;
 };
 
-/// Attention with linear biases: a key's score falls with its distance, in each head by a slope of its own.  [Press et al. 2022]
+/// Attention with linear biases (ALiBi): scores decrease with distance, with a slope per head.  [Press et al. 2022]
 template <class Recipe>
 class alibi_positions {
  public:
@@ -95,7 +94,7 @@ class alibi_positions {
 
   alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
       : slope_h_(context, {o.heads}, memory_role::weights) {
-    const std::vector<float> slopes = alibi_slopes(o.heads);  // until the copy is made
+    const std::vector<float> slopes = alibi_slopes(o.heads);  // alive until the copy is done
     copy_to_device(stream, slope_h_.span(), slopes);
     stream.synchronize();
   }
@@ -108,7 +107,7 @@ class alibi_positions {
   tensor<float, 1, device> slope_h_;
 };
 
-/// One or the other, as a model's sizes say.
+/// One or the other, chosen by the model config.
 template <class Recipe>
 class rotary_or_alibi_positions {
  public:

@@ -1,5 +1,5 @@
-// Gradients of weights that are made later: a backward in two parts makes in the first what the stage before waits for, and in the
-// second what nobody waits for.
+// Deferred weight gradients: a backward in two parts first computes the input gradient that the previous stage waits for (B), then the
+// weight gradients, which no other stage waits for (W).                      [Qi et al. 2023, zero bubble]
 #pragma once
 
 #include <algorithm>
@@ -15,40 +15,40 @@
 
 namespace xtrain {
 
-/// A strategy may carry out backwards in two parts: it says so.
+/// The parallel strategy may run backwards in two parts, if it declares so.
 template <class Recipe>
 inline constexpr bool splits_backwards = [] {
   if constexpr (requires { Recipe::parallel::splits_backwards; }) return static_cast<bool>(Recipe::parallel::splits_backwards);
   else return false;
 }();
 
-/// The products of one micro-batch that were put off, in the order of its backward: blocks from the last to the first. Both factors are
-/// copied, because what they lie in is used again before the product is made. Where the memory of gradients is another block's until then,
-/// what is made at once, of norms and biases, lies aside too. Memory is measured and allocated as a stash's is.
+/// The deferred products of one micro-batch, in backward order: from the last block to the first. Both factors are copied, because their
+/// memory is reused before the product is computed. If another block uses the gradient window until then, gradients that are computed
+/// immediately (norms, biases) are stored here too. Memory is measured by a dry run and allocated like a stash.
 template <class Device, class T, class G>
 class put_off_products {
  public:
   using memory = typename Device::memory;
 
-  /// `bytes` of device memory; where nothing is real they do not matter
+  /// `bytes` of device memory; not used in a dry run
   put_off_products(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
     products_.reserve(entries);
     sums_.reserve(entries);
   }
 
-  /// dw += dyᵀ · x is to be made later.
-  ///   dy_no, x_ni  read now
-  ///   dw_oi        remembered; added to when it is made
-  ///   throws       memory_error when there is less memory than was measured
+  /// Defers dw += dyᵀ · x.
+  ///   dy_no, x_ni  read now (copied)
+  ///   dw_oi        stored; added to when the product is computed
+  ///   throws       memory_error when the memory that was measured does not suffice
   void put_off(execution<Device>& on, std::size_t block, matrix_view<const T, memory> dy_no, matrix_view<const T, memory> x_ni,
                matrix_view<G, memory> dw_oi) {
     const auto dy = copy_of(on, dy_no), x = copy_of(on, x_ni);
     products_.push_back({block, dy, x, dw_oi});
   }
 
-  /// Where to add what is to be added to a gradient later: zero at first, the same memory whenever the block asks for it.
-  ///   gradient  remembered; added to when the block's products are made
-  ///   throws    memory_error when there is less memory than was measured
+  /// Memory to add to instead of a gradient: zero at first, the same memory whenever the block asks for it.
+  ///   gradient  stored; added to when the block's products are computed
+  ///   throws    memory_error when the memory that was measured does not suffice
   [[nodiscard]] device_span<G, memory> aside(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {
     for (auto last = sums_.rbegin(); last != sums_.rend() && last->block == block; ++last)
       if (last->gradient.raw() == gradient.raw()) return last->aside;
@@ -57,7 +57,7 @@ class put_off_products {
     return sums_.back().aside;
   }
 
-  /// Makes those of a block. Blocks are asked for in the order in which they were put off.
+  /// Computes the deferred products of a block. Blocks must come in the order in which they were deferred.
   void make(execution<Device>& on, std::size_t block) {
     for (; made_ < products_.size() && products_[made_].block == block; ++made_) {
       const product& next = products_[made_];
@@ -69,8 +69,8 @@ class put_off_products {
       ops::add(on, vector_view<const G, memory>(next.aside, {n}), vector_view<G, memory>(next.gradient, {n}));
     }
   }
-  /// For the next micro-batch.
-  ///   throws  shape_error when a product was not made
+  /// Resets for the next micro-batch.
+  ///   throws  shape_error when a product was not computed
   void clear() {
     require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "put_off_products: every product must be made; ", made_, " of ",
                          products_.size(), " were, and ", added_, " of ", sums_.size(), " sums added");

@@ -1,4 +1,4 @@
-// The recompute axis: what the forward does not keep, because the backward can compute it again.
+// Activation recomputation: what the forward does not save, because the backward can compute it again.
 #pragma once
 
 #include <concepts>
@@ -7,11 +7,11 @@
 
 namespace xtrain {
 
-// Pieces of a block that can be recomputed by themselves.
+// Pieces of a block that can be recomputed individually.
 
-/// Outputs of normalisations: recomputed from their inputs, which are kept anyway.
+/// Outputs of norms: recomputed from their inputs, which are saved anyway.
 struct norm_outputs {};
-/// Outputs of the feed-forward's non-linearity: recomputed from its inputs.
+/// Outputs of the feed-forward's activation function: recomputed from its inputs.
 struct activation_outputs {};
 /// Attention's output and softmax statistics: recomputed from queries, keys and values.  [Korthikanti et al. 2022, selective]
 struct attention_outputs {};
@@ -27,7 +27,7 @@ concept recompute_has_a_name = requires {
   { R::name } -> std::convertible_to<std::string_view>;
 };
 
-/// drops_blocks: only the inputs of blocks are kept. drops<Piece>: the piece is not kept.
+/// drops_blocks: only block inputs are saved. drops<Piece>: the piece is not saved.
 template <class R>
 concept recompute_says_what_is_dropped = requires {
   { R::drops_blocks } -> std::convertible_to<bool>;
@@ -41,7 +41,7 @@ concept recompute_says_what_is_dropped = requires {
 template <class R>
 concept recompute_policy = clause::recompute_has_a_name<R> && clause::recompute_says_what_is_dropped<R>;
 
-/// Everything is kept: fastest, most memory.
+/// Everything is saved: fastest, most memory.
 struct recompute_none {
   static constexpr std::string_view name = "none";
   static constexpr bool drops_blocks = false;
@@ -49,15 +49,15 @@ struct recompute_none {
   static constexpr bool drops = false;
 };
 
-/// Only block inputs are kept; the backward of a block begins with its forward.   [Chen et al. 2016]
+/// Only block inputs are saved (checkpointed); the backward of a block begins with its forward.   [Chen et al. 2016]
 struct recompute_full {
   static constexpr std::string_view name = "full";
   static constexpr bool drops_blocks = true;
   template <class Piece>
-  static constexpr bool drops = false;  // while a block is recomputed, its parts are kept
+  static constexpr bool drops = false;  // while a block is recomputed, its pieces are saved
 };
 
-/// The named pieces are recomputed, the rest is kept.
+/// The named pieces are recomputed, the rest is saved.
 template <class... Pieces>
 struct recompute_selective {
   static_assert(

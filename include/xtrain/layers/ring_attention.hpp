@@ -1,4 +1,4 @@
-// Attention on rows that ranks share: queries stay, keys and values go round.
+// Ring attention for context parallelism: queries stay on their rank, keys and values circulate.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,17 @@
 
 namespace xtrain {
 
-/// Ranks stand in a ring. In each of n turns, every rank merges what its queries see of the keys and values that it has at the moment,
-/// which are on their way to the next rank meanwhile.                       [Liu et al. 2023, "Ring attention with blockwise transformers"]
+/// In each of n turns, every rank computes attention of its queries over the keys and values it currently has and merges the result, while
+/// these are in flight to the next rank.                                    [Liu et al. 2023, "Ring attention with blockwise transformers"]
 ///
-/// Of n ranks, each has the chunks i and 2n − 1 − i of the 2n that a row is cut into: of another rank's keys it sees two of four pairs of chunks
-/// in every turn, so that all have as much to do.                           [Brandon et al. 2023, "Striped attention", section 3; Llama team 2024, section 3.3.2]
+/// A sequence is split into 2n chunks, of which rank i has i and 2n − 1 − i: in every turn, two of the four pairs of its chunks with
+/// another rank's are visible under a causal mask, so the ranks are balanced.        [Brandon et al. 2023, "Striped attention", section 3;
+/// Llama team
+///                                                                           2024, section 3.3.2]
 ///
-/// A rank sends keys and values n − 1 times forth and n − 1 times back, and n − 1 times their gradients, which follow them one rank behind and
-/// end where they belong. These are in the type of sums, so that they are rounded once. Whatever is on its way, something is computed that does not
-/// need it.
+/// A rank sends keys and values n − 1 times in the forward and n − 1 times in the backward, and their gradients n − 1 times; these follow
+/// one rank behind and end on their owner rank. They are in the accumulate dtype, so they are rounded once. Every transfer is overlapped
+/// with compute that does not depend on it.
 template <class Recipe>
 class ring_attention {
  public:
@@ -35,11 +37,11 @@ class ring_attention {
 
   explicit ring_attention(const place_share& share) : share_(share) {}
 
-  /// This rank has some places only.
+  /// This pass has a shard of the tokens.
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return share_.divides() && p.batch.is_part(); }
 
-  /// s.t counts this rank's places.
-  ///   qkv [b·t, row] read, queries and keys turned; o [b·t, h·d], lse [b·h·t] written
+  /// s.t counts this rank's tokens.
+  ///   qkv [b·t, row] read, queries and keys rotated; o [b·t, h·d], lse [b·h·t] written
   void forward(pass<Recipe>& p, ops::attention_shape s, const settings_type& settings, in_matrix qkv, matrix o, vector_view<sum, memory> lse) const {
     const auto scope = p.scope();
     s.t = p.batch.whole_t;
@@ -62,15 +64,15 @@ class ring_attention {
     const auto scope = p.scope();
     s.t = p.batch.whole_t;
     const std::size_t n = o.shape(0), width = 2 * s.k * s.d;
-    const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of this rank's keys by its own queries
+    const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of this rank's keys from its own queries
     travelling<compute> keys(p, n, width);
-    travelling<sum> gradients(p, n, width);  // of keys that are not this rank's
-    const auto made = zeros(p, n, width);    // this rank's part of them
-    // forward: merged what this rank's queries see of the keys
+    travelling<sum> gradients(p, n, width);  // of other ranks' keys
+    const auto made = zeros(p, n, width);    // this rank's contribution to them
+    // forward: merged attention of this rank's queries over the keys
     const auto merged_backward = [&](const ops::attention_blocks& blocks, matrix_view<sum, memory> dkv) {
       ops::attention_block_backward(p, s, blocks, settings, qkv, keys.here, p.batch.starts_n, o, lse, d_o, dq, dkv);
     };
-    // what own queries make of own keys: the diagonal while the first keys come, the rest while the last gradients do
+    // own queries with own keys: the diagonal blocks while the first keys are in flight, the rest while the last gradients are
     const auto own_backward = [&](bool diagonal) {
       ops::copy_rows(p, qkv.columns(s.key_offset(), width), keys.here);
       if (diagonal) keys.begin(p);
@@ -84,7 +86,7 @@ class ring_attention {
       if (turn + 1 < share_.ranks) keys.begin(p);
       if (turn > 1) fill_zero(p.stream, made.span());
       for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) { merged_backward(blocks, made); });
-      // forward: the keys came from the previous rank; what it made of their gradient comes the same way
+      // forward: keys arrived from the previous rank; its contribution to their gradient arrives the same way
       if (turn > 1) {
         gradients.finish(p);
         ops::add(p, matrix_view<const sum, memory>(made), gradients.here);
@@ -95,14 +97,14 @@ class ring_attention {
       if (turn + 1 < share_.ranks) keys.finish(p);
     }
     own_backward(false);
-    gradients.finish(p);  // from the last that had the keys to whom they belong
+    gradients.finish(p);  // from the last rank that had the keys to their owner
     ops::add(p, matrix_view<const sum, memory>(gradients.here), down);
     round(p, dq, dqkv.columns(0, s.h * s.d));
     round(p, down, dqkv.columns(s.key_offset(), width));
   }
 
  private:
-  /// What this rank has at the moment, and what comes next.
+  /// What this rank currently has, and the receive buffer for the next.
   template <class T>
   struct travelling {
     matrix_view<T, memory> here, coming;
@@ -120,8 +122,8 @@ class ring_attention {
     }
   };
 
-  /// work(blocks, are these queries' first) for all pairs of this rank's chunks of queries and those of keys that it has in a turn, of
-  /// which some query may see some key.
+  /// work(blocks, first block of these queries?) for all pairs of this rank's query chunks and the key chunks it has in this turn, unless
+  /// fully masked.
   template <class Work>
   void for_each_block(const pass<Recipe>& p, const settings_type& settings, std::size_t turn, Work&& work) const {
     place_share owner = share_;
@@ -148,7 +150,7 @@ class ring_attention {
     fill_zero(p.stream, made.span());
     return made;
   }
-  /// x itself, where sums are made in its type.
+  /// x itself, if compute is the accumulate dtype.
   [[nodiscard]] static matrix_view<sum, memory> sums_of(pass<Recipe>& p, matrix x) {
     if constexpr (std::is_same_v<sum, compute>) return x;
     else return temporary_sums(p, x.shape(0), x.shape(1));

@@ -1,4 +1,4 @@
-// The angles of rotary positions, and the slopes of linear biases: plain numbers, no device.
+// The tables of rotary embeddings, and the slopes of ALiBi: computed on the host.
 #pragma once
 
 #include <cmath>
@@ -10,16 +10,16 @@
 
 namespace xtrain {
 
-/// How rotary positions are stretched over more tokens than a model was trained on.
+/// How RoPE is scaled to longer sequences than the model was trained on.
 struct rope_scaling {
   enum class rule : std::uint8_t {
     none,
     linear,  ///< every frequency divided by the factor                                    [Chen et al. 2023]
-    llama3   ///< low frequencies divided, high ones not, in between a mixture             [Llama team 2024]
+    llama3   ///< low frequencies divided, high ones not, interpolated in between          [Llama team 2024]
   };
   rule kind = rule::none;
   double factor = 1.0;
-  double low_frequency_factor = 1.0;  ///< llama3: waves longer than original_context / this are low
+  double low_frequency_factor = 1.0;  ///< llama3: wavelengths above original_context / this are low frequencies
   double high_frequency_factor = 4.0;
   std::size_t original_context = 0;
 
@@ -36,24 +36,24 @@ struct rope_scaling {
   }
 };
 
-/// What positions are made of.
+/// Configuration of positions.
 struct position_options {
   std::size_t context = 0;
   std::size_t heads = 0;
   std::size_t head_dim = 0;
-  std::size_t rotated = 0;  // elements of a head that turn, from the first on; 0: all
+  std::size_t rotated = 0;  // elements of a head that are rotated, from the first on; 0: all
   double rope_base = 10000.0;
   rope_scaling scaling{};
-  bool linear_biases = false;  // instead of a rotation, where a family has both
-  std::size_t first = 0;       // position of a row's first token
-  position_kind kind = position_kind::rotary;  // for a layer that can be any
+  bool linear_biases = false;  // ALiBi instead of RoPE, for families that have both
+  std::size_t first = 0;       // position of a sequence's first token
+  position_kind kind = position_kind::rotary;  // for a layer type that supports any
 
   [[nodiscard]] std::size_t turned() const { return rotated == 0 ? head_dim : rotated; }
 };
 
-/// Cosines and sines of every position from the first on: [context, rotated], rotated/2 cosines, then as many sines.
-/// The angles position · base^(−2i/rotated) are multiplied in fp32, as the models' training code did it: weights expect the
-/// rounding of large positions to be the same.                            [Su et al. 2021, eq. 34]
+/// Cosines and sines of every position from `first` on: [context, rotated], rotated/2 cosines, then as many sines.
+/// The angles position · base^(−2i/rotated) are computed in fp32, as in the models' training code: weights expect the
+/// same rounding at large positions.                                      [Su et al. 2021, eq. 34]
 [[nodiscard]] inline std::vector<float> rope_table(const position_options& o) {
   const std::size_t rotated = o.turned(), half = rotated / 2;
   std::vector<float> table(o.context * rotated);
@@ -69,8 +69,8 @@ struct position_options {
   return table;
 }
 
-/// 2^(−8i/h) for i = 1 … h where the number of heads h is a power of two; otherwise those of the power below, and every second
-/// one of the power above.                                                  [Press et al. 2022, section 3 and its code]
+/// 2^(−8i/h) for i = 1 … h if the number of heads h is a power of two; otherwise the slopes for the next lower power of two, and every
+/// second one for the next higher.                                          [Press et al. 2022, section 3 and its code]
 [[nodiscard]] inline std::vector<float> alibi_slopes(std::size_t heads) {
   std::size_t power = 1;
   while (2 * power <= heads) power *= 2;

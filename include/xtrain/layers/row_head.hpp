@@ -1,4 +1,4 @@
-// A label for each row, from its first place.
+// Sequence classification head: a label for each sequence, from its first token.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace xtrain {
 
-/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first place of each row.                        [Devlin et al. 2019, section 3.1]
+/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first token of each sequence.                   [Devlin et al. 2019, section 3.1]
 template <class Recipe>
 class row_head {
  public:
@@ -27,7 +27,7 @@ class row_head {
     std::size_t labels = 0;
     std::string pooler_name{}, labels_name{};
     double dropout = 0.0;
-    std::uint32_t site = 0;  // of that dropout
+    std::uint32_t site = 0;  // random site of that dropout
     initial_values initial{};
   };
 
@@ -35,7 +35,8 @@ class row_head {
       : dropout_(o.dropout), site_(o.site), pooler_(build, {{o.pooler_name, o.width}}, o.width, {.bias = true, .initial = o.initial}),
         labels_(build.matrix({{o.labels_name, o.labels}}, o.width, o.initial), build.vector({{o.labels_name, o.labels}}, "bias", 0.0)) {}
 
-  /// x [n, width] read; loss_n added to: each row's loss times what a label is worth, somewhere in it, because only its sum counts
+  /// x [n, hidden_size] read; loss_n added to: each sequence's loss times the label weight, at any index, since only the sum of loss_n is
+  /// used
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t b = p.batch.b, c = x.shape(1);
@@ -51,7 +52,7 @@ class row_head {
     ops::add(p, loss_b, loss_n.rows(0, b), p.label_weight);
   }
 
-  /// dx [n, width] added to
+  /// dx [n, hidden_size] added to
   void backward(pass<Recipe>& p, matrix_view<compute, memory> dx) const {
     const auto scope = p.scope();
     const std::size_t b = p.batch.b, c = dx.shape(1);
@@ -63,11 +64,11 @@ class row_head {
     // forward: pooled = tanh(first · Wᵀ + b)
     ops::tanh_backward(p, p.pop(b, c), dpooled, dpooled);
     pooler_.backward(p, p.pop(b, c), dpooled, dfirst);
-    // forward: first = the first places' rows of x
+    // forward: first = x at the first tokens
     ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx);
   }
 
-  /// x [n, width] read, logits [b, labels] written
+  /// x [n, hidden_size] read, logits [b, labels] written
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_bv) const {
     const auto scope = p.scope();
     const auto first = p.temporary(p.batch.b, x.shape(1)), pooled = p.temporary(p.batch.b, x.shape(1));

@@ -1,4 +1,4 @@
-// What the places of a text may see and where they stand, where the tokens say so themselves.
+// Attention masks, and positions computed from the tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,33 +12,33 @@
 
 namespace xtrain {
 
-/// Which places a place sees besides itself.
+/// The attention mask: which tokens a token attends to besides itself.
 struct sight {
   enum class rule : std::uint8_t {
-    causal,     ///< those before it
-    prefix,     ///< those before it, and everything before the begin token: the context       [Du et al. 2022, section 2.1]
-    everything  ///< its whole sample                                                         [Devlin et al. 2019, section 3]
+    causal,     ///< the previous tokens
+    prefix,     ///< the previous tokens, and the context: all tokens before the begin token        [Du et al. 2022, section 2.1]
+    everything  ///< bidirectional: the whole sample                                                [Devlin et al. 2019, section 3]
   };
   rule kind = rule::causal;
-  token begin = -1;               ///< prefix: the token from which on a text is generated
-  token gap = -1, word_gap = -1;  ///< prefix: the token that what is generated stands in for, and the one to look for if there is none
+  token begin = -1;               ///< prefix: the token at which the generated span begins
+  token gap = -1, word_gap = -1;  ///< prefix: the mask token that the generated span replaces, and the fallback if there is none
 
   friend bool operator==(const sight&, const sight&) = default;
 
-  /// Where a place stands, counted twice, and one past the last place that it sees.
+  /// The two positions of a token, and one past the last token it attends to.
   struct place {
     std::size_t position = 0, within = 0, end = 0;
   };
-  /// Where a text's context ends, and which of its places is the gap.
+  /// Where a text's context ends, and the index of the gap (mask token) in it.
   struct context_end {
     std::size_t begin = 0, gap = 0;
 
-    /// A place of the context has its own position; what is generated has the gap's, and is counted within it from 1 on.
+    /// A token of the context has its own position; a generated one has the gap's, and a second position within the span, from 1.
     ///                                                                      [Du et al. 2022, section 2.1.2]
     [[nodiscard]] place at(std::size_t i) const { return i < begin ? place{i, 0, begin} : place{gap, i - begin + 1, i + 1}; }
   };
 
-  /// A text without a begin token has no context: everything is generated. A context without a gap has it at its first place.
+  /// A text without a begin token has no context: everything is generated. A context without a gap has it at its first token.
   [[nodiscard]] context_end context_of(std::span<const token> text) const {
     const auto find = [](std::span<const token> in, token what) {
       return static_cast<std::size_t>(std::find(in.begin(), in.end(), what) - in.begin());
@@ -52,14 +52,14 @@ struct sight {
   }
 };
 
-/// What a model's places see: sees() of a model that has it; others are causal.
+/// A model's attention mask: sees() if it has it, otherwise causal.
 template <class Model>
 [[nodiscard]] sight sight_of(const Model& model) {
   if constexpr (requires { model.sees(); }) return model.sees();
   else return {};
 }
 
-/// Places as a rule other than the causal one lays them out; memory for them is taken once. What a rule does not have is empty.
+/// Positions and masks of a mask kind that is not causal; memory is allocated once. Arrays that a kind does not have are empty.
 class laid_out_places {
  public:
   laid_out_places(const sight& rule, std::size_t places) : sees_(rule) {
@@ -67,11 +67,11 @@ class laid_out_places {
   }
 
   std::vector<token> positions, ends;
-  std::vector<token> withins;           // of a prefix
-  std::vector<token> segments, labels;  // where everything is seen: one sentence, nothing to predict of rows
-  std::vector<token> firsts;            // likewise: the first place of each row
+  std::vector<token> withins;           // prefix
+  std::vector<token> segments, labels;  // bidirectional: one segment, no label per sequence
+  std::vector<token> firsts;            // bidirectional: index of each sequence's first token
 
-  /// Rows of t tokens; `starts` says where in its row each place's sample begins, or is empty.
+  /// Sequences of t tokens; `starts`: index in the sequence where each token's sample starts, or empty.
   const laid_out_places& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
     const std::size_t n = tokens.size();
     positions.resize(n);
@@ -84,7 +84,7 @@ class laid_out_places {
       firsts.resize(n / t);
       for (std::size_t row = 0; row < n / t; ++row) firsts[row] = static_cast<token>(row * t);
     }
-    for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: places of one row with the same start
+    for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: tokens of one sequence with the same start
       const std::size_t row = first / t * t;
       for (last = first + 1; last < row + t && (starts.empty() || starts[last] == starts[first]);) ++last;
       lay_out_sample(tokens.subspan(first, last - first), first, first - row);

@@ -1,4 +1,4 @@
-// A decoder of whichever family a folder holds: layers are chosen when it is made, so that a program that knows every family compiles one model.
+// A decoder of any family: its layers are chosen at run time, so that a program that supports every family compiles one model.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class any_norm {
     if (rms_) rms_->forward(p, x, y);
     else layer_->forward(p, x, y);
   }
-  /// The same y again; nothing is saved.
+  /// Computes y again without saving anything.
   void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     if (rms_) rms_->recompute(p, x, y);
     else layer_->recompute(p, x, y);
@@ -50,7 +50,7 @@ class any_norm {
   std::optional<layer_norm<Recipe>> layer_;
 };
 
-/// Rotary positions, rotary positions counted twice, linear biases, or none (a learned vector per position is part of the embedding).
+/// Rotary embedding, 2D rotary embedding, ALiBi, or none (learned position embeddings are part of the embedding).
 template <class Recipe>
 class any_positions {
  public:
@@ -115,12 +115,12 @@ class any_feed_forward {
   }
 
   [[nodiscard]] bool needs_input() const { return dense_ ? dense_->needs_input() : experts_->needs_input(); }
-  /// x [n, hidden size] read, y [n, hidden size] written or added to
+  /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if (dense_) dense_->forward(p, x, y, how);
     else experts_->forward(p, x, y, how);
   }
-  /// dx [n, hidden size] written or added to
+  /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
                 ops::result how) const {
     if (dense_) dense_->backward(p, x, dy, dx, how);
@@ -132,7 +132,7 @@ class any_feed_forward {
   std::optional<mixture_of_experts<Recipe, any_activation>> experts_;
 };
 
-/// Norms before the branches, or a residual stream of normalized hidden states.
+/// Pre-norm blocks, or blocks whose residual stream carries normalized hidden states.
 template <class Recipe>
 class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>> {
   using normalized = normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>>;
@@ -146,12 +146,12 @@ class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any
   any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
       : normalized(build, c, names, index), is_normalized_(c.family->block == block_kind::normalized_residual) {}
 
-  /// x [n, hidden size] read, y [n, hidden size] written
+  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     if (is_normalized_) normalized::forward(p, at, x, y);
     else pre_norm::forward(p, at, x, y);
   }
-  /// d [n, hidden size] is dy before and dx after
+  /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     if (is_normalized_) normalized::backward(p, at, x, d);
     else pre_norm::backward(p, at, x, d);
@@ -161,7 +161,7 @@ class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any
   bool is_normalized_;
 };
 
-/// A decoder whose family its config names (decoder_config::family), any of `Families`.
+/// A decoder of the family that its config names (decoder_config::family), one of `Families`.
 template <class Recipe, class Families>
 class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
   using base = basic_decoder<Recipe, any_block<Recipe>>;
@@ -175,7 +175,7 @@ class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
   template <class Other>
   using with_recipe = any_decoder_of<Other, Families>;
 
-  /// throws  config_error when the config names no family, or one with layers of its own; see decoder
+  /// throws  config_error when the config names no family, or a family with custom layers; see decoder
   explicit any_decoder_of(config sizes, const context& on = context{}, const options& settings = options{})
       : base(checked(std::move(sizes)), on, settings) {}
   any_decoder_of(uninitialised_t tag, config sizes, const context& on, const options& settings) : base(tag, checked(std::move(sizes)), on, settings) {}

@@ -8,9 +8,9 @@
 
 namespace xtrain {
 
-/// LLaMA whose files hold queries, keys and values in one matrix. 7B has rotary positions; 13B lets scores fall with distance, and
-/// is told by a config.json without max_position_embeddings, and Baichuan 2 by its vocabulary or a z_loss_weight. The rows of Baichuan 2's head are normalised in every pass, and large
-/// logits cost something: the mean of their squares is over the places that have a target, where the published code takes all.
+/// LLaMA, with fused queries, keys and values in files. 7B has rotary positions; 13B has ALiBi, and is recognized by a config.json without
+/// max_position_embeddings, and Baichuan 2 by its vocabulary or a z_loss_weight. Baichuan 2 normalizes the rows of its head in every pass
+/// and adds a z-loss: it is averaged over the tokens that have a label, while the published code averages over all.
 struct baichuan_family : llama_family {
   static constexpr const char* name = "baichuan";
   static constexpr const char* architecture = "BaichuanForCausalLM";

@@ -39,7 +39,7 @@ template <class Recipe>
 
 }  // namespace detail
 
-/// Words that were masked.
+/// Masked language modeling.
 template <class Recipe>
 class bert_word_heads {
  public:
@@ -60,7 +60,7 @@ class bert_word_heads {
   masked_word_head<Recipe> words_;
 };
 
-/// Labels of rows.
+/// Sequence classification.
 template <class Recipe>
 class bert_label_heads {
  public:
@@ -83,7 +83,7 @@ class bert_label_heads {
   row_head<Recipe> rows_;
 };
 
-/// Words that were masked, and whether a row's second sentence follows its first.
+/// Masked language modeling and next sentence prediction.
 template <class Recipe>
 class bert_pretraining_heads {
  public:
@@ -110,11 +110,11 @@ class bert_pretraining_heads {
   row_head<Recipe> rows_;
 };
 
-/// What BERT's models have in common: learned positions, segments, LayerNorm behind each branch, GELU (erf), biases everywhere.
+/// What BERT's models have in common: learned positions, segments, LayerNorm after each branch (post-norm), GELU (erf), biases everywhere.
 struct bert_family {
   static constexpr const char* name = "bert";
   static constexpr bool transposed_in_files = false;
-  static constexpr const char* peft_task = "";  // PEFT has none for words that were masked
+  static constexpr const char* peft_task = "";  // PEFT has none for masked language modeling
 
   static encoder_names names() {
     return {.embedding = "bert.embeddings.word_embeddings",
@@ -176,7 +176,7 @@ struct bert_family {
     s.set("tie_word_embeddings", c.tied_head);
     s.set_token("pad_token_id", c.padding);
   }
-  /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." before every name.
+  /// The first release calls a norm's weight and bias gamma and beta. A file of the encoder alone has no "bert." prefix.
   static std::vector<std::string> other_names(const std::string& parameter) {
     std::vector<std::string> names;
     const auto add = [&](const std::string& name) {
@@ -189,14 +189,14 @@ struct bert_family {
     if (constexpr std::string_view prefix = "bert."; parameter.starts_with(prefix)) add(parameter.substr(prefix.size()));
     return names;
   }
-  /// The places' numbers were saved as a tensor once; a tied head may be there a second time, and so may its bias.
+  /// Old files contain position_ids as a tensor; a tied head may be stored a second time, and so may its bias.
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c) {
     return tensor.ends_with("embeddings.position_ids") || tensor == "cls.predictions.decoder.bias" ||
            (c.tied_head && tensor == "cls.predictions.decoder.weight");
   }
 };
 
-/// Pre-training: words that were masked, and whether the second sentence follows the first (label 0) or not (1).
+/// Pre-training: masked language modeling, and next sentence prediction (label 0: the second sentence follows the first; 1: it does not).
 struct bert_pretraining_family : bert_family {
   static constexpr const char* architecture = "BertForPreTraining";
   template <class Recipe>
@@ -208,7 +208,7 @@ struct bert_pretraining_family : bert_family {
   }
 };
 
-/// Words that were masked, alone.
+/// Masked language modeling only.
 struct bert_masked_words_family : bert_family {
   static constexpr const char* architecture = "BertForMaskedLM";
   template <class Recipe>
@@ -220,7 +220,7 @@ struct bert_masked_words_family : bert_family {
   }
 };
 
-/// A label for each row. A folder without a classifier gets a fresh one, and one of masked words alone the layer before it too.
+/// Sequence classification. Without a classifier in the folder, it is newly initialized; so is the pooler if the folder has masked LM only.
 struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
   static constexpr const char* peft_task = "SEQ_CLS";

@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// A LayerNorm behind the embedding and before each branch, scores that fall with distance, GELU (tanh), biases everywhere, a tied
-/// head. Files hold queries, keys and values head by head.
+/// A LayerNorm after the embedding and before each branch, ALiBi, GELU (tanh), biases everywhere, tied head. Files interleave queries,
+/// keys and values per head.
 struct bloom_family : decoder_family {
   static constexpr const char* name = "bloom";
   static constexpr const char* architecture = "BloomForCausalLM";
@@ -82,7 +82,7 @@ struct bloom_family : decoder_family {
     s.set_tokens("eos_token_id", c.eos);
     s.set_token("pad_token_id", c.padding);
   }
-  /// The first release's files have no "transformer." before every name.
+  /// The first release's files have no "transformer." prefix.
   static std::vector<std::string> other_names(const std::string& parameter) {
     constexpr std::string_view prefix = "transformer.";
     if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};

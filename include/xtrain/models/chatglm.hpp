@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// LLaMA with biases on queries, keys and values, few key/value heads, and positions that turn the first half of each head. Files hold
-/// queries, keys and values in one matrix, gate and up in one, and turn neighbours instead of halves.
+/// LLaMA with biases on queries, keys and values, grouped-query attention, and rotary positions on the first half of each head. Files
+/// fuse queries, keys and values, and gate and up, and rotate adjacent elements instead of halves.
 struct chatglm_family : llama_family {
   static constexpr const char* name = "chatglm";
   static constexpr const char* model_type = "chatglm";

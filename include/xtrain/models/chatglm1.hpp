@@ -10,8 +10,8 @@
 
 namespace xtrain {
 
-/// A context that is seen in both directions, then the begin token (bos), then what is generated. LayerNorm, GELU (tanh), biases
-/// everywhere but in the head, two positions for each place. Files hold queries, keys and values head by head; their model_type is that
+/// Prefix language model: a bidirectional context, then the begin token (bos), then the generated span. LayerNorm, GELU (tanh), biases
+/// everywhere but in the head, 2D positions. Files interleave queries, keys and values per head; their model_type is also that
 /// of ChatGLM2 and 3.
 struct chatglm1_family : decoder_family {
   static constexpr const char* name = "chatglm1";
@@ -54,7 +54,7 @@ struct chatglm1_family : decoder_family {
     return grouped_order(c, [](char part, std::size_t head) { return 3 * head + (part == 'q' ? 0U : part == 'k' ? 1U : 2U); });
   }
 
-  /// Only ChatGLM-6B has two positions for each place.
+  /// Only ChatGLM-6B has 2D positions.
   static bool describes(const named_settings& s) {
     return s.has({"position_encoding_2d", "inner_hidden_size"});
   }

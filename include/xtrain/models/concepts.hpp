@@ -1,4 +1,4 @@
-// What is asked of a model by the rooms above and beside it.
+// What other folders require of a model.
 #pragma once
 
 #include <concepts>
@@ -10,11 +10,11 @@
 
 namespace xtrain {
 
-/// The device has the kernel that everything rests on, for this number type.
+/// The device has a matmul kernel for this dtype, the kernel that everything needs.
 template <class Device, class T>
 concept device_computes = runs_kernel<Device, kernel::matmul<typename Device::memory, T, T>>;
 
-/// Marks the model type that load_pretrained is to make.
+/// Tag for the model type that load_pretrained constructs.
 template <class Model>
 struct pretrained_tag {};
 
@@ -34,7 +34,7 @@ concept model_has_a_flat_store = requires(M& model) {
   model.parameters().entries();
 };
 
-/// Unless a model says otherwise.
+/// The default, unless a model declares otherwise.
 template <class M>
 concept model_predicts_what_follows = !requires {
   requires !M::predicts_what_follows;

@@ -1,4 +1,4 @@
-// The sizes and settings of a decoder, the same aggregate for every family.
+// The configuration of a decoder, the same aggregate for every family.
 #pragma once
 
 #include <cstddef>
@@ -15,43 +15,44 @@ namespace xtrain {
 
 struct decoder_family_info;
 
-/// Zero means 'the family's own': see each family's `complete`.
+/// Zero means the family's default: see each family's `complete`.
 struct decoder_config {
   std::size_t vocabulary = 0;
   std::size_t width = 0;
   std::size_t layers = 0;
   std::size_t heads = 0;
   std::size_t kv_heads = 0;      ///< 0: as many as heads
-  std::size_t head_dim = 0;      ///< 0: width / heads
-  std::size_t feed_forward = 0;  ///< inner size of the feed-forward layers
-  std::size_t context = 0;       ///< longest row, in tokens
+  std::size_t head_dim = 0;      ///< 0: width / heads, i.e. hidden size / number of heads
+  std::size_t feed_forward = 0;  ///< intermediate size of the feed-forward layers
+  std::size_t context = 0;       ///< maximum sequence length, in tokens (max_position_embeddings)
   double norm_epsilon = 1e-5;
   double rope_base = 10000.0;
   rope_scaling rope = {};
-  std::size_t rotated = 0;               ///< elements of a head that rotary positions turn; 0: all
-  bool linear_biases = false;            ///< scores fall with distance instead, where a family has both
-  std::size_t window = 0;                ///< how many tokens a query sees, itself included; 0: all
-  std::size_t first_windowed_layer = 0;  ///< layers before this one see everything
+  std::size_t rotated = 0;               ///< elements of a head that RoPE rotates; 0: all
+  bool linear_biases = false;            ///< ALiBi instead of RoPE, for families that have both
+  std::size_t window = 0;                ///< sliding window: tokens a query attends to, including itself; 0: all
+  std::size_t first_windowed_layer = 0;  ///< layers before this one have no sliding window
   bool attention_bias = false;           ///< queries, keys and values have a bias
-  bool output_bias = false;              ///< attention's output has one
+  bool output_bias = false;              ///< attention's output projection has a bias
   bool feed_forward_bias = false;
-  bool tied_head = true;              ///< the head's weight is the embedding's
+  bool tied_head = true;              ///< tied embeddings: the head's weight is the embedding's
   double z_loss = 0.0;                ///< weight of the largest logit's square in the loss              [Yang et al. 2023, section 3.5]
-  bool normalized_head = false;       ///< rows of the head's weight have length 1 when it is used   [Yang et al. 2023, section 3.4]
-  std::size_t experts = 0;            ///< feed-forward layers that a row chooses from, where the family has more than one
-  std::size_t experts_per_token = 0;  ///< how many it chooses
-  bool balances_experts = false;      ///< training pays for experts that are not equally busy    [Fedus et al. 2021, section 2.2]
-  double balance_loss = 0.001;        ///< weight of that in the loss
+  bool normalized_head = false;       ///< rows of the head's weight are normalized to length 1       [Yang et al. 2023, section 3.4]
+  std::size_t experts = 0;            ///< feed-forward layers per block that a token is routed to, for mixtures of experts
+  std::size_t experts_per_token = 0;  ///< how many experts a token is routed to (top-k)
+  bool balances_experts = false;      ///< training adds a load-balancing loss                             [Fedus et al. 2021, section 2.2]
+  double balance_loss = 0.001;        ///< weight of the load-balancing loss
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
-  double initial_deviation = 0.02;  ///< of normally distributed initial weights
-  token bos = -1;                   ///< begin of text; negative: none
-  token gap = -1, word_gap = -1;    ///< what a generated text, or word, stands in for, where a family has a context; negative: none
-  std::vector<token> eos = {};      ///< any of these ends a text
-  std::optional<token> padding = {};  ///< pad_token_id; negative counts from the vocabulary's end. Where transformers' model gives it to torch.nn.Embedding
-                                      ///< as padding_idx (Family::has_padding_index), its row begins as zeros and no input trains it
-  /// Which family it describes; null: that of the model's type. `decoder<Recipe, Family>` sets it, and so does reading a config.json.
+  double initial_deviation = 0.02;  ///< standard deviation of normally distributed initial weights
+  token bos = -1;                   ///< begin-of-text token; negative: none
+  token gap = -1, word_gap = -1;    ///< mask tokens that a generated span, or word, replaces, for prefix models; negative: none
+  std::vector<token> eos = {};      ///< end-of-text tokens: any of these ends a text
+  std::optional<token> padding = {};  ///< pad_token_id; negative counts from the vocabulary's end. If transformers passes it to
+                                      ///< torch.nn.Embedding as padding_idx (Family::has_padding_index), its row is initialized
+                                      ///< to zeros and not trained by inputs
+  /// The family it describes; null: that of the model's type. `decoder<Recipe, Family>` sets it, and so does reading a config.json.
   const decoder_family_info* family = nullptr;
 
   friend bool operator==(const decoder_config&, const decoder_config&) = default;
@@ -59,7 +60,7 @@ struct decoder_config {
 
 namespace detail {
 
-/// Fills what is the same in every family and checks what must hold in every family.
+/// Fills in defaults and checks what is common to all families.
 ///   throws  config_error
 inline void complete_decoder(decoder_config& c, const char* family) {
   const auto positive = [&](std::size_t value, const char* what) {
@@ -80,7 +81,7 @@ inline void complete_decoder(decoder_config& c, const char* family) {
   constexpr std::size_t limit = std::size_t{1} << 31;
   for (const std::size_t size : {c.vocabulary, c.width, c.layers, c.heads, c.head_dim, c.feed_forward, c.context})
     require<config_error>(size < limit, family, ": every size must be below 2^31; given ", size);
-  constexpr std::size_t most_layers = 4096;  // making a model takes time and memory for each, before any weight is looked for
+  constexpr std::size_t most_layers = 4096;  // constructing a model takes time and memory per layer, before weights are read
   require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);

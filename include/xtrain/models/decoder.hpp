@@ -1,5 +1,5 @@
-// The decoder that every family of language models is: an embedding, blocks, a norm, a head. A family says which norm, which
-// positions, which feed-forward, and how files name the parts; nothing here is copied for a new one.
+// The decoder that all language models share: embedding, blocks, norm, head. A family declares which norm, positions and feed-forward layer
+// it has, and how files name the modules; no code is copied for a new family.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// What follows the second norm of a block: one feed-forward layer, unless the family names another.
+/// A block's feed-forward layer: a dense one, unless the family declares another.
 template <class Family, class Recipe>
 struct feed_forward_of {
   using type = feed_forward<Recipe, typename Family::activation>;
@@ -47,7 +47,7 @@ struct feed_forward_of<Family, Recipe> {
   using type = typename Family::template feed_forward_layer<Recipe>;
 };
 
-/// How a block is arranged: norms before the branches, unless the family names another.
+/// A block's type: pre-norm, unless the family declares another.
 template <class Recipe, class Family>
 struct block_of {
   using type = decoder_block<Recipe, typename Family::template norm<Recipe>, typename Family::template positions<Recipe>,
@@ -60,7 +60,7 @@ struct block_of<Recipe, Family> {
                                                typename feed_forward_of<Family, Recipe>::type>;
 };
 
-/// A block type of another recipe: the recipe is replaced wherever it is an argument.
+/// A block type with another recipe: the recipe is replaced wherever it is a template argument.
 template <class T, class From, class To>
 struct with_other_recipe {
   using type = T;
@@ -75,7 +75,7 @@ struct with_other_recipe<Layer<Arguments...>, From, To> {
   using type = Layer<typename with_other_recipe<Arguments, From, To>::type...>;
 };
 
-/// It has a load of experts to be balanced.
+/// The layer may be a mixture of experts, with a load to balance.
 template <class FeedForward>
 concept balances_experts = requires {
   FeedForward::has_experts;
@@ -83,8 +83,8 @@ concept balances_experts = requires {
 
 }  // namespace detail
 
-/// A decoder made of blocks of one type, on the recipe's device, in the recipe's precision: the same type for every family that is made of
-/// these layers. Which family it is, its config says.
+/// A decoder made of blocks of one type, on the recipe's device, in the recipe's precision: the same type for every family made of
+/// these layers. Its config names the family.
 template <class Recipe, class Block>
 class basic_decoder {
  public:
@@ -100,7 +100,7 @@ class basic_decoder {
   using accumulate = accumulate_t<compute>;
   using store = parameter_store<device, precision>;
   using parallel_state = typename Recipe::parallel::template state<device>;
-  /// The same model of another recipe, e.g. on the dry device.
+  /// The same model with another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = basic_decoder<Other, typename detail::with_other_recipe<Block, Recipe, Other>::type>;
 
@@ -119,24 +119,24 @@ class basic_decoder {
 
   struct uninitialised_t {};
 
-  /// Initial values as the family's paper draws them.
-  ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
+  /// Initialized as in the family's paper.
+  ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
   explicit basic_decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : basic_decoder(uninitialised_t{}, std::move(sizes), on, settings) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
     meet_weights();
   }
 
-  /// Weights with undefined values, to be loaded next.
+  /// With uninitialized weights, to be loaded next.
   basic_decoder(uninitialised_t, config sizes, const context& on, const options& settings)
       : basic_decoder(completed(std::move(sizes)), on, settings, of_a_family{}) {}
 
-  /// For a model whose weights are about to be loaded: the adapter as it begins, everything else zero.
+  /// For a model whose weights are loaded next: initializes the adapter, sets everything else to zero.
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed, [](std::string_view name) { return Recipe::adapter::is_own(name); });
   }
 
-  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  /// To be called after the weights were changed from outside: for adapters whose initial values depend on the weights.
   void meet_weights() {
     if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
       Recipe::adapter::meet_weights(*parameters_, *stream_);
@@ -146,14 +146,14 @@ class basic_decoder {
   [[nodiscard]] const decoder_family_info& family_info() const { return *config_.family; }
   [[nodiscard]] const options& settings() const { return options_; }
   [[nodiscard]] const context& on() const { return context_; }
-  /// The stream that everything about this model runs on.
+  /// The stream that all of this model's operations run on.
   [[nodiscard]] stream& work() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
 
-  /// A parameter by the name files give it.
-  ///   throws  config_error when there is none of that name, shape_error when it has another rank
+  /// A parameter by its name in files.
+  ///   throws  config_error when no parameter has that name, shape_error when it has another rank
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
     return named_parameter<N>(*parameters_, name);
@@ -162,14 +162,14 @@ class basic_decoder {
   /// Whether a parameter has one row per token of the vocabulary: the embedding, and an untied head.
   [[nodiscard]] bool has_row_per_token(std::string_view name) const { return config_.family->has_row_per_token(name); }
 
-  /// What each place of a row sees, where it is more than what precedes it.
+  /// The attention mask of the model's sequences.
   [[nodiscard]] sight sees() const { return config_.family->sees(config_); }
 
-  /// Blocks that hooks and reductions speak of: the embedding is 0, decoder blocks follow, the final norm and head come last.
+  /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the layers, then the final norm and head.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
 
-  /// The whole way forth. `boundaries` keeps what flows from block to block; pass::kept what each block keeps for itself.
-  /// loss_n gets each row's loss. While training, everything the backward needs is kept.
+  /// The forward pass. `boundaries` holds layer inputs and outputs (checkpointed activations); pass::kept holds what each block saves.
+  /// loss_n gets each token's loss. While training, everything the backward needs is saved.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     parameters_->require_blocks_here("forward");
     p.divide_between_layers();
@@ -178,7 +178,7 @@ class basic_decoder {
     if (!p.trains()) forget(p, boundaries);
   }
 
-  /// The whole way back; gradients are added to. `last_of_step` tells the parallel strategy that a block's gradients are
+  /// The backward pass; gradients are added to. `last_of_step` tells the parallel strategy that after this pass a block's gradients are
   /// complete.
   void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
     const auto scope = p.scope();
@@ -189,14 +189,14 @@ class basic_decoder {
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
   }
 
-  /// Whether experts are to be kept equally busy while training.
+  /// Whether training has a load-balancing loss.
   [[nodiscard]] bool balances_load() const {
     return has_experts && config_.family->has_experts && config_.balances_experts;
   }
-  /// While experts are balanced, what they have to do is kept in front of everything else that a pass keeps, until all blocks are done with
-  /// it. Comes before forward_blocks. The blocks count rows of their own layers; the balance joins the loss where the head is, and there the
-  /// rows of all layers must have come, from wherever the blocks are. What comes of it, the gradient of each expert's probability, must be
-  /// there for backward_blocks.
+  /// With a load-balancing loss, the expert load is saved first in the stash, until the backward of all blocks is done. Called before
+  /// forward_blocks. Each block writes the load of its own layer; the head adds the balance loss, so there the loads of all layers must be
+  /// present, also those from other pipeline stages. The resulting gradient of the experts' probabilities must be present for
+  /// backward_blocks.
   void begin_load(pass<Recipe>& p) const {
     if constexpr (has_experts) {
       if (!p.trains() || !balances_load()) return;
@@ -207,10 +207,11 @@ class basic_decoder {
     }
   }
 
-  /// A part of the way forth, for ranks that hold different blocks. Returns what leaves the last of the blocks that are not the head.
-  ///   x [n, width]  read: what the block before made; written where the embedding is one of the blocks. While training it stays as it
-  ///                 is until the way back is done
-  ///   loss_n        written where the head is one of them
+  /// The forward pass of a range of blocks, for pipeline stages. Returns the hidden state after the last of these blocks (without the
+  /// head).
+  ///   x [n, hidden_size]  read: output of the previous block; written if the embedding is in the range. While training it must not change
+  ///                       until the backward pass is done
+  ///   loss_n              written if the head is in the range
   matrix_view<compute, memory> forward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range,
                                               matrix_view<compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto y = hidden(p, boundaries, range, x);
@@ -226,15 +227,16 @@ class basic_decoder {
     return y;
   }
 
-  /// The same part of the way back.
-  ///   d [n, width]  before: the gradient of what left the blocks (of the head nothing is read); after: of x. It may lie where what left
-  ///                 them lay
+  /// The backward pass of the same range.
+  ///   d [n, hidden_size]  on entry: gradient of the returned hidden state (not read if the head is in the range); on return: gradient of
+  ///   x. May
+  ///                       be the memory of the returned hidden state
   void backward_blocks(pass<Recipe>& p, stash<device>& boundaries, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const {
     const std::size_t n = p.places_between_layers(), c = config_.width;
     const auto back = [&](std::size_t block, auto&& work) {
       const auto later = std::exchange(p.later, makes_gradients_at_once(block) ? nullptr : p.later);
-      const bool whole = p.later == nullptr;  // otherwise whoever makes the rest says that gradients are ready
+      const bool whole = p.later == nullptr;  // otherwise the second part reports that gradients are ready
       around_block(p, block, whole ? block_visit::backward : block_visit::backward_input, work);
       if (whole) p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
       p.later = later;
@@ -261,14 +263,14 @@ class basic_decoder {
     if (range.has(0)) back(0, [&] { embed_backward(p, d); });
   }
 
-  /// Of a backward in two parts: whether nothing of the block is put off. Where ranks keep parts of gradients, a block's are given away
-  /// together, and those of tables, heads and experts are too many to lie aside until the second part.
+  /// In a backward in two parts: whether nothing of this block is deferred. With sharded gradients, a block's are reduced
+  /// together, and those of embeddings, heads and experts are too large to store until the second part.
   [[nodiscard]] bool makes_gradients_at_once(std::size_t block) const {
     return parameters_->divided().gradients && ((has_experts && config_.family->has_experts) || block == 0 || block == config_.layers + 1);
   }
 
-  /// Logits of chosen rows, without gradients: logits row i is that of row rows_r[i] of the batch.
-  ///   logits_rv [rows, vocabulary] written
+  /// Logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
+  ///   logits_rv [selected tokens, vocabulary] written
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     parameters_->require_blocks_here("logits");
@@ -285,13 +287,13 @@ class basic_decoder {
     forget(p, boundaries);
   }
 
-  /// Places in front of every row that an adapter fills; a cache has room for them too.
+  /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
   [[nodiscard]] std::size_t tokens_before() const {
     if constexpr (requires { options_.adapter.tokens_before(); }) return options_.adapter.tokens_before();
     return 0;
   }
 
-  /// Fills an empty cache view's sizes: keys and values of `rows` texts of up to `capacity` tokens.
+  /// The shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
   [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
     const std::size_t kv_heads = blocks_.empty() ? config_.kv_heads : blocks_.front().kv_heads();
     return {config_.layers * rows * kv_heads, capacity * config_.head_dim};
@@ -343,12 +345,12 @@ class basic_decoder {
     if constexpr (requires { options_.adapter.positions_before(); }) return options_.adapter.positions_before();
     return 0;
   }
-  /// The part of every layer that this rank has.
+  /// This rank's shard of every layer.
   static layer_share share_of(const parallel_state& parallel) {
     if constexpr (divides_layers<Recipe>) return parallel.layers();
     else return {};
   }
-  /// The part of every layer's experts that this rank holds.
+  /// This rank's shard of every layer's experts.
   layer_share experts_of(const parallel_state& parallel) const {
     static_assert(has_experts || !spreads_experts<Recipe>,
                   "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose data_parallel, zero<Stage> or "
@@ -400,8 +402,8 @@ class basic_decoder {
     return detail::make_norm<norm>(*build_, names.final_norm, config_);
   }
 
-  /// Where ranks hold different experts or blocks: all are declared, so that every rank knows every name; memory is for this rank's own, and for
-  /// the table where the head is tied to it.
+  /// Under expert or pipeline parallelism, all parameters are declared, so that every rank knows every name; memory is allocated for this
+  /// rank's own, and for a tied embedding.
   void keep_own_blocks() {
     if constexpr (spreads_experts<Recipe>)
       if (const layer_share experts = parallel_->expert_share(); experts.divides()) parameters_->hold(experts.rank);
@@ -418,7 +420,7 @@ class basic_decoder {
     work();
     p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
-  /// Of weights in files, the next block's come while this one is computed.
+  /// With weights offloaded to files, prefetches the next block's while this one is computed.
   void ask_for_next(std::size_t block, block_visit visit) const {
     if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
       const bool back = goes_back(visit);
@@ -440,11 +442,11 @@ class basic_decoder {
     return {boundaries.template push<compute>(n * c), {n, c}};
   }
 
-  /// Embedding and layers of a range: what the last layer made. Boundaries hold, per layer, its output and where its input is.
+  /// Embedding and layers of a range; returns the last layer's output. Boundaries hold, per layer, its output and the address of its input.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries, const block_range& range,
                                       matrix_view<compute, memory> x) const {
     const std::size_t first = first_layer(range), last = last_layer(range);
-    // without a way back, two boundaries take turns
+    // without a backward pass, two buffers alternate
     auto other = p.trains() || first == last ? x : push_boundary(p, boundaries);
     if (range.has(0)) around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = first; i < last; ++i) {
@@ -458,7 +460,7 @@ class basic_decoder {
     }
     return x;
   }
-  /// x [n, width] written
+  /// x [n, hidden_size] written
   void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
     if (embedding_norm_) {
       const auto raw = p.keep(x.shape(0), x.shape(1));
@@ -469,7 +471,7 @@ class basic_decoder {
       embedding_.forward(p, x);
     }
   }
-  /// d [n, width] is used up
+  /// d [n, hidden_size] is overwritten
   void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
     if (embedding_norm_) {
       const auto scope = p.scope();
@@ -484,13 +486,13 @@ class basic_decoder {
     }
   }
 
-  /// The balance of all layers' experts joins each row's loss; its gradient waits for the blocks' backward.
+  /// Adds the load-balancing loss of all layers to each token's loss; its gradient is used in the blocks' backward.
   void balance_load(pass<Recipe>& p, vector_view<accumulate, memory> loss_n) const {
     if constexpr (has_experts) {
       if (!p.load.exists()) return;
       double weight = config_.balance_loss;
       if constexpr (shares_rows<Recipe>) {
-        // the rows are those of all ranks that share them: sums over so many times the places are divided by their square
+        // counts and probabilities are sums over the context-parallel ranks, in a product of two: divide by the square of their number
         auto& sharing = p.parallel.context();
         sharing.all_reduce(p.stream, p.load.count_le.span(), reduction::sum);
         sharing.all_reduce(p.stream, p.load.probability_le.span(), reduction::sum);
@@ -498,7 +500,7 @@ class basic_decoder {
       }
       ops::expert_balance<compute>(p, p.load.count_le, p.load.probability_le, p.batch.targets_n, config_.vocabulary, weight, p.gradient_scale,
                                    loss_n, p.load.dprobability_e);
-      // it is a sum over their targets, too
+      // the gradient, too, is a sum over the targets of all these ranks
       if constexpr (shares_rows<Recipe>) p.parallel.context().all_reduce(p.stream, p.load.dprobability_e.span(), reduction::sum);
     }
   }
@@ -533,25 +535,25 @@ class basic_decoder {
   language_head<Recipe> head_;
 };
 
-/// A language model of a family that is known when the program is compiled.
+/// A language model of a family that is known at compile time.
 template <class Recipe, class Family>
 class decoder : public basic_decoder<Recipe, typename detail::block_of<Recipe, Family>::type> {
   using base = basic_decoder<Recipe, typename detail::block_of<Recipe, Family>::type>;
 
  public:
   using family = Family;
-  /// The same type for every family that is made of the same layers: what trainers and generators are compiled for.
+  /// The same type for all families made of the same layers: trainers and generators are compiled for it.
   using shared_model = base;
   using typename base::config;
   using typename base::context;
   using typename base::options;
   using typename base::uninitialised_t;
-  /// The same model of another recipe, e.g. on the dry device.
+  /// The same model with another recipe, e.g. on the dry device.
   template <class Other>
   using with_recipe = decoder<Other, Family>;
 
-  /// Initial values as the family's paper draws them.
-  ///   throws  config_error when sizes are missing or do not divide, or are another family's; memory_error when the weights do not fit
+  /// Initialized as in the family's paper.
+  ///   throws  config_error when sizes are missing or not divisible, or are another family's; memory_error when the weights do not fit
   explicit decoder(config sizes, const context& on = context{}, const options& settings = options{})
       : base(of_family(std::move(sizes)), on, settings) {}
   decoder(uninitialised_t tag, config sizes, const context& on, const options& settings) : base(tag, of_family(std::move(sizes)), on, settings) {}

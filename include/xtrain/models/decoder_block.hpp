@@ -20,7 +20,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A norm of a model; one that can be either kind is told which the family has.
+/// Constructs a norm of the model; a norm type that can be of either kind is given the family's kind.
 template <class Norm, class Recipe>
 [[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
   if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind>)
@@ -30,7 +30,7 @@ template <class Norm, class Recipe>
 
 }  // namespace detail
 
-/// One block, norms before the branches:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
+/// A pre-norm block:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
 ///                                                                       [Radford et al. 2019; Touvron et al. 2023]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class decoder_block {
@@ -50,7 +50,7 @@ class decoder_block {
 
   [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
 
-  /// x [n, width] read, y [n, width] written
+  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -71,7 +71,7 @@ class decoder_block {
     p.remember(feed_forward_input);
   }
 
-  /// d [n, width] is dy before and dx after
+  /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -80,7 +80,7 @@ class decoder_block {
     auto attention_input = p.recall(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
       if (feed_forward_.needs_input()) feed_forward_norm_.recompute(p, middle, feed_forward_input);
     }
 
@@ -99,7 +99,7 @@ class decoder_block {
     if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
   }
 
- protected:  // for a block of the same parts in another arrangement
+ protected:  // for blocks of the same modules in another arrangement
   Norm attention_norm_;
   causal_attention<Recipe, positions> attention_;
   residual<Recipe> attention_residual_;
@@ -116,7 +116,7 @@ class decoder_block {
     for (const std::string& name : all) whole.push_back(full(names, index, name));
     return whole;
   }
-  /// Places that draw random numbers: 0 of block 0 is the embedding's.
+  /// Random sites: 0 of block 0 is the embedding's.
   static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
 
   static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {

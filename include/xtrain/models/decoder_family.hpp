@@ -1,5 +1,5 @@
-// What a decoder family says of itself: names in files, and the layers it is made of. A family is a short struct (llama.hpp); `info_of<Family>`
-// is the same as a value, so that models of many families can share one type.
+// How a decoder family is described: names in files, and the layers it is made of. A family is a short struct (llama.hpp);
+// `info_of<Family>` is the same description as a value, so that models of many families can share one type.
 #pragma once
 
 #include <cstddef>
@@ -18,39 +18,39 @@
 
 namespace xtrain {
 
-/// How files name a decoder's modules. Block names follow "<blocks><index>.".
+/// How files name a decoder's modules. Modules of a block are named "<blocks><index>.<name>".
 struct decoder_names {
   std::string embedding{};
   std::string positions{};       // empty: none
   std::string embedding_norm{};  // likewise
   std::string blocks{};
   std::string attention_norm{};
-  std::vector<std::string> qkv{};  // one module that makes all three, or one for each
+  std::vector<std::string> qkv{};  // one fused module, or one each
   std::string attention_output{};
   std::string feed_forward_norm{};
-  std::string router{};           // empty: one feed-forward layer in a block
-  std::vector<std::string> up{};  // one module, or gate and up; of each expert: with a '*' for its number
+  std::string router{};           // empty: a dense feed-forward layer per block
+  std::vector<std::string> up{};  // one module, or gate and up; of experts: with a '*' for the expert's index
   std::string down{};             // likewise
   std::string final_norm{};
   std::string head{};
 };
 
-/// What most families have in common; a family derives from it and says what is different.
+/// Defaults shared by most families; a family derives from it and overrides what differs.
 struct decoder_family {
   static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
   static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
   static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
 
   static void complete(decoder_config&) {}
-  /// The attention mask, where it is not causal.
+  /// The attention mask, if it is not causal.
   static sight sees(const decoder_config&) { return {}; }
   /// Initial values of the matrices that end in the residual stream.
   static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
-  /// The order in which files hold the rows of a qkv that is one module, where it is not queries, keys, values.
+  /// The row order of a fused qkv module in files, if it is not queries, keys, values.
   static file_order qkv_order(const decoder_config&) { return {}; }
   /// Names the same parameter has in other files.
   static std::vector<std::string> other_names(const std::string&) { return {}; }
-  /// Tensors of a file that the model has no parameter for and does not need: a tied head may be there a second time.
+  /// Tensors of a file that the model has no parameter for and does not need: a tied head may be stored a second time.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
 };
 
@@ -68,7 +68,7 @@ struct decoder_family_info : family_info<decoder_config> {
   activation_kind activation;
   block_kind block;
 
-  /// Whether all its layers are the library's, so that a model that chooses layers at run time can be this family.
+  /// Whether all its layers are the library's own, so that a model with layers chosen at run time can be this family.
   [[nodiscard]] constexpr bool has_known_layers() const {
     return norm != norm_kind::other && positions != position_kind::other && activation != activation_kind::other && block != block_kind::other;
   }
@@ -98,7 +98,7 @@ class normalized_residual_block;
 
 namespace detail {
 
-/// A recipe that is only named: which class template a family's layer is can be told without instantiating it.
+/// An incomplete recipe: used to find which class template a family's layer is without instantiating it.
 struct any_recipe;
 
 template <class Family>

@@ -1,4 +1,4 @@
-// The encoder: every place sees its whole sentence, and what is predicted are words that were masked, and labels of rows.
+// The encoder: bidirectional attention; predicts masked tokens, and labels of sequences.
 //                                                                          [Vaswani et al. 2017, section 3.1; Devlin et al. 2019]
 #pragma once
 
@@ -29,30 +29,30 @@
 
 namespace xtrain {
 
-/// The sizes and settings of an encoder. Zero means the family's own.
+/// The configuration of an encoder. Zero means the family's default.
 struct encoder_config {
   std::size_t vocabulary = 0;
   std::size_t width = 0;
   std::size_t layers = 0;
   std::size_t heads = 0;
-  std::size_t feed_forward = 0;          ///< 0: 4 times the width
-  std::size_t context = 0;               ///< longest row, in tokens
-  std::size_t segments = 2;              ///< sentences that a row may hold
-  std::vector<std::string> labels = {};  ///< names of what a row may be; none: the family's
+  std::size_t feed_forward = 0;          ///< intermediate size; 0: 4 times the hidden size
+  std::size_t context = 0;               ///< maximum sequence length, in tokens
+  std::size_t segments = 2;              ///< segments (token types) that a sequence may have
+  std::vector<std::string> labels = {};  ///< names of the classes of a sequence; none: the family's
   double norm_epsilon = 1e-12;
-  bool tied_head = true;  ///< the word head's weight is the embedding's
+  bool tied_head = true;  ///< tied embeddings: the masked-LM head's weight is the embedding's
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;  ///< and of embeddings
-  double label_dropout = 0.0;     ///< of what labels are predicted from
+  double label_dropout = 0.0;     ///< before the classifier
   double initial_deviation = 0.02;
-  std::optional<token> padding = 0;  ///< pad_token_id: its embedding begins as zeros and no input trains it; negative counts from the vocabulary's end
+  std::optional<token> padding = 0;  ///< pad_token_id: its embedding is zero and not trained by inputs; negative counts from the end
 
   friend bool operator==(const encoder_config&, const encoder_config&) = default;
 };
 
 namespace detail {
 
-/// Fills what is zero and checks what must hold.
+/// Fills in defaults and checks the config.
 ///   throws  config_error
 inline void complete_encoder(encoder_config& c, const char* family) {
   if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
@@ -78,7 +78,7 @@ inline constexpr family_info<encoder_config> encoder_family_info = make_family_i
 
 }  // namespace detail
 
-/// How files name an encoder's modules. Block names follow "<blocks><index>.".
+/// How files name an encoder's modules. Modules of a block are named "<blocks><index>.<name>".
 struct encoder_names {
   std::string embedding{}, positions{}, segments{}, embedding_norm{};
   std::string blocks{};
@@ -87,13 +87,13 @@ struct encoder_names {
   std::string up{}, down{}, feed_forward_norm{};
 };
 
-/// One block, norms behind the branches:  y = norm(m + feed_forward(m)),  m = norm(x + attention(x))       [Vaswani et al. 2017, section 3.1]
+/// A post-norm block:  y = norm(m + feed_forward(m)),  m = norm(x + attention(x))       [Vaswani et al. 2017, section 3.1]
 template <class Recipe>
 class encoder_block {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
-  using positions = no_positions<Recipe>;  // they are in the embedding
+  using positions = no_positions<Recipe>;  // positions are in the embedding
   static constexpr bool recomputes_norms = Recipe::recompute::template drops<norm_outputs>;
 
   encoder_block(builder<Recipe>& build, const encoder_config& c, const encoder_names& names, std::size_t index)
@@ -102,7 +102,7 @@ class encoder_block {
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)),
         feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon) {}
 
-  /// x [n, width] read, y [n, width] written
+  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -120,7 +120,7 @@ class encoder_block {
     p.remember(fed);
   }
 
-  /// d [n, width] is dy before and dx after
+  /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -157,7 +157,7 @@ class encoder_block {
   static std::string full(const encoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
   }
-  /// Places that draw random numbers: 0 to 7 are the embedding's and the heads'.
+  /// Random sites: 0 to 7 are the embedding's and the heads'.
   static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
 
   static attention_options attention_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
@@ -195,12 +195,12 @@ class encoder_block {
   layer_norm<Recipe> feed_forward_norm_;
 };
 
-/// An encoder of a family, on the recipe's device, in the recipe's precision. The family says how files name the parts and which heads
-/// predict what; each loss is averaged over what it predicts, and all are added.
+/// An encoder of a family, on the recipe's device, in the recipe's precision. The family declares names in files and
+/// heads; each loss is averaged over its labels, and all are added.
 template <class Recipe, class Family>
 class encoder {
  public:
-  /// It sees what follows.
+  /// It is bidirectional.
   static constexpr bool predicts_what_follows = false;
   using recipe = Recipe;
   using family = Family;
@@ -221,15 +221,15 @@ class encoder {
   static_assert(!requires { typename Recipe::parallel::template runner<encoder>; },
                 "xtrain encoder: it cannot be a pipeline: 'parallel' must be single, data_parallel or zero<N>; see parallel/README.md");
 
-  /// Initial values as the family's paper draws them.
-  ///   throws  config_error when sizes are missing or do not divide, memory_error when the weights do not fit
+  /// Initialized as in the family's paper.
+  ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
   explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
       : encoder(uninitialised_t{}, std::move(sizes), on, settings) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
     meet_weights();
   }
 
-  /// Values that are not defined: for whoever loads them next.
+  /// With uninitialized weights, to be loaded next.
   struct uninitialised_t {};
   encoder(uninitialised_t, config sizes, const context& on, const options& settings)
       : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
@@ -251,13 +251,13 @@ class encoder {
     build_.reset();
   }
 
-  /// For a model whose weights are about to be loaded: an adapter and heads that files may lack as they begin, everything else zero.
+  /// For a model whose weights are loaded next: initializes the adapter and heads that files may lack, sets everything else to zero.
   void initialise_adapter() {
     parameters_->initialise(*stream_, options_.seed,
                             [](std::string_view name) { return Recipe::adapter::is_own(name) || Family::may_be_missing(name); });
   }
 
-  /// For whoever has changed the weights from outside: an adapter that begins with something of theirs takes it now.
+  /// To be called after the weights were changed from outside: for adapters whose initial values depend on the weights.
   void meet_weights() {
     if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
       Recipe::adapter::meet_weights(*parameters_, *stream_);
@@ -273,20 +273,20 @@ class encoder {
   [[nodiscard]] static const xtrain::family_info<config>& family_info() { return detail::encoder_family_info<Family>; }
   /// The family that a config.json must describe.
   [[nodiscard]] static const xtrain::family_info<config>& family_of(const named_settings&) { return family_info(); }
-  /// Whether a parameter has one row per token of the vocabulary: the embedding, and what a masked-word head has of its own.
+  /// Whether a parameter has one row per token of the vocabulary: the embedding, and the masked-LM head's own parameters.
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
 
-  /// Every place sees the whole of its sample.
+  /// Every token attends to its whole sample.
   [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
 
-  /// A parameter by the name files give it.
-  ///   throws  config_error when there is none of that name, shape_error when it has another rank
+  /// A parameter by its name in files.
+  ///   throws  config_error when no parameter has that name, shape_error when it has another rank
   template <std::size_t N>
   [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
     return named_parameter<N>(*parameters_, name);
   }
 
-  /// Blocks that hooks and reductions speak of: the embedding is 0, encoder blocks follow, the heads come last.
+  /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the encoder blocks, then the heads.
   [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
 
   /// throws data_error when a batch on the host has segments or labels that the model does not have
@@ -301,15 +301,15 @@ class encoder {
     require_below(detail::labels_of(host), config_.labels.size(), "labels");
   }
 
-  /// The whole way forth; see decoder::forward. loss_n gets the losses of words at their places and the weighted losses of labels
-  /// somewhere: only its sum counts.
+  /// The forward pass; see decoder::forward. loss_n gets the losses of masked tokens at their indices, and the weighted losses of labels at
+  /// any index, since only its sum is used.
   void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
     const auto x = hidden(p, boundaries);
     around_block(p, config_.layers + 1, forth(p), [&] { heads_.forward(p, x, loss_n); });
     if (!p.trains()) forget(p, boundaries);
   }
 
-  /// The whole way back; gradients are added to.
+  /// The backward pass; gradients are added to.
   void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
     const auto scope = p.scope();
     const std::size_t n = p.batch.n(), c = config_.width;
@@ -341,8 +341,8 @@ class encoder {
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
   }
 
-  /// Logits of words at chosen places, without gradients: logits row i is that of place places_r[i] of the batch.
-  ///   logits_rv [places, vocabulary] written
+  /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token places_r[i] of the batch.
+  ///   logits_rv [selected tokens, vocabulary] written
   void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> places_r,
               matrix_view<accumulate, memory> logits_rv) const {
     static_assert(
@@ -357,8 +357,8 @@ class encoder {
     });
     forget(p, boundaries);
   }
-  /// Logits of every row's labels.
-  ///   logits_bv [rows, labels] written
+  /// Classification logits of every sequence.
+  ///   logits_bv [sequences, labels] written
   void label_logits(pass<Recipe>& p, stash<device>& boundaries, matrix_view<accumulate, memory> logits_bv) const {
     static_assert(
         requires { typename heads::label_head; },
@@ -424,12 +424,12 @@ class encoder {
   }
   [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
-  /// Embedding and blocks: what the last block made. Boundaries hold, per block, its output and where its input is.
+  /// Embedding and blocks; returns the last block's output. Boundaries hold, per block, its output and the address of its input.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
     const std::size_t n = p.batch.n(), c = config_.width;
     const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
-    auto other = p.trains() ? x : boundary();  // without a way back, two boundaries take turns
+    auto other = p.trains() ? x : boundary();  // without a backward pass, two buffers alternate
     around_block(p, 0, forth(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (p.trains()) boundaries.push_reference(x.span());
@@ -443,7 +443,7 @@ class encoder {
     if (p.trains()) boundaries.push_reference(x.span());
     return x;
   }
-  /// x [n, width] written: dropout(norm(words + positions + segments))
+  /// x [n, hidden_size] written: dropout(norm(tokens + positions + segments))
   void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
     const auto sum = p.keep(x.shape(0), x.shape(1));
     embedding_.forward(p, sum);
@@ -452,7 +452,7 @@ class encoder {
     if (drops(p)) ops::dropout(p, x, config_.residual_dropout, dropped(p), x);
     p.remember(sum);
   }
-  /// d [n, width] is used up
+  /// d [n, hidden_size] is overwritten
   void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = d.shape(0), c = d.shape(1);

@@ -1,4 +1,4 @@
-// An encoder of whichever kind a folder holds.
+// Loads an encoder of any kind from a folder.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using encoder_families = family_list<bert_pretraining_family, bert_masked_words_
 
 namespace detail {
 
-/// Calls use(family_tag<Family>{}) with the family that one of the architectures is; returns whether there was one.
+/// Calls use(family_tag<Family>{}) with the family that has one of the architectures; returns whether there is one.
 template <class... Families, class Use>
 bool choose_architecture(family_list<Families...>, const std::vector<std::string>& architectures, Use&& use) {
   const auto is_one = [&](const char* name) { return std::find(architectures.begin(), architectures.end(), name) != architectures.end(); };
@@ -25,8 +25,8 @@ bool choose_architecture(family_list<Families...>, const std::vector<std::string
 
 }  // namespace detail
 
-/// Makes the encoder that a folder's config.json describes, with the heads that its `architectures` names, and calls visit(model). With
-/// <xtrain/io.hpp> included.
+/// Constructs the encoder that a folder's config.json describes, with the heads that its `architectures` names, and calls visit(model).
+/// Requires <xtrain/io.hpp>.
 ///   throws  file_error, config_error, memory_error
 template <class Recipe, class Visit>
 void load_encoder(const std::string& folder, Visit&& visit, const typename Recipe::device::context& on = {},

@@ -1,4 +1,4 @@
-// All decoder families, and a model of whichever one a folder holds.
+// All decoder families, and loading a model of any of them from a folder.
 #pragma once
 
 #include <string>
@@ -27,9 +27,9 @@ using all_families = family_list<gpt2_family, llama_family, mistral_family, mixt
 template <class Recipe>
 using any_decoder = any_decoder_of<Recipe, all_families>;
 
-/// The model that a folder's config.json describes, whatever its family. With <xtrain/io.hpp> included.
+/// The model that a folder's config.json describes, whatever its family. Requires <xtrain/io.hpp>.
 ///   throws  file_error, config_error, memory_error
-///   Families  which families it may be: all, or those of a family_list
+///   Families  the accepted families: all, or those of a family_list
 template <class Recipe, class Families = all_families>
 [[nodiscard]] any_decoder_of<Recipe, Families> load_model(const std::string& folder, const typename Recipe::device::context& on = {},
                                                           const typename any_decoder_of<Recipe, Families>::options& options = {}) {

@@ -1,5 +1,5 @@
 // A model family as a value: how its published files and its config.json are read and written. Families are written as short structs
-// (llama.hpp, bert.hpp); what needs a family at run time takes the value.
+// (llama.hpp, bert.hpp); code that needs a family at run time takes the value.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace xtrain {
 
-/// What files say about a family, and how its files and config.json are read and written.
+/// Names in files, and how a family's files and config.json are read and written.
 template <class Config>
 struct family_info {
   const char* name;
   const char* model_type;    ///< of config.json
   const char* architecture;  ///< of config.json's `architectures`
   bool transposed_in_files;  ///< files hold linear weights as [in, out]
-  /// Fills what is zero with the family's own values and checks what must hold in this family. throws config_error
+  /// Fills in the family's defaults and checks the config. throws config_error
   void (*complete)(Config&);
   Config (*read)(const named_settings&);
   void (*write)(const Config&, named_settings&);
@@ -26,15 +26,15 @@ struct family_info {
   bool (*describes)(const named_settings&);
   /// Other names that the same parameter has in some files.
   std::vector<std::string> (*other_names)(const std::string& parameter);
-  /// A parameter that files may lack keeps its initial value.
+  /// Whether a parameter may be missing in files; it then keeps its initial value.
   bool (*may_be_missing)(const std::string& parameter);
-  /// A tensor that files may hold although the model has no parameter for it.
+  /// Whether a tensor in a file may be ignored, as the model has no parameter for it.
   bool (*may_be_ignored)(std::string_view tensor, const Config&);
-  /// Parameters with one row per token of the vocabulary.
+  /// Whether a parameter has one row per token of the vocabulary.
   bool (*has_row_per_token)(std::string_view parameter);
   std::vector<std::string> (*adapter_targets)();
   const char* peft_task;
-  /// Names of the embedding and of the head, where a tied head is the embedding; empty: none.
+  /// Names of the embedding and of the head, for tied embeddings; empty: none.
   std::string (*embedding_name)();
   std::string (*head_name)();
 };

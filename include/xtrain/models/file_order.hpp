@@ -1,5 +1,4 @@
-// How files arrange the rows of one matrix that makes queries, keys and values; in the model they are all queries, all keys, all
-// values, head by head.
+// The row order of a fused qkv matrix in files; in the model they are all queries, all keys, all values, head by head.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace xtrain {
 
-/// Heads as whole pieces: place(part, head) says where in the file, counted in heads, a head of part 'q', 'k' or 'v' lies.
+/// Heads as units: place(part, head) returns the index in the file, in heads, of a head of part 'q', 'k' or 'v'.
 template <class Place>
 [[nodiscard]] file_order grouped_order(const decoder_config& c, Place&& place) {
   std::vector<std::uint32_t> order;
@@ -27,8 +26,8 @@ template <class Place>
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(order));
 }
 
-/// Files turn element 2i of a head with 2i + 1, the model i with i + rotated/2: queries and keys are sorted so that both are the
-/// same. What does not turn stays where it is.
+/// Files rotate element 2i of a head with 2i + 1, the model i with i + rotated/2: the rows of queries and keys are permuted so that both
+/// are equivalent. Elements that are not rotated stay in order.
 [[nodiscard]] inline file_order neighbours_order(const decoder_config& c, std::size_t rotated) {
   std::vector<std::uint32_t> order;
   for (std::size_t head = 0; head < c.heads + 2 * c.kv_heads; ++head)

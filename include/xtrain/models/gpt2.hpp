@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// Learned positions, LayerNorm before each branch, GELU (tanh), biases everywhere, the head tied to the embedding.
+/// Learned positions, LayerNorm before each branch, GELU (tanh), biases everywhere, tied head.
 struct gpt2_family : decoder_family {
   static constexpr const char* name = "gpt2";
   static constexpr const char* architecture = "GPT2LMHeadModel";
@@ -20,7 +20,7 @@ struct gpt2_family : decoder_family {
   template <class Recipe>
   using positions = no_positions<Recipe>;
   using activation = gelu_activation;
-  static constexpr bool transposed_in_files = true;  // its files hold [in, out] (Conv1D)
+  static constexpr bool transposed_in_files = true;  // files hold [in, out] (Conv1D)
 
   static void complete(decoder_config& c) {
     if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
@@ -47,7 +47,7 @@ struct gpt2_family : decoder_family {
   }
   static std::vector<std::string> adapter_targets() { return {"c_attn"}; }
 
-  // Files: config.json's keys, and names that differ from file to file.
+  // Files: keys of config.json, and names that vary between files.
 
   static decoder_config read(const named_settings& s) {
     const std::string activation = s.text_or("gelu_new", {"activation_function"});
@@ -91,13 +91,13 @@ struct gpt2_family : decoder_family {
     s.set_tokens("eos_token_id", c.eos);
     s.set_token("pad_token_id", c.padding);
   }
-  /// The first release's files have no "transformer." before every name.
+  /// The first release's files have no "transformer." prefix.
   static std::vector<std::string> other_names(const std::string& parameter) {
     constexpr std::string_view prefix = "transformer.";
     if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};
     return {};
   }
-  /// The causal mask was saved as a tensor once; a tied head may be there a second time.
+  /// Old files contain the causal mask as a tensor; a tied head may be stored a second time.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
     return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias") || (c.tied_head && tensor == "lm_head.weight");
   }

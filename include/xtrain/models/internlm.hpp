@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// LLaMA with biases on queries, keys, values and attention's output.
+/// LLaMA with biases on queries, keys, values and attention's output projection.
 struct internlm_family : llama_family {
   static constexpr const char* name = "internlm";
   static constexpr const char* architecture = "InternLMForCausalLM";
@@ -28,7 +28,7 @@ struct internlm_family : llama_family {
   }
 };
 
-/// LLaMA whose files hold queries, keys and values in one matrix, head group by head group: the queries that share a key, the
+/// LLaMA with fused queries, keys and values, grouped in files by key/value head: the queries that share a key, the
 /// key, the value.
 struct internlm2_family : llama_family {
   static constexpr const char* name = "internlm2";

@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// RMSNorm before each branch, rotary positions (plain, or stretched as LLaMA 3's), SwiGLU; key/value heads may be shared, the head may be
-/// tied, and there are no biases unless the sizes say so. Families that differ from it in a few members derive from it.
+/// RMSNorm before each branch, RoPE (optionally scaled, as in LLaMA 3), SwiGLU; optional grouped-query attention and tied head;
+/// no biases unless configured. Families that differ from it in a few members derive from it.
 struct llama_family : decoder_family {
   static constexpr const char* name = "llama";
   static constexpr const char* architecture = "LlamaForCausalLM";
@@ -22,7 +22,7 @@ struct llama_family : decoder_family {
   using positions = rotary_positions<Recipe>;
   using activation = swiglu_activation;
 
-  /// The inner size is 2/3 · 4 · width, rounded up to a multiple of 64 (the paper's 256 is for its own, larger widths).
+  /// The intermediate size is 2/3 · 4 · hidden size, rounded up to a multiple of 64 (the paper's 256 is for its own, larger hidden sizes).
   static void complete(decoder_config& c) {
     if (c.feed_forward == 0) c.feed_forward = (8 * c.width / 3 + 63) / 64 * 64;
     const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
@@ -43,7 +43,7 @@ struct llama_family : decoder_family {
   }
   static std::vector<std::string> adapter_targets() { return {"q_proj", "v_proj"}; }
 
-  // Files: config.json's keys, and names that differ from file to file.
+  // Files: keys of config.json, and names that vary between files.
 
   static decoder_config read(const named_settings& s) {
     const std::string activation = s.text_or("silu", {"hidden_act"});
@@ -72,7 +72,7 @@ struct llama_family : decoder_family {
             .eos = s.tokens({"eos_token_id"}),
             .padding = s.token_or({}, "pad_token_id")};
   }
-  /// "dynamic" changes nothing within the context that the model was trained on, and rows are never longer.
+  /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer.
   static rope_scaling read_rope_scaling(const named_settings& s) {
     using rule = rope_scaling::rule;
     const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
@@ -122,7 +122,7 @@ struct llama_family : decoder_family {
     s.set_tokens("eos_token_id", c.eos);
     s.set_token("pad_token_id", c.padding);
   }
-  /// Early files hold the rotary frequencies.
+  /// Old files contain the rotary frequencies.
   static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
     return tensor.ends_with(".rotary_emb.inv_freq") || decoder_family::may_be_ignored(tensor, c);
   }

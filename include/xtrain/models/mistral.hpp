@@ -5,7 +5,7 @@
 
 namespace xtrain {
 
-/// LLaMA whose queries see a window of the last tokens only.
+/// LLaMA with sliding-window attention.
 struct mistral_family : llama_family {
   static constexpr const char* name = "mistral";
   static constexpr const char* architecture = "MistralForCausalLM";

@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// Mistral with a mixture of experts in place of each feed-forward layer. Where output_router_logits is true, training pays for experts
-/// that are not equally busy, over the rows of a micro-batch; evaluation does not.
+/// Mistral with a mixture of experts instead of each feed-forward layer. If output_router_logits is true, training adds a load-balancing
+/// loss, computed over the tokens of a micro-batch; evaluation does not.
 struct mixtral_family : mistral_family {
   static constexpr const char* name = "mixtral";
   static constexpr const char* architecture = "MixtralForCausalLM";

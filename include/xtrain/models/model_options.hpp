@@ -1,4 +1,4 @@
-// What a model is made with besides its sizes.
+// Options of a model other than its config.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace xtrain {
 
-/// Everything about making a model that is not its size. Two recipes with the same adapter, strategy and offload share the type.
+/// What a model is constructed with besides its config. Two recipes with the same adapter, strategy and offload share the type.
 template <class Adapter, class Parallel, class Offload = no_offload>
 struct model_options {
   typename Adapter::config adapter = {};
@@ -17,7 +17,7 @@ struct model_options {
   typename Offload::config offload = {};
 };
 
-/// The device as a model of the recipe uses it: what the recipe offloads is in files.
+/// The device as a model with this recipe uses it: what the recipe offloads is in files.
 template <class Recipe, class Context, class Options>
 [[nodiscard]] Context with_offload(Context on, const Options& options) {
   using offload = typename Recipe::offload;

@@ -1,4 +1,4 @@
-// A model's parameter by the name that files give it.
+// A model's parameter by its name in files.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace xtrain {
 
-/// throws  config_error when there is none of that name, with the nearest one, or it is on another rank; shape_error when it has another rank
+/// throws  config_error when no parameter has that name (names the nearest one) or it is on another rank; shape_error if it has another
+/// rank
 template <std::size_t N, class Store>
 [[nodiscard]] tensor_view<typename Store::parameter_type, N, typename Store::memory> named_parameter(const Store& parameters,
                                                                                                      std::string_view name) {

@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// A block that carries on what its norms make, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' = norm(x),
-/// α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
+/// A block whose residual branch is the normalized input, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' =
+/// norm(x), α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, FeedForward> {
   using base = decoder_block<Recipe, Norm, Positions, FeedForward>;
@@ -23,7 +23,7 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
   normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
       : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.layers))) {}
 
-  /// x [n, width] read, y [n, width] written
+  /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -43,7 +43,7 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
     p.remember(feed_forward_input);
   }
 
-  /// d [n, width] is dy before and dx after
+  /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
@@ -52,7 +52,7 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
     auto attention_input = p.recall(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
-      feed_forward_input = attention_input = p.temporary(n, c);  // one after the other
+      feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
       if (this->feed_forward_.needs_input()) this->feed_forward_norm_.recompute(p, middle, feed_forward_input);
     }
 

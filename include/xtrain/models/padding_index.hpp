@@ -1,4 +1,4 @@
-// Which row of an embedding inputs do not train.
+// The row of an embedding that inputs do not train.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// The row that torch.nn.Embedding(vocabulary, width, padding_idx) does not train; negative: none.
+/// The row that torch.nn.Embedding(vocabulary, hidden_size, padding_idx) does not train; negative: none.
 ///   padding   a config.json's pad_token_id; negative counts from the vocabulary's end
 ///   throws  config_error unless it is in the vocabulary
 [[nodiscard]] inline token padding_index(std::optional<token> padding, std::size_t vocabulary, const char* family) {

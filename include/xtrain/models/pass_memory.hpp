@@ -1,4 +1,4 @@
-// The memory of passes through one model: measured by rehearsing them, allocated once.
+// The memory of a model's passes: measured by a dry run, allocated once.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct on_dry_device : Recipe {
 
 namespace detail {
 
-/// The strategy's settings, for a run that has the same ranks and sends nothing.
+/// The strategy's settings for a dry run: the same ranks, but nothing is sent.
 template <class Config>
 [[nodiscard]] Config sending_nothing(Config config) {
   if constexpr (requires { config.ranks->carries(); })
@@ -47,11 +47,11 @@ struct rehearsal_of<Model> {
 
 }  // namespace detail
 
-/// What a program needs is found by running it with this model: of the same type where the device rehearses itself, else on the dry device.
+/// The model type for dry runs: the same type if the device supports dry runs itself, otherwise on the dry device.
 template <class Model>
 using rehearsed = typename detail::rehearsal_of<Model>::type;
 
-/// A model like this, of which nothing is real.
+/// A copy of a model for dry runs: no memory, no values.
 ///   options  Model::options
 template <class Model>
 [[nodiscard]] rehearsed<Model> rehearse_model(const typename Model::config& sizes, typename Model::options options,
@@ -66,7 +66,7 @@ class pass_memory {
   using recipe = typename Model::recipe;
   using device = typename recipe::device;
 
-  /// On a device that rehearses the sizes do not matter: it measures.
+  /// In a dry run the sizes are ignored: it measures them.
   pass_memory(Model& of, const pass_sizes& sizes)
       : model_(&of), boundaries_(of.on(), sizes.boundaries), kept_(of.on(), sizes.kept),
         workspace_(of.on(), sizes.workspace, memory_role::workspace) {
@@ -81,13 +81,13 @@ class pass_memory {
     return p;
   }
   [[nodiscard]] stash<device>& boundaries() { return boundaries_; }
-  /// What a pass that threw has left.
+  /// Discards what a pass that threw has left.
   void forget() {
     boundaries_.drop(0);
     kept_.drop(0);
   }
 
-  /// The most that was in use at once.
+  /// The largest sizes in use at any time.
   [[nodiscard]] pass_sizes high_water() const {
     return {boundaries_.high_water(), kept_.high_water(), workspace_.high_water(), boundaries_.reserved(), kept_.reserved()};
   }
@@ -99,7 +99,7 @@ class pass_memory {
   arena<device> workspace_;
 };
 
-/// Runs work(model, pass_memory) with a model like this of which nothing is real, and says how much memory it took.
+/// Dry run: calls work(model, pass_memory) with a copy of the model without memory or values, and returns how much memory it needs.
 template <class Model, class Work>
 [[nodiscard]] pass_sizes measure_pass(const Model& model, Work&& work) {
   auto like = rehearse_model<Model>(model.sizes(), model.settings(), model.on().properties());

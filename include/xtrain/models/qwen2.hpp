@@ -5,7 +5,7 @@
 
 namespace xtrain {
 
-/// LLaMA with biases on queries, keys and values; from some layer on queries may see a window only.
+/// LLaMA with biases on queries, keys and values; optional sliding-window attention from some layer on.
 struct qwen2_family : llama_family {
   static constexpr const char* name = "qwen2";
   static constexpr const char* architecture = "Qwen2ForCausalLM";

@@ -1,4 +1,4 @@
-// What rows on the host must be for a model to run them: kernels do not look.
+// Checks of batches on the host: kernels do not check their inputs.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace xtrain::detail {
 
-/// `rows` has t, tokens and positions (or none), and what the model itself asks for; `who` begins the message.
-///   throws  shape_error when rows are longer than the model's context, data_error when a token is not in the vocabulary or a position is
-///           not in the context
+/// `rows` has t, tokens and positions (or none), and what the model itself checks; `who` begins the message.
+///   throws  shape_error when sequences are longer than the model's maximum; data_error when a token is not in the vocabulary or a position
+///           is out of range
 template <class Model, class Rows>
 void require_rows(const Model& model, const Rows& rows, const char* who) {
   const std::size_t vocabulary = model.sizes().vocabulary, context = model.sizes().context;

@@ -1,5 +1,5 @@
-// Checkpoints of a running training: the model as a Hugging Face (or PEFT) folder, optimizer state beside it. A checkpoint
-// appears under its name only when all of it is on disk.
+// Checkpoints of a training run: the model as a Hugging Face (or PEFT) folder, with the optimizer state. A checkpoint
+// gets its final name only when all of it is on disk.
 #pragma once
 
 #include <algorithm>
@@ -36,19 +36,19 @@
 namespace xtrain {
 
 struct checkpoint_options {
-  std::size_t every = 0;         ///< steps between checkpoints; 0: only when the run ends or is stopped
-  std::size_t keep = 0;          ///< newest checkpoints to keep; 0: all
-  std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied along
+  std::size_t every = 0;         ///< steps between checkpoints; 0: only when the run is stopped
+  std::size_t keep = 0;          ///< number of newest checkpoints to keep; 0: all
+  std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied into the checkpoint
   std::string base_model{};      ///< of an adapter: name or path of its base model
-  /// Training goes on when a checkpoint has been handed to the system, and does not wait for the disk: the checkpoint takes its name when
-  /// all of it is there. The system's file cache holds it until then.
+  /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
+  /// when all of it is on disk.
   bool asynchronous = false;
-  /// Where several ranks train one model, the first writes everything, and the others send it their parts. Otherwise every rank writes its own,
-  /// if all see one file system.
+  /// With several ranks, the first rank writes everything, and the others send it their shards. Otherwise every rank writes its own,
+  /// if all share a file system.
   bool one_writer = false;
 };
 
-/// The names of whole checkpoints in a folder, "checkpoint-<step>", oldest first.
+/// The complete checkpoints in a folder, "checkpoint-<step>", oldest first.
 [[nodiscard]] inline std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder) {
   constexpr std::string_view prefix = "checkpoint-";
   std::vector<std::pair<std::size_t, std::string>> found;
@@ -65,13 +65,13 @@ struct checkpoint_options {
   return found;
 }
 
-/// Saves a trainer while it trains, and brings an interrupted run back. Attach it to the trainer.
+/// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer.
 template <class Trainer>
 class checkpoint_folder final : public observer {
  public:
   using model_type = typename Trainer::model_type;
 
-  /// throws file_error when the folder cannot be made, or another process writes checkpoints there
+  /// throws file_error when the folder cannot be created, or another process writes checkpoints there
   checkpoint_folder(Trainer& trainer, std::string folder, checkpoint_options options = {})
       : trainer_(&trainer), folder_(std::move(folder)), options_(std::move(options)) {
     if (writes()) {
@@ -84,7 +84,7 @@ class checkpoint_folder final : public observer {
 
   ~checkpoint_folder() override {
     if (!behind_.valid()) return;
-    behind_.wait();  // what went wrong has been said by whoever asked, or nobody did
+    behind_.wait();  // an error was reported by finish() or save(), or nobody asked
   }
   checkpoint_folder(const checkpoint_folder&) = delete;
   checkpoint_folder& operator=(const checkpoint_folder&) = delete;
@@ -98,18 +98,18 @@ class checkpoint_folder final : public observer {
     finish();
   }
 
-  /// Waits for a checkpoint that is on its way to the disk, and tells observers that it is there.
-  ///   throws  file_error when it could not be made durable: it does not appear then
+  /// Waits for a checkpoint that is being written to disk, then tells observers.
+  ///   throws  file_error when it could not be made durable: then it does not appear
   void finish() {
     if (!behind_.valid()) return;
     behind_.get();
     trainer_->tell(written_);
   }
 
-  /// Writes "checkpoint-<step>" and removes checkpoints that are no longer to be kept. Where saving is asynchronous, it first waits for the
-  /// checkpoint before, and finish() waits for this one.
-  ///   throws  file_error, non_finite_error when a weight is not finite: checkpoints from before stay as they are. A rank that cannot write its
-  ///           part lets all of them throw
+  /// Writes "checkpoint-<step>" and removes checkpoints beyond `keep`. If saving is asynchronous, it first waits for the previous
+  /// checkpoint, and finish() waits for this one.
+  ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank cannot write its
+  ///           part, all ranks throw
   std::string save() {
     finish();
     trainer_->require_finite_weights();
@@ -119,11 +119,11 @@ class checkpoint_folder final : public observer {
     const auto began = std::chrono::steady_clock::now();
     if (writes()) remove(part);
     try {
-      deferred_sync later;  // of a folder that has no name yet, no file needs to be durable before the others
+      deferred_sync later;  // the folder has no final name yet, so the order in which its files become durable does not matter
       write_model(part);
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
-      everyone().barrier();  // whose files are summed up have all been written
+      everyone().barrier();  // all files that are checksummed are now written
       on_all_ranks(whole, [&] {
         if (writes()) write_file(part + "/trainer_state.json", progress_text(part));
       });
@@ -140,10 +140,10 @@ class checkpoint_folder final : public observer {
     return whole;
   }
 
-  /// Goes on from the newest checkpoint, if there is one. Call it before fit().
+  /// Resumes from the newest checkpoint, if there is one. Call it before fit().
   ///   returns whether there was one
-  ///   throws  file_error, config_error when the checkpoint is damaged (tensors that are not what was saved included) or is of another run; the
-  ///           others are left alone
+  ///   throws  file_error, config_error when the checkpoint is damaged (wrong checksums included) or is of another run; the
+  ///           others are not changed
   bool resume() {
     finish();
     const auto found = checkpoints_in(folder_);
@@ -151,7 +151,7 @@ class checkpoint_folder final : public observer {
     resume_from(found.back().second);
     return true;
   }
-  /// The same from a certain checkpoint.
+  /// Resumes from the given checkpoint.
   void resume_from(const std::string& checkpoint) {
     finish();
     const json_settings state = read_state(checkpoint + "/trainer_state.json");
@@ -167,7 +167,7 @@ class checkpoint_folder final : public observer {
     saved_ = progress.step;
     changes_ = changed_settings(state);
   }
-  /// Which settings the run goes on with that are others than before, as sentences: "learning_rate is 0.01, it was 0.001".
+  /// Settings that differ from those of the checkpoint, as sentences: "learning_rate is 0.01, it was 0.001".
   [[nodiscard]] const std::vector<std::string>& changes() const { return changes_; }
 
  private:
@@ -179,14 +179,14 @@ class checkpoint_folder final : public observer {
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }
-  /// Where several ranks train one model, the first makes its files and gives them their names.
+  /// The first rank creates the folder's files and renames it.
   [[nodiscard]] bool writes() const { return everyone().rank() == 0; }
   static void remove(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
 
-  /// What may change from one part of a run to the next.
+  /// Settings that may change when a run is resumed.
   [[nodiscard]] json settings_now() const {
     const auto& c = trainer_->settings();
     json all{{"steps", c.steps},
@@ -211,7 +211,7 @@ class checkpoint_folder final : public observer {
     return all;
   }
 
-  /// The bytes of every tensor file, by name. Their pages are still in memory.
+  /// Checksums of every tensor file, by name. The files are still in the page cache.
   [[nodiscard]] static json checksums(const std::string& folder) {
     json all = json::object();
     for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -219,7 +219,7 @@ class checkpoint_folder final : public observer {
         all[entry.path().filename().string()] = checksum_text(mapped_file(entry.path().string()).text());
     return all;
   }
-  /// Of a checkpoint from before there were checksums, nothing is known.
+  /// Checkpoints written before checksums existed are not checked.
   static void require_undamaged(const std::string& folder, const json_settings& state) {
     const auto files = state.object().find("checksums");
     if (files == state.object().end()) return;
@@ -227,15 +227,15 @@ class checkpoint_folder final : public observer {
     for (const auto& [name, expected] : files->items()) {
       require<config_error>(expected.is_string() && name.find('/') == std::string::npos, state.who(), ": 'checksums' must name files of the folder, each with a text");
       const std::string path = folder + "/" + name;
-      if (!file_exists(path)) continue;  // whoever reads the folder says what is missing
+      if (!file_exists(path)) continue;  // the reader of the folder reports missing files
       const std::string found = checksum_text(mapped_file(path).text());
       if (found == expected.template get<std::string>()) continue;
-      (void)safetensors_file(path);  // which says more, where the file is not whole
+      (void)safetensors_file(path);  // throws a more specific error if the file is truncated
       fail<file_error>(path, ": must be what was saved; its checksum is ", found, ", trainer_state.json has ",
                           expected.template get<std::string>());
     }
   }
-  /// The file's own checksum is that of everything else in it.
+  /// The file contains its own checksum, over everything else in it.
   [[nodiscard]] static json_settings read_state(const std::string& path) {
     json state = read_json(path);
     if (state.is_object() && state.contains("checksum")) {
@@ -278,7 +278,7 @@ class checkpoint_folder final : public observer {
       require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
                             " is given");
     };
-    // a step has the same rows, however many ranks share them
+    // the global batch must be the same; the number of data-parallel ranks may differ
     const std::size_t ranks = trainer_->model().parallel().data().size();
     const std::size_t rows = s.size({"batch"}) * s.size({"accumulate"}) * s.size_or(1, {"ranks"});
     require<config_error>(rows == c.batch * c.accumulate * ranks, path,
@@ -315,7 +315,7 @@ class checkpoint_folder final : public observer {
     return p;
   }
 
-  /// Makes a written checkpoint durable and gives it its name, now or behind the training: when every rank's part is on the disk.
+  /// Makes a written checkpoint durable and renames it to its final name, now or in the background: after every rank's part is on disk.
   void publish(unsynced_files files, const std::string& part, const std::string& whole) {
     auto work = [this, files = std::move(files), part, whole]() mutable {
       try {
@@ -332,11 +332,11 @@ class checkpoint_folder final : public observer {
     if (options_.asynchronous) behind_ = std::async(std::launch::async, std::move(work));
     else work();
   }
-  /// Every rank does its work, or none goes on. Beside the training it has messages of its own.
+  /// Every rank runs work(), and if it fails on one, all throw. Has a channel of its own, so it may run concurrently with training.
   template <class Work>
   void on_all_ranks(const std::string& path, Work&& work) {
     if constexpr (requires { everyone().wires(); }) {
-      constexpr std::uint32_t channel = 32;  // those below are strategies'
+      constexpr std::uint32_t channel = 32;  // lower channels belong to parallel strategies
       std::remove_cvref_t<decltype(everyone())> beside(everyone().wires(), channel);
       writers_of(beside).all_do(path, work);
     } else {
@@ -349,13 +349,13 @@ class checkpoint_folder final : public observer {
     const auto found = checkpoints_in(folder_);
     std::error_code ignored;
     for (std::size_t i = 0; i + options_.keep < found.size(); ++i) {
-      // out of sight at once, so that no half-removed checkpoint is ever taken for a whole one
+      // rename first, so that a partly removed checkpoint is never mistaken for a complete one
       const std::string hidden = concat(folder_, "/.removed-", found[i].first, ".", ::getpid(), ".part");
       std::filesystem::rename(found[i].second, hidden, ignored);
       std::filesystem::remove_all(hidden, ignored);
     }
   }
-  /// What a killed run left behind.
+  /// Removes what a killed run left.
   void remove_unfinished() const {
     detail::find_replaced_folders(folder_);
     std::error_code ignored;
@@ -372,7 +372,7 @@ class checkpoint_folder final : public observer {
   std::optional<std::size_t> saved_;
   checkpoint_written written_{};
   std::vector<std::string> changes_;
-  std::future<void> behind_;  // a checkpoint on its way to the disk
+  std::future<void> behind_;  // a checkpoint being written to disk
 };
 
 }  // namespace xtrain

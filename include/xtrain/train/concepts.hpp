@@ -1,4 +1,4 @@
-// What a trainer shows of itself to the rooms beside it.
+// What a trainer exposes to other folders.
 #pragma once
 
 #include <array>
@@ -13,24 +13,24 @@
 namespace xtrain {
 
 template <class Model>
-class trainer;  // trainer.hpp; here for who only names it
+class trainer;  // trainer.hpp; forward declaration for code that only names it
 
-/// What a run needs, found by running one step of it of which nothing is real.
+/// What a run needs: the result of a dry run of one step.
 struct rehearsal {
-  std::array<std::size_t, memory_roles> bytes{};  ///< of memory, by role
-  memory_role_set in_files{};                     ///< these are not in the device's memory
+  std::array<std::size_t, memory_roles> bytes{};  ///< memory, by role
+  memory_role_set in_files{};                     ///< roles that are offloaded to files
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
   dry_record record{};     ///< of one step
   step_traffic sent{};     ///< by this rank in one step
 
-  /// In the device's memory.
+  /// Bytes of device memory.
   [[nodiscard]] std::size_t total() const { return sum(false); }
   [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
   [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
 
-  /// This, with `more` micro-batches. `without` is the same without its last one.
+  /// The result for `more` additional micro-batches. `without` is the result with one micro-batch less.
   [[nodiscard]] rehearsal with_more_micro_batches(const rehearsal& without, std::size_t more) const {
     rehearsal all = *this;
     const auto times = static_cast<double>(more);

@@ -1,4 +1,4 @@
-// What a trainer tells whoever watches it. The library itself writes nothing to the terminal.
+// Events that a trainer reports to observers. The library itself writes nothing to the terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace xtrain {
 
-/// A run is about to begin.
+/// A run begins.
 struct run_began {
-  std::size_t first_step = 0;  ///< 0, or where an interrupted run goes on
+  std::size_t first_step = 0;  ///< 0, or the step that a resumed run continues from
   std::size_t steps = 0;       ///< of the whole run
   std::size_t steps_per_epoch = 0;
   std::size_t parameters = 0;  ///< of the model
-  std::size_t trained = 0;     ///< of them
+  std::size_t trained = 0;     ///< number of trainable parameters
   std::size_t rows_per_step = 0;
   std::size_t context = 0;
-  double operations_per_step = 0;  ///< floating-point operations of a full step, as planned
+  double operations_per_step = 0;  ///< FLOPs of a full step, as planned
   memory_count memory{};
 };
 
@@ -30,32 +30,32 @@ struct step_done {
   double loss = 0;        ///< mean over the step's targets, natural logarithm
   double learning_rate = 0;
   double gradient_norm = 0;  ///< before clipping
-  std::size_t tokens = 0;    ///< of this step, without padding
+  std::size_t tokens = 0;    ///< in this step, without padding
   std::size_t targets = 0;
-  double seconds = 0;     ///< this step took
-  double operations = 0;  ///< of this step
+  double seconds = 0;     ///< duration of this step
+  double operations = 0;  ///< FLOPs of this step
   double loss_scale = 1;
   std::size_t peak_memory = 0;  ///< of the device, in bytes
 
   [[nodiscard]] double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
-/// What one rank's steps took, mean over those since all ranks were asked last. The first rank hears of every rank, in their order; the
-/// others of none.
+/// Step times of one rank, averaged since the last measurement. The first rank gets one event per rank, in rank order; other ranks get
+/// none.
 struct rank_measured {
   std::size_t step = 0;  ///< counted from 1
   std::size_t rank = 0, ranks = 1;
-  double seconds = 0;  ///< of a step, with its rows and its messages
-  double waiting = 0;  ///< of those: for messages of other ranks
-  double tokens = 0;   ///< of a step, in this rank's rows, without padding
+  double seconds = 0;  ///< per step, data loading and communication included
+  double waiting = 0;  ///< of these, waiting for messages from other ranks
+  double tokens = 0;   ///< per step, of this rank's sequences, without padding
   std::size_t peak_memory = 0;  ///< of its device, in bytes
 };
 
-/// A step changed nothing, because something was not finite.
+/// A step was skipped, because loss or gradients were not finite.
 struct step_skipped {
   std::size_t step = 0;   ///< counted from 1
-  std::string reason{};   ///< which tensor, in which layer
-  bool overflow = false;  ///< expected now and then where the loss is scaled
+  std::string reason{};   ///< which tensor, in which block
+  bool overflow = false;  ///< expected occasionally with loss scaling
   std::size_t in_a_row = 0;
 };
 
@@ -67,23 +67,23 @@ struct evaluation_done {
   double seconds = 0;
 };
 
-/// A checkpoint has its name, and is on the disk.
+/// A checkpoint is on disk and has its final name.
 struct checkpoint_written {
   std::size_t step = 0;
-  double seconds = 0;       ///< training waited
-  std::size_t writers = 1;  ///< ranks that wrote its arrays: all of them, or the first
+  double seconds = 0;       ///< how long training waited
+  std::size_t writers = 1;  ///< ranks that wrote the arrays: all of them, or only the first
 };
 
 struct run_ended {
   std::size_t step = 0;  ///< steps done
   std::size_t steps = 0;
-  bool stopped = false;  ///< asked to stop before the end
+  bool stopped = false;  ///< stopped on request before the end
   double seconds = 0;
-  std::size_t skipped = 0;  ///< steps that changed nothing
+  std::size_t skipped = 0;  ///< steps that were skipped
   memory_count memory{};
 };
 
-/// Watches a run. Override what is of interest.
+/// Receives a run's events. Override the ones you need.
 class observer {
  public:
   virtual ~observer() = default;

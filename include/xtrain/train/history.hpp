@@ -1,4 +1,4 @@
-// The numbers of a run, kept for the program that made it.
+// Losses, learning rates and gradient norms of a run, stored in memory.
 #pragma once
 
 #include <cstddef>

@@ -9,14 +9,14 @@
 
 namespace xtrain {
 
-/// While it lives, SIGINT and SIGTERM request a stop; a second one ends the program as it would have without.
+/// While an object exists, SIGINT and SIGTERM request a stop; a second signal has its default effect.
 class stop_on_interrupt {
  public:
   stop_on_interrupt() {
     asked_.store(0);
     previous_interrupt_ = std::signal(SIGINT, &handle);
     previous_terminate_ = std::signal(SIGTERM, &handle);
-    // a handler may do almost nothing: a thread turns the flag into a stop request
+    // a signal handler may do almost nothing: a thread turns the flag into a stop request
     watcher_ = std::jthread([this](std::stop_token done) {
       while (!done.stop_requested() && asked_.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (asked_.load() != 0) source_.request_stop();
@@ -31,7 +31,7 @@ class stop_on_interrupt {
 
   [[nodiscard]] std::stop_token token() const { return source_.get_token(); }
   [[nodiscard]] bool requested() const { return asked_.load() != 0; }
-  /// The signal that asked first; 0: none has. A program that ends for it returns 128 + signal, as shells and schedulers expect.
+  /// The first signal received; 0: none. A program that exits because of it returns 128 + signal, as shells and schedulers expect.
   [[nodiscard]] int signal() const { return asked_.load(); }
 
  private:

@@ -1,4 +1,4 @@
-// The record of a run: one JSON object per event and line, for scripts to read.
+// The log of a run: one JSON object per event and line, for scripts to read.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace xtrain {
 
-/// Appends to a file: a resumed run goes on in the same record. Numbers that are not finite are written as null.
+/// Appends to a file: a resumed run continues the same log. Values that are not finite are written as null.
 class json_lines_record final : public observer {
  public:
-  /// `device_peak` in floating-point operations per second (see measure_peak); 0: the share of it is not recorded.
+  /// `device_peak` in FLOP/s (see measure_peak); 0: the share of peak is not recorded.
   ///   throws  file_error when the file cannot be written
   explicit json_lines_record(const std::string& path, double device_peak = 0)
       : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
@@ -94,7 +94,7 @@ class json_lines_record final : public observer {
   }
 
  private:
-  // A line is built in memory that is there already: a step allocates nothing.
+  // A line is built in preallocated memory: a step allocates nothing.
   void begin(const char* event) {
     length_ = 0;
     write("{\"event\": \"%s\"", event);

@@ -1,4 +1,4 @@
-// Memory by role, when a run begins and when it ends.
+// Memory by role, at the start and the end of a run.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// A line per role that holds memory: "  weights    902.50 KiB".
+/// One line per role that uses memory: "  weights    902.50 KiB".
 [[nodiscard]] inline std::string memory_text(const memory_count& count) {
   std::string text;
   for (std::size_t r = 0; r < memory_roles; ++r) {
@@ -25,7 +25,7 @@ namespace xtrain {
 
 class memory_statistics final : public observer {
  public:
-  /// `device` names it in the report, e.g. "CPU".
+  /// `device`: its name in the report, e.g. "CPU".
   explicit memory_statistics(std::string device, std::FILE* to = stderr) : device_(std::move(device)), to_(to) {}
 
   using observer::on;

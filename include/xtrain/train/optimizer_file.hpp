@@ -1,4 +1,4 @@
-// The optimizer's state in a file: every array of it cut by parameter, so that any later arrangement of parameters and ranks can read it.
+// The optimizer state in a file: every array split by parameter name, so that runs with other layouts and numbers of ranks can read it.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// Calls visit(name in the file, array, entry) for every array of the optimizer and every trained parameter.
+/// Calls visit(name in the file, array, entry) for every optimizer array and every trainable parameter.
 template <class Trainer, class Visit>
 void for_each_optimizer_array(Trainer& trainer, Visit&& visit) {
   trainer.visit_optimizer([&](std::string_view array, auto span) {
@@ -32,7 +32,7 @@ void for_each_optimizer_array(Trainer& trainer, Visit&& visit) {
   });
 }
 
-/// One parameter's part of one array on its way into the file.
+/// One parameter's part of one optimizer array, to be written.
 template <class Model, class Span, class Entry>
 [[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry) {
   using value = typename Span::element_type;
@@ -41,7 +41,7 @@ template <class Model, class Span, class Entry>
                          .shape = entry.spec.whole_shape(),
                          .bytes = entry.whole_size() * sizeof(value)};
   tensor.produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
-    // where this rank has all of it, a piece after the other is enough
+    // if this rank has all of it, it is written in chunks
     const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists() || !model.parameters().all_here();
     const std::size_t size = entry.whole_size();
     std::vector<value> host(whole ? size : std::min(size, numbers_at_once));
@@ -67,7 +67,7 @@ template <class Model, class Span, class Entry>
 
 }  // namespace detail
 
-/// Writes the state of a trainer's optimizer. All ranks call it; `together` null: the first writes alone.
+/// Writes a trainer's optimizer state. All ranks call it; if `together` is null, only the first writes.
 ///   returns how many ranks wrote
 ///   throws  file_error
 template <class Trainer>
@@ -80,7 +80,7 @@ std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writ
   return first ? detail::write_safetensors_with(together, path, std::move(tensors)) : detail::follow_safetensors_with(together, std::move(tensors));
 }
 
-/// Reads the state into a trainer's optimizer: a rank reads its part.
+/// Reads a trainer's optimizer state: each rank reads its shard.
 ///   throws  file_error, config_error when the file is of another optimizer, precision or model
 template <class Trainer>
 void read_optimizer(Trainer& trainer, const std::string& path) {

@@ -1,4 +1,4 @@
-// A line that follows the run in a terminal, and nothing at all anywhere else.
+// A progress line in a terminal; writes nothing if the output is not a terminal.
 #pragma once
 
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace xtrain {
 
-/// Loss, learning rate, tokens per second, time left. Writes to a terminal only, at most ten times a second.
+/// Loss, learning rate, tokens per second, time left. Writes only to a terminal, at most ten times a second.
 class progress_bar final : public observer {
  public:
   explicit progress_bar(std::FILE* to = stderr) : to_(to), shows_(::isatty(::fileno(to)) == 1) {}

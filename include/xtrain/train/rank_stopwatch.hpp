@@ -1,4 +1,4 @@
-// What a rank's steps take, until the first rank asks for it.
+// Measures a rank's step times until the first rank collects them.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace xtrain::detail {
 
 class rank_stopwatch {
  public:
-  /// What ranks tell the first one: seconds and waiting of a step, its tokens, the largest memory so far.
+  /// What ranks send to the first one: seconds and waiting time of a step, its tokens, peak memory so far.
   using figures = std::array<double, 4>;
 
   void begin() {
     began_ = clock::now();
     waited_ = time_waited();
   }
-  /// The step's work is done; what observers make of it is not part of it.
+  /// The end of a step; observers' time is not included.
   void end(std::size_t tokens) {
     seconds_ += clock::now() - began_;
     waiting_ += time_waited() - waited_;
@@ -45,12 +45,12 @@ class rank_stopwatch {
   std::size_t tokens_ = 0, steps_ = 0;
 };
 
-/// `own` of every rank, in the order of ranks, at the first; the others' `all` is not theirs to read.
+/// Gathers `own` of every rank on the first rank, in rank order; on other ranks `all` is unspecified.
 template <class Communicator, std::size_t N>
 void gather_at_first(Communicator& ranks, const std::array<double, N>& own, std::span<double> all) {
   if constexpr (requires { ranks.gather(std::span<const double>(own), all, std::size_t{0}); }) {
     ranks.gather(std::span<const double>(own), all, 0);
-  } else {  // a communicator needs no more than sums
+  } else {  // a minimal communicator has only sums
     std::fill(all.begin(), all.end(), 0.0);
     std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(N * ranks.rank()));
     ranks.all_reduce(all, reduction::sum);

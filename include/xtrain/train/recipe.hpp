@@ -1,4 +1,4 @@
-// A recipe names a policy for every axis. Write a struct that inherits `defaults` and say what is different.
+// A recipe names a policy for every axis. Write a struct that inherits `defaults` and override what differs.
 #pragma once
 
 #include <string>
@@ -41,7 +41,7 @@ concept recipe_names_every_axis = requires {
 
 }  // namespace clause
 
-/// A line per axis, to be shown or logged.
+/// One line per axis, for display or logs.
 template <class Recipe>
 [[nodiscard]] std::string describe() {
   static_assert(

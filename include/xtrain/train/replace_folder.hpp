@@ -1,4 +1,4 @@
-// A whole folder that takes the name of another: at no instant is there none that can be found again.
+// Atomic replacement of a folder: at every moment one complete folder can be found.
 #pragma once
 
 #include <fcntl.h>
@@ -15,16 +15,16 @@
 
 namespace xtrain::detail {
 
-/// What a folder is called while another takes its name, where two names cannot be exchanged at once.
+/// Suffix of the old folder while it is replaced on file systems without atomic exchange.
 inline constexpr std::string_view replaced_folder = ".replaced";
 
 [[nodiscard]] inline int exchange_names(const char* one, const char* other) {
   return ::renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE);
 }
 
-/// `part` is called `whole` afterwards, and what was called so is gone. Some file systems (NFS, FUSE) cannot exchange two names: there the
-/// old folder is called <whole>.replaced for an instant; see find_replaced_folders.
-///   throws  file_error: then `whole` is what it was
+/// Renames `part` to `whole` and removes the previous `whole`. Some file systems (NFS, FUSE) cannot exchange two names: there the
+/// old folder is briefly named <whole>.replaced; see find_replaced_folders.
+///   throws  file_error: then `whole` is unchanged
 inline void replace_folder(const std::string& part, const std::string& whole, int (*exchange)(const char*, const char*) = exchange_names) {
   const auto check = [&](int result) {
     require<file_error>(result == 0, whole, ": must take its name; the system says: ", reason(errno));
@@ -51,7 +51,7 @@ inline void replace_folder(const std::string& part, const std::string& whole, in
   sync_directory(parent_of(whole));
 }
 
-/// After a program that was killed while it replaced a folder of `parent`: the old one gets its name again unless the new one has it.
+/// Recovers after a program was killed while it replaced a folder in `parent`: restores the old folder's name unless the new one has it.
 inline void find_replaced_folders(const std::string& parent) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {

@@ -40,7 +40,7 @@ namespace detail {
   return ~crc;
 }
 
-/// As event files hold checksums.
+/// Masked CRC, as used in event files.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::string_view data) { return std::rotr(crc32c(data), 15) + 0xA282EAD8U; }
 
 template <class T>
@@ -59,7 +59,7 @@ inline void append_text(std::string& to, unsigned field, std::string_view text) 
 
 }  // namespace detail
 
-/// Writes "events.out.tfevents.<time>.<host>.<process>.0" into a folder that is there.
+/// Writes "events.out.tfevents.<time>.<host>.<process>.0" into an existing folder.
 class tensorboard_record final : public observer {
  public:
   /// throws file_error when the folder cannot be written to
@@ -90,7 +90,7 @@ class tensorboard_record final : public observer {
   }
   void on(const run_ended&) override { std::fflush(file_.get()); }
 
-  /// One value of one curve.
+  /// One point of one curve.
   void scalar(std::string_view tag, double value, std::size_t step) {
     value_.clear();
     detail::append_text(value_, 1, tag);
@@ -127,7 +127,7 @@ class tensorboard_record final : public observer {
   };
   std::string path_;
   std::unique_ptr<std::FILE, closer> file_;
-  std::string event_, value_, summary_, record_;  // kept, so that a step allocates nothing
+  std::string event_, value_, summary_, record_;  // members, so that a step allocates nothing
 };
 
 }  // namespace xtrain

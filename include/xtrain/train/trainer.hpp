@@ -1,4 +1,4 @@
-// The loop: batches to losses to gradients to steps.
+// The training loop.
 #pragma once
 
 #include <algorithm>
@@ -43,10 +43,10 @@
 
 namespace xtrain {
 
-/// Everything about a run that is not an array: what a checkpoint holds beside weights and optimizer state.
+/// The state of a run except arrays: stored in a checkpoint with weights and optimizer state.
 struct training_progress {
   std::size_t step = 0;     // steps done in this run
-  std::size_t updates = 0;  // steps that changed weights, in this run and all before: what the optimizer counts
+  std::size_t updates = 0;  // steps that changed weights, in this run and all before: the optimizer's step count
   loader_state data{};
   dynamic_loss_scale::memory loss_scale{};
   std::size_t skipped = 0;
@@ -54,7 +54,7 @@ struct training_progress {
   std::uint64_t seed = 0;
 };
 
-/// Trains a model. A step allocates nothing: what it needs is measured by rehearsing one first, and a run that cannot fit
+/// Trains a model. A step allocates nothing: a dry run of one step measures what it needs, and a run that does not fit
 /// is refused before anything is allocated.
 template <class Model>
 class trainer {
@@ -84,7 +84,7 @@ class trainer {
       "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 
-  /// throws  config_error when settings contradict the model, memory_error when the run does not fit: with the numbers
+  /// throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
   explicit trainer(Model& model, training_config<typename Model::recipe::optimizer> settings = {})
       : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
     if constexpr (!is_dry<device>) {
@@ -103,13 +103,13 @@ class trainer {
     progress_.loss_scale = scale_.save();
   }
 
-  /// What a run would need: one step of this very trainer of which nothing is real. Nothing is allocated.
+  /// Dry run of one step with this trainer: what a run would need. Allocates nothing.
   [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options,
                                           const config& settings, const typename device::properties& properties) {
     auto model = rehearse_model<Model>(sizes, options, properties);
     using rehearsing = trainer<rehearsed<Model>>;
     if constexpr (!strategy_runs) {
-      // every micro-batch is like the one before: of many, the last of a few stands for the rest
+      // every micro-batch is like the one before, so the difference between few and few - 1 is extrapolated
       constexpr std::size_t few = 8;
       const config all = rehearsing::complete(model, settings);
       if (all.accumulate > few) {
@@ -125,13 +125,13 @@ class trainer {
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
-  /// Tells all observers, on behalf of one of them perhaps.
+  /// Reports an event to all observers; an observer may call it, too.
   template <class Event>
   void tell(const Event& event) {
     for (observer* watcher : observers_) watcher->on(event);
   }
 
-  /// Trains on the data until the config's steps or epochs are done, or a stop is asked for.
+  /// Trains on the data until the config's steps or epochs are done, or a stop is requested.
   ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
   void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {}) {
     loader rows(data, loader_settings());
@@ -146,7 +146,7 @@ class trainer {
         "sentence_dataset, or call step() with rows from sentence_batch(); see models/README.md");
     fit_rows(rows, held_out, std::move(stop));
   }
-  /// The same of a model that sees whole rows.
+  /// The same for an encoder.
   void fit(const sentence_dataset& data, const sentence_dataset* held_out = nullptr, std::stop_token stop = {}) {
     static_assert(!causal_model<Model>,
                   "xtrain trainer::fit: the model must see whole rows, as those of a sentence_dataset are; this one predicts what follows; "
@@ -157,22 +157,25 @@ class trainer {
     fit_rows(rows, held_out, std::move(stop));
   }
 
-  /// Mean loss and perplexity over all rows of the data, once.
+  /// Mean loss and perplexity over the data, in one pass.
   [[nodiscard]] evaluation evaluate(const dataset& data) {
     require_tokens_below(data, model_->sizes().vocabulary);
     loader rows(data, evaluation_settings());
     return evaluate(rows);
   }
-  /// The same of rows that are seen whole: the mean over their masked words plus the mean over their labels.
+  /// The same for an encoder: the mean loss of masked tokens plus the mean loss of labels.
   [[nodiscard]] evaluation evaluate(const sentence_dataset& data) {
     require_tokens_below(data, model_->sizes().vocabulary);
     return evaluate(sentence_loader(data, evaluation_settings()));
   }
 
-  /// One optimizer step from the given micro-batches (host_batch, or xtensor_batch). What fit() does over and over; public for
-  /// programs with a loop of their own.
-  ///   throws  data_error when a token is not in the vocabulary, a position not in the context, or a place's start not where its sample begins; non_finite_error after too many bad steps in a row. Whatever else it throws:
-  ///           on one rank, the next step is as if there had been none; several may be apart then, and later calls throw comm_error
+  /// One optimizer step on the given micro-batches (host_batch, or xtensor_batch). fit() calls it in a loop; public for custom
+  /// training loops.
+  ///   throws  data_error when a token is not in the vocabulary, a position is out of range, or a start is not the start of the token's
+  ///   sample;
+  ///           non_finite_error after too many bad steps in a row. On other errors: with one rank, the step has no effect; with several,
+  ///           ranks
+  ///           may be in different states, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
     views_.clear();
@@ -185,9 +188,9 @@ class trainer {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] const rehearsal& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
-  /// Whether the last fit() ended because a stop was asked for, on any rank.
+  /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
-  /// Goes on where another run stopped: fit() then continues from there.
+  /// Restores the state of a saved run: fit() then continues from there.
   ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
     require_ranks_together();
@@ -207,7 +210,7 @@ class trainer {
     require_whole_steps();
     const store& all = model_->parameters();
     for (const auto& entry : all.entries()) {
-      if (entry.spec.quantised) continue;  // it does not change
+      if (entry.spec.quantised) continue;  // quantized weights are frozen
       const auto own = all.piece_of(entry);
       const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
       if (values.empty() || std::isfinite(squares_of(values))) continue;
@@ -216,7 +219,7 @@ class trainer {
     }
   }
 
-  /// A dataset's rows as this trainer reads them.
+  /// How this trainer reads a dataset.
   [[nodiscard]] loader_config loader_settings() const {
     return {.batch = config_.batch,
             .accumulate = config_.accumulate,
@@ -245,7 +248,7 @@ class trainer {
   friend class trainer;
   using clock = std::chrono::steady_clock;
 
-  /// A strategy may have an order of its own for a step's micro-batches.
+  /// A pipeline strategy runs a step's micro-batches in an order of its own.
   static constexpr bool strategy_runs = clause::strategy_runs_steps<typename recipe::parallel, Model>;
   struct no_runner {
     std::size_t most_places;
@@ -271,7 +274,7 @@ class trainer {
 
     step_memory(Model& of, const config& c, const pass_sizes& sizes)
         : runner(of, c.batch, c.accumulate, c.context, sizes),
-          passes(of, strategy_runs ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has stashes of its own
+          passes(of, strategy_runs ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
           batch(of.on(), strategy_runs ? 0 : runner.places(), sight_of(of), places_of(of.parallel())),
           losses(of.on(), own_places_of(of) * sizeof(accumulate), memory_role::batch), norm(of.on(), sizeof(double), memory_role::batch),
           host_losses(own_places_of(of)) {}
@@ -287,19 +290,19 @@ class trainer {
       }
       return most;
     }
-    /// After a pass that threw, on one rank.
+    /// Resets after a pass that threw, on one rank.
     void forget() {
       passes.forget();
       if constexpr (strategy_runs) runner.forget();
     }
-    /// All stashes that there are, where a pass takes this much.
+    /// Size of all stashes, given the sizes of one pass.
     [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
       if constexpr (strategy_runs) return runner.stash_bytes(each);
       else return each.stash();
     }
   };
 
-  /// What forward and backward of a whole step came to.
+  /// Results of the forward and backward passes of a whole step.
   struct step_sums {
     double loss = 0;  // mean over targets
     double gradient_norm = 0;
@@ -341,7 +344,7 @@ class trainer {
   template <class Rows, class Data>
   void fit_rows(Rows& rows, const Data* held_out, std::stop_token stop) {
     require_whole_steps();
-    if (!std::exchange(restored_, false)) progress_.step = 0;  // a run of its own
+    if (!std::exchange(restored_, false)) progress_.step = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
     if (held_out != nullptr) held_out_rows = std::make_unique<Rows>(*held_out, evaluation_settings());
@@ -358,7 +361,7 @@ class trainer {
       tell_of_ranks();
       if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
     }
-    // whoever asked for a stop waits for the checkpoint, not for an evaluation
+    // a stop request should lead to a checkpoint quickly, so skip the evaluation
     const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
@@ -381,7 +384,7 @@ class trainer {
     require_host_room(c);
     return c;
   }
-  /// Rows of a step lie in the host's memory, those of the next step beside them, which are read meanwhile.
+  /// Host memory holds the sequences of one step, and those of the next, which are prefetched.
   static void require_host_room(const config& c) {
     const double micro_batches = static_cast<double>(c.accumulate), places = static_cast<double>(c.batch) * static_cast<double>(c.context);
     const double bytes = 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * places + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
@@ -392,11 +395,11 @@ class trainer {
                           " x accumulate ", c.accumulate, " rows of ", c.context, " tokens need ", count_text(bytes), "B");
   }
 
-  /// Ranks that have other places of the same rows, in layers or between them.
+  /// The number of ranks that shard a sequence: context-parallel times sequence-parallel ranks.
   [[nodiscard]] static std::size_t ranks_sharing_rows(const Model& model) {
     return places_of(model.parallel()).ranks * ranks_between_layers(model.parallel());
   }
-  /// What a row's places must be divisible by: those ranks, and the chunks that rows are cut into.
+  /// What sequence lengths must be divisible by: that number of ranks, and the number of chunks of a sequence.
   [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
     return std::lcm(ranks_sharing_rows(model), places_of(model.parallel()).chunks());
   }
@@ -417,20 +420,20 @@ class trainer {
     settings.shuffle = false;
     return settings;
   }
-  /// Rows of each micro-batch, where the strategy was told that they differ.
+  /// Sequences per micro-batch, if the strategy is configured with unequal ones.
   [[nodiscard]] std::vector<std::size_t> unequal_rows() const {
     if constexpr (strategy_runs) return model_->parallel().rows_of(config_.batch, config_.accumulate);
     else return {};
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
   [[nodiscard]] static double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
-  /// All ranks stop after the same step.
+  /// Makes all ranks stop after the same step.
   [[nodiscard]] bool stopped_anywhere(const std::stop_token& stop) {
     std::array<double, 1> asked{stop.stop_requested() ? 1.0 : 0.0};
     if (model_->parallel().everyone().size() > 1) model_->parallel().everyone().all_reduce(asked, reduction::largest);
     return stopped_ = asked[0] > 0;
   }
-  /// The whole run must fit, before anything of it is allocated.
+  /// Checks that the whole run fits, before anything is allocated.
   void require_room() const {
     const std::size_t limit = model_->on().memory_limit();
     const std::size_t used = model_->on().memory().total_now;
@@ -446,12 +449,12 @@ class trainer {
                        " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
   }
 
-  /// One step with rows full of targets. Only where nothing is real.
+  /// One step on full sequences. Dry run only.
   [[nodiscard]] rehearsal rehearse_step() {
     std::vector<batch_view> batches(config_.accumulate);
     const std::vector<std::size_t> rows = unequal_rows();
     const std::size_t most = rows.empty() ? config_.batch : *std::max_element(rows.begin(), rows.end());
-    const std::vector<token> zeros(most * config_.context);  // of all micro-batches: there may be thousands
+    const std::vector<token> zeros(most * config_.context);  // shared by all micro-batches: there may be thousands
     for (std::size_t m = 0; m < batches.size(); ++m) {
       batch_view& batch = batches[m];
       batch.b = rows.empty() ? config_.batch : rows[m];
@@ -460,7 +463,7 @@ class trainer {
       batch.tokens = batch.targets = batch.positions = batch.starts = std::span(zeros).first(batch.token_count);
       batch.first_row = m * config_.batch;
     }
-    model_->on().record() = {};  // what making the model took is not part of a step
+    model_->on().record() = {};  // constructing the model is not part of a step
     const step_traffic before = traffic_of(model_->parallel());
     (void)step_of(batches, 0.0);
     rehearsal found;
@@ -478,7 +481,7 @@ class trainer {
     return found;
   }
 
-  /// Ranks that share rows have the losses of some places each.
+  /// Sums losses over context-parallel ranks.
   void add_up_places(std::span<double> losses) {
     if constexpr (shares_rows<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
@@ -492,7 +495,7 @@ class trainer {
     return sum;
   }
 
-  /// What is there of a step that threw.
+  /// What a failed step has left behind.
   enum class remains : std::uint8_t { nothing, half_a_step, ranks_apart };
   void require_ranks_together() const {
     require<comm_error>(left_ != remains::ranks_apart, "training: ranks must come through every step together; one failed halfway, and others may be "
@@ -503,8 +506,8 @@ class trainer {
     require<error>(left_ != remains::half_a_step, "training: weights must be those of whole steps; the last failed while the optimizer changed "
                    "them. Load the last checkpoint");
   }
-  /// What all ranks do together. When it throws on one of several, nobody knows where the others are in it; one rank alone forgets it,
-  /// but for `remaining`.
+  /// Runs work that all ranks do together. If it throws on one of several ranks, the others' state is unknown; with a single rank, state is
+  /// reset except for `remaining`.
   template <class Work>
   decltype(auto) together(remains remaining, Work&& work) {
     try {
@@ -536,16 +539,16 @@ class trainer {
       sums.places += batch.b * batch.t;
     }
     model_->parallel().data().all_reduce(counts, reduction::sum);
-    const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // labels of rows may be all there is to predict
+    const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // there may be sequence labels only
     sums.targets = static_cast<std::size_t>(targets);
     sums.tokens = static_cast<std::size_t>(counts[1]);
     fill_zero(model_->work(), model_->parameters().gradients());
     std::array<double, 1> loss{};
     const auto prepare = [&](pass<recipe>& p) {
-      // counted over every fit(): another does not draw again what one before has drawn
+      // counted across fit() calls, so that random numbers are not repeated
       p.random = {.seed = config_.seed, .step = static_cast<std::uint32_t>(progress_.updates + progress_.skipped)};
       p.gradient_scale = targets > 0 ? loss_scale() / targets : 0.0;
-      p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels, beside the mean over targets
+      p.label_weight = labels > 0 ? targets / labels : 0.0;  // the mean over labels is added to the mean over targets
     };
     const auto losses = [&](std::size_t n) { return memory_->losses_of(n); };
     const auto sum = [&](std::size_t n) { return sum_losses(n); };
@@ -574,7 +577,7 @@ class trainer {
     const std::size_t vocabulary = model_->sizes().vocabulary;
     for (const batch_view& batch : batches) {
       detail::require_rows(*model_, batch, "trainer");
-      for (const token t : batch.targets)  // negative: nothing to predict
+      for (const token t : batch.targets)  // negative: ignored
         require<data_error>(t < 0 || static_cast<std::size_t>(t) < vocabulary, "trainer: targets must be in the model's vocabulary of ", vocabulary,
                             "; given ", t);
     }
@@ -591,7 +594,7 @@ class trainer {
     return host[0];
   }
 
-  /// Of several spans, in their order: the host waits once.
+  /// The sum over several spans, in order, with a single host synchronization.
   template <class T>
   [[nodiscard]] double squares_of(std::span<const device_span<T, memory>> all) {
     auto on = memory_->passes.execution_on();
@@ -604,7 +607,7 @@ class trainer {
     return std::accumulate(host.begin(), host.end(), 0.0);
   }
 
-  /// A step whose loss or gradients are not finite changes nothing.
+  /// A step whose loss or gradients are not finite changes no weights.
   void skip(const step_sums& sums) {
     const bool overflow = precision::scales_loss && std::isfinite(sums.loss) && !scale_.at_floor();
     if (overflow) scale_.overflowed();
@@ -618,7 +621,7 @@ class trainer {
                               last_skip_->reason, ". The weights are as they were before; the last checkpoint is whole");
   }
 
-  /// Which tensor is not finite: weights first, because everything follows from them.
+  /// Which tensor is not finite: weights are checked first, since they affect everything else.
   [[nodiscard]] std::string culprit(const step_sums& sums) {
     const auto& all = model_->parameters();
     const auto told = [](std::size_t count, const char* what, const auto& entry) {
@@ -632,7 +635,7 @@ class trainer {
     return concat("weights and gradients are finite, but the loss is ", sums.loss, " and the gradient's norm ", sums.gradient_norm);
   }
 
-  /// Looked at one by one, on the host: slow, and only done when something is wrong already.
+  /// Checks values on the host: slow, only used after an error.
   template <class T>
   [[nodiscard]] std::size_t not_finite_in(device_span<T, memory> values) {
     std::vector<T> host(values.size());
@@ -644,7 +647,7 @@ class trainer {
 
   template <class Rows>
   void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const Rows& rows) {
-    progress_.data = rows.state();  // where the step after this one comes from
+    progress_.data = rows.state();  // the state from which the next step continues
     const std::size_t skipped_before = progress_.skipped;
     step_done done = step(batches, learning_rate);
     std::size_t own_tokens = 0;
@@ -656,7 +659,7 @@ class trainer {
     tell(done);
   }
 
-  /// One small message from every rank, and only now and then.
+  /// Gathers one small message per rank, every measure_ranks_every steps.
   void tell_of_ranks() {
     if (config_.measure_ranks_every == 0 || progress_.step % config_.measure_ranks_every != 0) return;
     auto& everyone = model_->parallel().everyone();
@@ -690,7 +693,7 @@ class trainer {
           }
         },
         [&](std::span<double> sums) {
-          if constexpr (strategy_runs) model_->parallel().add_up(sums.first(1));  // the targets every stage knows
+          if constexpr (strategy_runs) model_->parallel().add_up(sums.first(1));  // every stage knows the number of targets
           add_up_places(sums.first(1));
           model_->parallel().data().all_reduce(sums, reduction::sum);
         });
@@ -731,10 +734,10 @@ class trainer {
   bool restored_ = false;
   bool stopped_ = false;
   std::vector<observer*> observers_;
-  std::vector<batch_view> views_;  // of the step being made
+  std::vector<batch_view> views_;  // of the current step
 };
 
-/// A trainer of a model of a family is the one of all families that are made of the same layers.
+/// Trainers of families that are made of the same layers share one type.
 template <class Model>
 trainer(Model&, training_config<typename Model::recipe::optimizer> = {}) -> trainer<shared_model<Model>>;
 
