@@ -17,6 +17,10 @@
 
 namespace xtrain {
 
+namespace detail {
+struct dataset_parts;  // once_per_host.hpp
+}
+
 /// One row in the making: tokens, with what is known about each.
 struct sentence_row {
   std::vector<token> tokens{};
@@ -85,6 +89,7 @@ class sentence_dataset {
   std::vector<std::string> labels{};      ///< what the labels are called, where they have names
 
  private:
+  friend struct detail::dataset_parts;
   static constexpr token maskable_bit = token{1} << 30, continues_bit = token{1} << 29;
 
   std::string source_;
