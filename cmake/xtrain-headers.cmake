@@ -38,6 +38,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/masked_text_dataset.hpp
+    xtrain/data/once_per_host.hpp
     xtrain/data/part_visitor.hpp
     xtrain/data/sentence_batch.hpp
     xtrain/data/sentence_dataset.hpp

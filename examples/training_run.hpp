@@ -195,7 +195,7 @@ template <class Model>
 void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags,
                const typename Model::context& on, bool print) {
   const auto plan =
-      xtrain::plan<xtrain::trainer<Model>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
+      xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
   if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
   xtrain::require_fit(plan, on.memory_limit());
 }

@@ -15,6 +15,10 @@
 
 namespace xtrain {
 
+namespace detail {
+struct dataset_parts;  // once_per_host.hpp
+}
+
 /// How samples become sequences of a batch.
 enum class row_layout : std::uint8_t {
   stream,    ///< all samples concatenated and cut into sequences of the sequence length: pre-training
@@ -92,6 +96,7 @@ class dataset {
   overlong when_too_long = overlong::refuse;
 
  private:
+  friend struct detail::dataset_parts;
   static constexpr token learned_bit = token{1} << 30;
   void require_token(token t) const {
     require<data_error>(t >= 0 && t < learned_bit, source_, ": tokens must lie in [0, 2^30); given ", t);

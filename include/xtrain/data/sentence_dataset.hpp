@@ -17,6 +17,10 @@
 
 namespace xtrain {
 
+namespace detail {
+struct dataset_parts;  // once_per_host.hpp
+}
+
 /// One sequence under construction: tokens, with flags of each.
 struct sentence_row {
   std::vector<token> tokens{};
@@ -85,6 +89,7 @@ class sentence_dataset {
   std::vector<std::string> labels{};      ///< names of the labels, if they have any
 
  private:
+  friend struct detail::dataset_parts;
   static constexpr token maskable_bit = token{1} << 30, continues_bit = token{1} << 29;
 
   std::string source_;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <span>
@@ -49,13 +50,7 @@ class spilled_array {
       return;
     }
     spill();
-    if (written_ == 0) return;
-    mapped_ = ::mmap(nullptr, written_ * sizeof(T), PROT_READ, MAP_SHARED, file_.get(), 0);
-    if (mapped_ == MAP_FAILED) {
-      mapped_ = nullptr;
-      fail<file_error>("temporary file: must be mapped into memory; the system says: ", detail::reason(errno));
-    }
-    buffer_ = {};
+    map_all();
   }
   [[nodiscard]] std::span<const T> values() const {
     return mapped_ != nullptr ? std::span<const T>(static_cast<const T*>(mapped_), written_) : std::span<const T>(buffer_);
@@ -63,7 +58,40 @@ class spilled_array {
   [[nodiscard]] const T& operator[](std::size_t i) const { return values()[i]; }
   [[nodiscard]] bool in_file() const { return file_.valid(); }
 
+  /// A finished array that lies in memory moves into a file without a name, which other processes can map.
+  ///   throws  file_error when there is no room for it
+  void move_to_file() {
+    if (file_.valid()) return;
+    file_ = detail::descriptor(::memfd_create("xtrain", MFD_CLOEXEC));
+    require<file_error>(file_.valid(), "memory: a file for ", buffer_.size() * sizeof(T), " bytes must be made; the system says: ", detail::reason(errno));
+    spill();
+    map_all();
+  }
+  /// Which file it lies in.
+  [[nodiscard]] int file() const { return file_.get(); }
+  /// An empty array takes another one's file. Returns whether it could be mapped.
+  [[nodiscard]] bool map(detail::descriptor file, std::size_t count) {
+    if (::lseek(file.get(), 0, SEEK_END) != static_cast<::off_t>(count * sizeof(T))) return false;
+    void* const found = count > 0 ? ::mmap(nullptr, count * sizeof(T), PROT_READ, MAP_SHARED, file.get(), 0) : nullptr;
+    if (found == MAP_FAILED) return false;
+    buffer_ = {};
+    file_ = std::move(file);
+    written_ = count;
+    mapped_ = found;
+    return true;
+  }
+
  private:
+  void map_all() {
+    if (written_ > 0) {
+      mapped_ = ::mmap(nullptr, written_ * sizeof(T), PROT_READ, MAP_SHARED, file_.get(), 0);
+      if (mapped_ == MAP_FAILED) {
+        mapped_ = nullptr;
+        fail<file_error>("temporary file: must be mapped into memory; the system says: ", detail::reason(errno));
+      }
+    }
+    buffer_ = {};
+  }
   void spill() {
     if (!file_.valid()) file_ = open_unnamed();
     detail::write_all(file_.get(), buffer_.data(), buffer_.size() * sizeof(T), "temporary file");

@@ -1,0 +1,252 @@
+// Data that is tokenised once per host: one rank reads it, the others of its host map what that rank has.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/checksum.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/sentence_dataset.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// What a dataset consists of: arrays, which lie in files without names, and fields, which are copied.
+struct dataset_parts {
+  template <class Visit>
+  static void visit_arrays(dataset& of, Visit&& visit) {
+    visit(of.tokens_);
+    visit(of.begins_);
+  }
+  template <class Visit>
+  static void visit_fields(dataset& of, Visit&& visit) {
+    visit(of.source_);
+    visit(of.layout_);
+    visit(of.when_too_long);
+    visit(of.targets_);
+    visit(of.largest_);
+  }
+  template <class Visit>
+  static void visit_arrays(sentence_dataset& of, Visit&& visit) {
+    visit(of.tokens_);
+    visit(of.begins_);
+    visit(of.seconds_);
+    visit(of.labels_);
+  }
+  template <class Visit>
+  static void visit_fields(sentence_dataset& of, Visit&& visit) {
+    visit(of.source_);
+    visit(of.masking);
+    visit(of.labels);
+    visit(of.longest_);
+    visit(of.largest_);
+    visit(of.has_labels_);
+  }
+  static dataset empty(const dataset*) { return dataset("", row_layout::stream); }
+  static sentence_dataset empty(const sentence_dataset*) { return sentence_dataset(""); }
+};
+
+/// An array in another process: its process, its file there, and which file that must be.
+struct shared_array {
+  std::int64_t process = 0, descriptor = 0;
+  std::uint64_t device = 0, inode = 0, count = 0;
+};
+
+/// Values one after the other, as bytes of this program: what writes and what reads it are the same program.
+class packed_values {
+ public:
+  packed_values() = default;
+  explicit packed_values(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+
+  template <class T>
+  void put(const T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      put(value.size());
+      append(value.data(), value.size());
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      put(value.size());
+      for (const std::string& one : value) put(one);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>);
+      append(&value, sizeof(T));
+    }
+  }
+  template <class T>
+  void get(T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      value.resize(get<std::size_t>());
+      take(value.data(), value.size());
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      value.resize(get<std::size_t>());
+      for (std::string& one : value) get(one);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>);
+      take(&value, sizeof(T));
+    }
+  }
+  template <class T>
+  [[nodiscard]] T get() {
+    T value{};
+    get(value);
+    return value;
+  }
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  void append(const void* from, std::size_t bytes) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    bytes_.insert(bytes_.end(), begin, begin + bytes);
+  }
+  void take(void* to, std::size_t bytes) {
+    require<comm_error>(bytes <= bytes_.size() - read_, "once_per_host: ranks must be processes of the same program");
+    if (bytes > 0) std::memcpy(to, bytes_.data() + read_, bytes);
+    read_ += bytes;
+  }
+
+  std::vector<std::byte> bytes_;
+  std::size_t read_ = 0;
+};
+
+/// The same number in processes that see one another's files in /proc, and in no others.
+[[nodiscard]] inline std::uint64_t host_number() {
+  std::array<char, 128> text{};
+  std::string name;
+  const descriptor boot(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  const ::ssize_t read = boot.valid() ? ::read(boot.get(), text.data(), text.size()) : 0;
+  if (read > 0) name.assign(text.data(), static_cast<std::size_t>(read));
+  const ::ssize_t linked = ::readlink("/proc/self/ns/pid", text.data(), text.size());
+  if (linked > 0) name.append(text.data(), static_cast<std::size_t>(linked));
+  if (read <= 0 || linked <= 0) name = concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // a host of its own
+  return checksum(name);
+}
+
+/// Ranks of this rank's host, in their order.
+[[nodiscard]] inline std::vector<std::size_t> ranks_of_this_host(transport& ranks, std::uint32_t channel) {
+  const std::uint64_t own = host_number();
+  std::vector<std::uint64_t> hosts(ranks.size(), own);
+  const auto one = [&](std::size_t rank) { return std::as_writable_bytes(std::span(hosts).subspan(rank, 1)); };
+  if (ranks.rank() == 0) {
+    for (std::size_t r = 1; r < ranks.size(); ++r) ranks.receive(r, channel, one(r))->wait();
+    for (std::size_t r = 1; r < ranks.size(); ++r) ranks.send(r, channel, std::as_bytes(std::span(hosts)))->wait();
+  } else {
+    ranks.send(0, channel, one(ranks.rank()))->wait();
+    ranks.receive(0, channel, std::as_writable_bytes(std::span(hosts)))->wait();
+  }
+  std::vector<std::size_t> here;
+  for (std::size_t r = 0; r < hosts.size(); ++r)
+    if (hosts[r] == own) here.push_back(r);
+  return here;
+}
+
+/// The first rank of a host tells the others how far it is: not yet, and for how long it will say nothing; or ready, and how many bytes say what it has.
+struct host_notice {
+  std::uint64_t ready = 0, bytes = 0, milliseconds = 0;
+};
+
+template <class Data>
+[[nodiscard]] packed_values pack(Data& data) {
+  packed_values all;
+  dataset_parts::visit_arrays(data, [&](auto& array) {
+    array.move_to_file();
+    struct ::stat status {};
+    require<file_error>(array.in_file() && ::fstat(array.file(), &status) == 0, "once_per_host: tokens must be in a file; the system says: ", reason(errno));
+    all.put(shared_array{::getpid(), array.file(), status.st_dev, status.st_ino, array.size()});
+  });
+  dataset_parts::visit_fields(data, [&](const auto& field) { all.put(field); });
+  return all;
+}
+/// None where this process may not open files of the other one.
+template <class Data>
+[[nodiscard]] std::optional<Data> unpack(packed_values from) {
+  std::optional<Data> data(dataset_parts::empty(static_cast<const Data*>(nullptr)));
+  bool all_there = true;
+  dataset_parts::visit_arrays(*data, [&](auto& array) {
+    const auto where = from.get<shared_array>();
+    descriptor file(::open(concat("/proc/", where.process, "/fd/", where.descriptor).c_str(), O_RDONLY | O_CLOEXEC));
+    struct ::stat status {};
+    const bool same = file.valid() && ::fstat(file.get(), &status) == 0 && status.st_dev == where.device && status.st_ino == where.inode;
+    all_there = all_there && same && array.map(std::move(file), where.count);
+  });
+  if (!all_there) return std::nullopt;
+  dataset_parts::visit_fields(*data, [&](auto& field) { from.get(field); });
+  return data;
+}
+
+}  // namespace detail
+
+/// What make() returns, a dataset or a sentence_dataset. Of the ranks of a host, threads or processes, the first calls it; the others map the tokens that it has,
+/// from a file without a name: it is gone with its last process, however that ends. A rank that may not open the first one's files (another user's,
+/// another container's) calls make() itself. All ranks call this.
+///   beat    the first rank lets the others know at least this often that it is still at work: less than they wait for one another
+///   throws  what make() throws, on the rank that calls it; comm_error on those that wait for it
+template <class Make>
+[[nodiscard]] auto once_per_host(transport& ranks, Make&& make, std::chrono::milliseconds beat = std::chrono::seconds(1)) {
+  using data = std::decay_t<std::invoke_result_t<Make&>>;
+  constexpr std::uint32_t channel = 33;  // those below are strategies', and checkpoints'
+  if (ranks.size() == 1) return data(make());
+  const std::vector<std::size_t> here = detail::ranks_of_this_host(ranks, channel);
+  const std::span<const std::size_t> others = std::span(here).subspan(1);
+  const auto writable = [](auto& value) { return std::as_writable_bytes(std::span(&value, 1)); };
+  if (ranks.rank() != here.front()) {
+    detail::host_notice notice;
+    while (notice.ready == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(notice.milliseconds));  // whoever waits for a message looks for it all the time
+      ranks.receive(here.front(), channel, writable(notice))->wait();
+    }
+    std::vector<std::byte> packed(notice.bytes);
+    ranks.receive(here.front(), channel, packed)->wait();
+    std::optional<data> mapped = detail::unpack<data>(detail::packed_values(std::move(packed)));
+    std::uint64_t taken = 1;
+    ranks.send(here.front(), channel, std::as_bytes(std::span(&taken, 1)))->wait();
+    if (mapped) return std::move(*mapped);
+    return data(make());
+  }
+  if (others.empty()) return data(make());
+  const auto tell = [&](std::span<const std::byte> bytes) {
+    std::vector<pending_message> all;
+    for (const std::size_t other : others) all.push_back(ranks.send(other, channel, bytes));
+    for (const pending_message& one : all) one->wait();
+  };
+  const auto began = std::chrono::steady_clock::now();
+  auto work = std::async(std::launch::async, [&] { return data(make()); });
+  std::chrono::milliseconds silence(1);
+  while (work.wait_for(silence) != std::future_status::ready) {
+    silence = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began) / 8, std::chrono::milliseconds(1), beat);
+    const detail::host_notice not_yet{.milliseconds = static_cast<std::uint64_t>(silence.count())};
+    tell(std::as_bytes(std::span(&not_yet, 1)));
+  }
+  data made = work.get();
+  const detail::packed_values packed = detail::pack(made);
+  const detail::host_notice ready{.ready = 1, .bytes = packed.bytes().size()};
+  tell(std::as_bytes(std::span(&ready, 1)));
+  tell(packed.bytes());
+  for (const std::size_t other : others) {  // they have opened the files: this rank may go
+    std::uint64_t taken = 0;
+    ranks.receive(other, channel, writable(taken))->wait();
+  }
+  return made;
+}
+
+}  // namespace xtrain
