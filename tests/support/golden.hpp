@@ -1,4 +1,4 @@
-// Fixtures that PyTorch made: tests/golden says how.
+// Fixtures generated with PyTorch: see tests/golden.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ inline std::vector<double> numbers(const xtrain::safetensors_file& file, const s
   return values;
 }
 
-/// Rows of a fixture as a micro-batch; PyTorch's -100 is a place without a target here as well.
+/// Sequences of a fixture as a micro-batch; PyTorch's label -100 becomes an ignored label here, too.
 inline xtrain::host_batch batch(const std::vector<double>& inputs, const std::vector<double>& targets, std::size_t first, std::size_t b,
                                 std::size_t t) {
   xtrain::host_batch rows{.b = b, .t = t};

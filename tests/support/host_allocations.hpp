@@ -1,4 +1,4 @@
-// Counts what a program takes from the heap. Include it in exactly one source file of a program: it replaces operator new.
+// Counts heap allocations of a program. Include it in exactly one source file of a program: it replaces operator new.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace host_heap {
 
 inline std::atomic<std::size_t> count{0};
 
-/// How often operator new was called so far, by all threads.
+/// Calls of operator new so far, by all threads.
 [[nodiscard]] inline std::size_t allocations() { return count.load(); }
 
 }  // namespace host_heap

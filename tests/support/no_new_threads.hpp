@@ -1,4 +1,4 @@
-// Threads that the system does not start, as where a process has reached a limit.
+// Makes thread creation fail, as when a process has reached a limit.
 #pragma once
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <stdexcept>
 
-/// While it lives, new threads ask for a stack that no machine has.
+/// While an object exists, new threads request an impossible stack size.
 class no_new_threads {
  public:
   no_new_threads() {

@@ -1,4 +1,4 @@
-// Models against what PyTorch and transformers compute: logits, loss, every gradient, fifty AdamW steps, adapters.
+// Models compared with PyTorch and transformers: logits, loss, every gradient, fifty AdamW steps, adapters.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -32,10 +32,10 @@ std::vector<double> doubles(std::span<T> values) {
   return {values.begin(), values.end()};
 }
 
-/// Both sides sum the same products in another order: each sum of k products of magnitude m is off by eps · sqrt(k) · m, and
-/// a few tens of such sums follow one another. Values here are below 10 and sums have at most 100 terms.
+/// Both sides sum the same products in different order: each sum of k products of magnitude m is off by eps · sqrt(k) · m, with
+/// a few tens of such sums in sequence. Values here are below 10 and sums have at most 100 terms.
 constexpr testing::tolerance fp32_logits{.absolute = 40 * 10.0 * 6e-8 * 10.0, .relative = 1e-5};
-/// Gradients are such sums over all rows (66 places) as well.
+/// Gradients are such sums, and also summed over all 66 tokens.
 constexpr testing::tolerance fp32_gradients{.absolute = 2e-5, .relative = 1e-4};
 
 inline void require_close(const std::vector<double>& got, const std::vector<double>& expected, testing::tolerance allowed,
@@ -68,7 +68,7 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
     for (const auto& entry : model.parameters().entries()) {
       std::vector<double> gradient = doubles(model.parameters().gradient(entry).host());
       std::vector<double> reference = golden::numbers(expected, at + "grad." + entry.spec.name);
-      if (entry.spec.transposed_in_files) {  // PyTorch's gradient lies as its weight does
+      if (entry.spec.transposed_in_files) {  // PyTorch's gradient has the layout of its weight
         std::vector<double> turned(reference.size());
         const std::size_t out = entry.spec.shape[0], in = entry.spec.shape[1];
         for (std::size_t i = 0; i < in; ++i)
@@ -81,7 +81,7 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
   }
 }
 
-/// Losses of fifty steps, each on rows of its own, with the settings of make_fixtures.py.
+/// Losses of fifty steps, each on its own sequences, with the settings of make_fixtures.py.
 template <template <class> class Family, class Recipe>
 std::vector<double> fifty_losses(const std::string& name, const safetensors_file& expected) {
   auto model = Family<Recipe>::from_pretrained(golden::folder(name));
@@ -117,13 +117,13 @@ void check_fifty_steps_in_bf16(const std::string& name) {
   double error = 0;
   for (std::size_t step = 0; step < 50; ++step) error = std::max(error, std::abs(losses[step] - reference[step]));
   MESSAGE(name, ": largest difference of a step's loss from PyTorch's fp32, in bf16_mixed: ", error);
-  // Each of the 2 · layers branches and the head rounds its activations to bf16 (unit roundoff 2^-8, at random), so a logit of
-  // magnitude m is off by about m · 2^-8 · sqrt(roundings on its way), here 10 · 2^-8 · sqrt(20) = 0.17; the loss averages 51
-  // such errors of random sign: 0.17 / sqrt(51) · 3 (three deviations) = 0.07
+  // Each of the 2 · layers branches and the head rounds its activations to bf16 (unit roundoff 2^-8, random), so a logit of
+  // magnitude m is off by about m · 2^-8 · sqrt(number of roundings), here 10 · 2^-8 · sqrt(20) = 0.17; the loss averages 51
+  // such errors of random sign: 0.17 / sqrt(51) · 3 (three standard deviations) = 0.07
   CHECK(error < 0.07);
 }
 
-/// An adapter beside the weights, saved again, and merged into them. `check` compares what the model says with what peft's says.
+/// An adapter, separate, saved again, and merged. `check` compares the model's outputs with peft's.
 template <class Model, class Check>
 void check_beside(const std::string& base, const std::string& adapter, const Check& check) {
   auto model = Model::from_pretrained(golden::folder(base), {}, {.adapter = adapter_config_of(golden::folder(adapter))});
@@ -144,7 +144,7 @@ void check_beside(const std::string& base, const std::string& adapter, const Che
   check(model, adapter + " merged");
 }
 
-/// What a causal model says of the rows of an adapter's fixture.
+/// A causal model's outputs on the sequences of an adapter's fixture.
 inline auto says_as_peft(const std::string& adapter) {
   const safetensors_file expected(golden::folder(adapter) + "/expected.safetensors");
   const auto inputs = golden::numbers(expected, "inputs");
@@ -159,7 +159,7 @@ void check_beside(const std::string& base, const std::string& adapter) {
   check_beside<Family<lora_recipe>>(base, adapter, says_as_peft(adapter));
 }
 
-/// The same, and merged into a plain model.
+/// The same, and merged into a model without adapter.
 template <template <class> class Family>
 void check_adapter(const std::string& base, const std::string& adapter) {
   check_beside<Family>(base, adapter);
@@ -168,7 +168,7 @@ void check_adapter(const std::string& base, const std::string& adapter) {
   says_as_peft(adapter)(plain, adapter + " merged from its folder");
 }
 
-/// A prefix in front of the model. `kept` is the tensor that is saved as it was read, if there is one.
+/// Prefix tuning. `kept` is the tensor that is saved as it was read, if there is one.
 template <template <class> class Family>
 void check_prefix(const std::string& base, const std::string& prefix, const std::string& kept = {}) {
   const safetensors_file expected(golden::folder(prefix) + "/expected.safetensors");
@@ -185,7 +185,7 @@ void check_prefix(const std::string& base, const std::string& prefix, const std:
   CHECK(golden::numbers(before, kept) == golden::numbers(after, kept));
 }
 
-/// What is loaded and saved again has the same bytes in every tensor, under the same names.
+/// A model that is loaded and saved again has the same bytes in every tensor, under the same names.
 template <template <class> class Family>
 void check_saved_again(const std::string& name) {
   const auto model = Family<fp32_recipe>::from_pretrained(golden::folder(name));

@@ -1,1 +1,1 @@
-// Something for the precompiled header to belong to.
+// A source file for the precompiled header.

@@ -1,4 +1,4 @@
-// What every test includes and no change of ours touches.
+// Headers that every test includes and that rarely change.
 #include <doctest/doctest.h>
 
 #include <algorithm>

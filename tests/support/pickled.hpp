@@ -1,4 +1,4 @@
-// Pickles and ZIP archives, byte by byte: what torch.save writes, and what it never would.
+// Pickles and ZIP archives, byte by byte: files that torch.save writes, and malformed ones.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ std::string bytes_of(const std::vector<Number>& values) {
   return bytes;
 }
 
-// Values, as operations that push them.
+// Values, as pickle operations that push them.
 
 inline std::string program(const std::string& operations) { return "\x80\x02" + operations + "."; }
 inline std::string whole(std::int32_t value) { return "J" + bytes_of(value); }
@@ -69,7 +69,7 @@ struct zip_entry {
   bool wide = false;  // sizes in a zip64 field
 };
 
-/// A directory record, or an entry's header, which is the same but for what the directory adds.
+/// A central directory record, or a local header, which lacks the directory's extra fields.
 inline std::string zip_record(const zip_entry& e, const std::uint32_t* offset) {
   const auto size = static_cast<std::uint32_t>(e.contents.size());
   constexpr std::uint32_t elsewhere = 0xffffffffU;
@@ -85,7 +85,7 @@ inline std::string zip_record(const zip_entry& e, const std::uint32_t* offset) {
   return record + e.name + extra;
 }
 
-/// An archive; `wide` gives it the end record of zip64.
+/// An archive; `wide`: with a zip64 end record.
 inline std::string zip(const std::vector<zip_entry>& entries, bool wide = false, const std::string& comment = "") {
   std::string file, directory;
   for (const zip_entry& e : entries) {
@@ -107,13 +107,13 @@ inline std::string zip(const std::vector<zip_entry>& entries, bool wide = false,
          bytes_of(static_cast<std::uint16_t>(comment.size())) + comment;
 }
 
-/// A file as torch.save writes it: operations that push its value, and storages by key.
+/// A file as torch.save writes it: pickle operations that push its value, and storages by key.
 inline std::string archive(const std::string& value, const std::vector<std::pair<std::string, std::string>>& storages) {
   std::vector<zip_entry> entries = {{.name = "x/data.pkl", .contents = program(value)}, {.name = "x/byteorder", .contents = "little"}};
   for (const auto& [key, contents] : storages) entries.push_back({.name = "x/data/" + key, .contents = contents});
   return zip(entries);
 }
-/// The same as torch.save wrote it before 1.6; each storage has its count of numbers in front.
+/// The format of torch.save before 1.6; each storage is preceded by its number of elements.
 inline std::string legacy(const std::string& value, const std::vector<std::pair<std::string, std::string>>& storages,
                           const std::string& machine = "}(" + text("little_endian") + "\x88u") {
   std::vector<std::string> keys;

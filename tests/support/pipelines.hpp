@@ -1,4 +1,4 @@
-// Small runs on ranks that hold different layers, and what they come to.
+// Small runs with pipeline parallelism, and their results.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace {
 using make_schedule = pipeline_schedule (*)(std::size_t, std::size_t, std::vector<std::size_t>);
 make_schedule chosen_schedule = one_forward_one_backward::make;
 
-/// Whatever schedule the test chooses while it runs: so one trainer is compiled for all of them.
+/// The schedule that the test sets at run time, so that one trainer is compiled for all of them.
 struct chosen {
   static constexpr std::string_view name = "chosen";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
@@ -24,13 +24,13 @@ struct chosen {
   }
 };
 
-/// All weights by name, whole, on rank 0, from whichever ranks have them. All ranks call it.
+/// All weights by name, gathered on rank 0. All ranks call it.
 template <class Model>
 std::vector<double> collected(const Model& model) {
   using number = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
-    if (entry.spec.quantised) continue;  // it does not change
+    if (entry.spec.quantised) continue;  // quantized weights are frozen
     std::vector<number> host(entry.whole_size());
     model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
     all.insert(all.end(), host.begin(), host.end());
@@ -54,7 +54,7 @@ piped_outcome run_here(const dataset& data, const decoder_config& shape, const r
           {seen.gradient_norms().begin(), seen.gradient_norms().end()}};
 }
 
-/// The same run on ranks, which must agree with one another.
+/// The same run on several ranks, which must agree with each other.
 template <class Model>
 piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder_config& shape, const run_config& settings,
                            typename Model::options options = {}) {

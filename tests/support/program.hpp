@@ -1,4 +1,4 @@
-// Programs as a user runs them: arguments in, exit status and both outputs back.
+// Runs programs as a user does: arguments in, exit status and both outputs out.
 #pragma once
 
 #include <fcntl.h>
@@ -14,11 +14,11 @@
 #include "scratch.hpp"
 
 struct program_result {
-  int status = 0;  // 128 + signal when it was killed by one
+  int status = 0;  // 128 + signal if it was killed by one
   std::string out{}, err{};
 };
 
-/// A program that runs while it lives.
+/// A program that runs while the object exists.
 class running_program {
  public:
   explicit running_program(std::vector<std::string> arguments) {
@@ -44,7 +44,7 @@ class running_program {
   [[nodiscard]] pid_t id() const { return child_; }
   void send(int signal) const { ::kill(child_, signal); }
   [[nodiscard]] std::string err() const { return get_file(err_); }
-  /// Nothing more comes from it.
+  /// It has closed its outputs.
   [[nodiscard]] bool ended() const {
     siginfo_t info{};
     return ::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;

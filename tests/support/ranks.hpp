@@ -1,4 +1,4 @@
-// Small runs on ranks that are threads, and what they come to.
+// Small runs on ranks that are threads, and their results.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -64,7 +64,7 @@ struct outcome {
   double held_out = 0;
 };
 
-/// Weights by name, whole, wherever they are kept. All ranks call it.
+/// Whole weights by name, gathered from the ranks that own them. All ranks call it.
 template <class Model>
 std::vector<double> all_weights(const Model& model) {
   using number = typename Model::precision::parameter;
@@ -91,7 +91,7 @@ outcome train(const dataset& data, const decoder_config& shape, const Config& se
   return {{seen.losses().begin(), seen.losses().end()}, all_weights(model), trainer.evaluate(data).loss};
 }
 
-/// The same run on ranks, which must agree with one another.
+/// The same run on several ranks, which must agree with each other.
 template <class Model, class Config>
 outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_config& shape, const Config& settings, std::size_t shards = 0) {
   std::vector<outcome> all(ranks);

@@ -1,4 +1,4 @@
-// A folder that is gone when the test is, and ways to make the system fail.
+// A folder that is removed at the end of a test, and ways to make system calls fail.
 #pragma once
 
 #include <sys/resource.h>
@@ -29,11 +29,11 @@ class scratch_folder {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Names in the folder, sorted.
+  /// File names in the folder, sorted.
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
-      if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());  // which is there while a run is
+      if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());  // exists while a run does
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -48,7 +48,7 @@ inline std::string get_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// No file can grow beyond `bytes` while it lives.
+/// While an object exists, no file can grow beyond `bytes`.
 class limited_file_size {
  public:
   explicit limited_file_size(rlim_t bytes) {
@@ -70,7 +70,7 @@ class limited_file_size {
   void (*previous_)(int) = SIG_DFL;
 };
 
-/// The folder of shared test data, or nothing: XTRAIN_TEST_DATA says where it is.
+/// A path in the folder of shared test data, XTRAIN_TEST_DATA, or empty.
 inline std::string test_data(const std::string& name) {
   const char* folder = std::getenv("XTRAIN_TEST_DATA");
   if (folder == nullptr || *folder == '\0') return {};

@@ -1,4 +1,4 @@
-// Small runs on ranks that share rows, and what one device makes of the same.
+// Small runs with context parallelism, compared with one device.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ decoder_config four_heads(bool tied) {
   return shape;
 }
 
-/// The same sentences, several in a row.
+/// The same sentences, packed.
 dataset packed_sentences() {
   dataset all("packed sentences", row_layout::packed);
   for (std::size_t s = 0; s < 64; ++s) {
@@ -46,8 +46,8 @@ outcome train_shared(const cut& how, const dataset& data, const decoder_config& 
   return all[0];
 }
 
-/// Eight steps of four rows come to the same, whoever has which places. AdamW divides by |gradient| + epsilon: with the usual 1e-8, a
-/// gradient that is nothing but rounding would step its weight as far as any other, and in any direction.
+/// Eight steps of four sequences give the same result for any sharding of tokens. AdamW divides by |gradient| + epsilon: with the usual
+/// 1e-8, a gradient that is only rounding error would change its weight as much as any other, in any direction.
 template <template <class> class Recipe, template <class> class Family, class Shared = context_parallel>
 void equals_one(const decoder_config& shape, const cut& how, const dataset& data = sentences(),
                 const typename Family<Recipe<single>>::options& options = {}) {

@@ -1,4 +1,4 @@
-// A training run small enough to be done hundreds of times.
+// A training run small enough to be repeated hundreds of times.
 #pragma once
 
 #include <vector>

@@ -1,23 +1,23 @@
-# How sources become programs and tests.
+# Functions that build test programs from sources.
 #
 #   xtrain_test(<source> [LIBRARIES ...] [DEFINITIONS ...] [NAME name] [TIMEOUT seconds] [OPTIMISED])
 #   xtrain_tests(<programs> <source>... [TIMEOUT seconds] [OPTIMISED])
 #
-# A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much that is no
-# kernel of the cpu device.
+# A test is a source, named after its path: unit/layers/gradients.cpp is unit.layers.gradients. OPTIMISED: it computes much
+# outside the cpu device's kernels.
 #
-# Reading headers, and what several tests instantiate alike, is half of what a test costs the compiler: xtrain_tests compiles
+# Parsing headers, and templates that several tests instantiate, are half of a test's compile time: xtrain_tests compiles
 # XTRAIN_TESTS_TOGETHER sources as one, into programs <programs>.1, <programs>.2 and so on, and each test runs the cases of its source.
-# With 1 every source is a program of its own, which is what one wants while one edits a test.
+# With 1 every source is a separate program, which suits editing a test.
 set(XTRAIN_TESTS_TOGETHER 1 CACHE STRING "How many sources of tests are compiled together")
 
-# Cases that a sanitizer cannot run, by test. The limit in which a child trains counts the sanitizer's own memory too, and the thread
-# sanitizer lets no child of a process with threads begin threads of its own.
+# Cases that cannot run under a sanitizer, by test. The child's memory limit would include the sanitizer's own memory, and the thread
+# sanitizer does not let a child of a multi-threaded process start threads.
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(left_out_of_train.offload "--test-case-exclude=a process that the system allows less memory*")
 endif()
 
-# xtrain_test_library(<name> <programs>): what every test links, compiled as those programs are
+# xtrain_test_library(<name> <programs>): the library that every test links, compiled with the same options as those programs
 function(xtrain_test_library name programs)
   add_library(${name} STATIC support/main.cpp support/pch.cpp)
   set_source_files_properties(support/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
@@ -71,7 +71,7 @@ function(xtrain_tests programs)
   list(REMOVE_ITEM how ${T_UNPARSED_ARGUMENTS})
   set(together "")
   foreach(source ${T_UNPARSED_ARGUMENTS})
-    # a source that opens a namespace of the library, or sets macros, cannot be included with others
+    # a source that opens a namespace of the library, or defines macros, cannot be included with others
     file(STRINGS "${source}" alone REGEX "^namespace [a-z]|^#(if|define)|\"host_allocations\\.hpp\"")
     if(alone OR XTRAIN_TESTS_TOGETHER LESS_EQUAL 1)
       xtrain_test(${source} ${how})
@@ -87,14 +87,14 @@ function(xtrain_tests programs)
   endforeach()
 endfunction()
 
-# Each source is included in a namespace of its own, so that what they name alike does not meet, behind all that any of them includes.
-# <sources> has commas between them; the file gets <end> at its end.
+# Each source is included in its own namespace, so that equal names do not collide, after the headers that any of them includes.
+# <sources> is separated by commas; <end> is appended to the file.
 function(xtrain_write_as_one file sources end)
   string(REPLACE "," ";" sources "${sources}")
   set(includes "")
   set(bodies "")
   foreach(source ${sources})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")  # what it includes may change
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")  # its includes may change
     file(STRINGS "${source}" lines REGEX "^#include ")
     list(APPEND includes ${lines})
     string(MAKE_C_IDENTIFIER "${source}" space)
@@ -105,7 +105,7 @@ function(xtrain_write_as_one file sources end)
   file(CONFIGURE OUTPUT "${file}" CONTENT "${includes}\n${bodies}${end}")
 endfunction()
 
-# A target named after each source builds the program of all.
+# Builds one program of all sources; a target named after each source depends on it.
 function(xtrain_tests_as_one program sources)
   xtrain_parse_test(${ARGN})
   set(one "${CMAKE_CURRENT_BINARY_DIR}/together/${program}.cpp")
@@ -122,7 +122,7 @@ function(xtrain_tests_as_one program sources)
   endforeach()
 endfunction()
 
-# Sources in batches of XTRAIN_TESTS_TOGETHER: a list of lists with commas.
+# Splits sources into batches of XTRAIN_TESTS_TOGETHER: a list of comma-separated lists.
 function(xtrain_batches result)
   set(sources ${ARGN})
   set(batches "")

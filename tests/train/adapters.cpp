@@ -1,4 +1,4 @@
-// Adapters that peft made: logits beside the weights, and merged into them; and prefixes.
+// Adapters from peft: logits with separate and with merged adapters; prefix tuning.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>

@@ -1,4 +1,4 @@
-// Parity of BERT with transformers: words that were masked, labels of rows, padding.
+// Parity of BERT with transformers: masked tokens, sequence labels, padding.
 #include <doctest/doctest.h>
 
 #include <xtrain/data/sentence_batch.hpp>
@@ -9,12 +9,12 @@ using namespace parity;
 
 namespace {
 
-/// The rows of a fixture: two sentences each, padded.
+/// The sequences of a fixture: two sentences each, padded.
 struct fixture_rows {
   std::size_t b, t;
   std::vector<token> tokens, segments, mask, targets, labels;
 
-  /// `first` counts rows.
+  /// `first`: index of the first sequence.
   fixture_rows(const safetensors_file& file, const std::string& at, std::size_t first, std::size_t rows, std::size_t places)
       : b(rows), t(places), tokens(read(file, at + "inputs", first * t, b * t)), segments(read(file, at + "token_types", first * t, b * t)),
         mask(read(file, at + "mask", first * t, b * t)), labels(read(file, at + "labels", first, b)) {
@@ -59,7 +59,7 @@ void check_bert(const std::string& name) {
   }
 }
 
-/// `pieces` micro-batches of a step: losses are averaged over what the whole step has to predict.
+/// `pieces` micro-batches per step: losses are averaged over the labels of the global batch.
 template <template <class> class Family>
 void check_fifty_bert_steps(const std::string& name, std::size_t pieces) {
   const safetensors_file expected(golden::folder(name) + "/expected.safetensors");
@@ -108,7 +108,7 @@ TEST_CASE("adapters of bert give peft's logits") {
     const auto labels = label_logits(model, rows_of(of_words));
     require_close({labels.begin(), labels.end()}, golden::numbers(of_words, "sentence_logits"), fp32_logits, what);
   });
-  // peft trains the classifier as well, and calls it by two names, of which a model has one
+  // peft trains the classifier as well, and saves it under two names, of which a model has one
   const safetensors_file of_labels(golden::folder("bert_classification_lora") + "/expected.safetensors");
   const auto says_as_peft = [&](auto& model, const std::string& what) {
     const auto labels = label_logits(model, rows_of(of_labels));

@@ -1,4 +1,4 @@
-// Checkpoints that are damaged, of another run, or do not fit the disk.
+// Checkpoints that are damaged, belong to another run, or do not fit on the disk.
 #include <doctest/doctest.h>
 
 #include <sys/wait.h>
@@ -131,7 +131,7 @@ TEST_CASE("a bit that is flipped anywhere in a tensor file, or in the state of t
     }
     put_file(path, whole);
   }
-  // in the middle of the numbers there is nothing else that could notice
+  // in the middle of the data only a checksum can detect it
   const std::string path = checkpoint + "/model.safetensors";
   std::string damaged = get_file(path);
   damaged[damaged.size() - 5] = static_cast<char>(damaged[damaged.size() - 5] ^ 1);
@@ -174,7 +174,7 @@ TEST_CASE("a folder in which another process writes checkpoints is refused, unti
     char letter = 'x';
     const folder_lock lock(folder.path(), "the child");
     const bool told = ::write(to_parent[1], &letter, 1) == 1 && ::read(to_child[0], &letter, 1) == 1;
-    ::kill(::getpid(), told ? SIGKILL : SIGTERM);  // without a word, as runs end that are killed
+    ::kill(::getpid(), told ? SIGKILL : SIGTERM);  // unannounced, like killed runs
   }
   char letter = 0;
   REQUIRE(::read(to_parent[0], &letter, 1) == 1);
@@ -187,7 +187,7 @@ TEST_CASE("a folder in which another process writes checkpoints is refused, unti
     checkpoint_folder files(b.trainer, folder.path());
     CHECK_NOTHROW(checkpoint_folder(b.trainer, folder.path()));  // one process may have several
   }
-  CHECK_FALSE(file_exists(folder / ".lock"));  // nothing is left
+  CHECK_FALSE(file_exists(folder / ".lock"));  // the lock file is removed
   for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(end);
 }
 
@@ -235,22 +235,22 @@ TEST_CASE("a checkpoint that fails behind the training is told of at the next sa
     CHECK(files.resume());
     CHECK(again.trainer.progress().step == 2);
   };
-  for (const std::size_t failing : {4U, 6U}) {  // another save follows the first of these; the run's end the second
+  for (const std::size_t failing : {4U, 6U}) {  // the first is followed by another save, the second by the end of the run
     CAPTURE(failing);
     const scratch_folder folder;
     bench b;
     checkpoint_folder files(b.trainer, folder / "run", behind);
     b.trainer.attach(files);
-    // a folder cannot take the name of something that is none: known only when all of it is on the disk
+    // renaming a folder over a non-folder fails: only after everything is on disk
     std::filesystem::create_symlink("nowhere", folder / concat("run/checkpoint-", failing));
     CHECK_THROWS_WITH_AS(b.trainer.fit(small_run::data()), doctest::Contains("must take its name; the system says: "), file_error);
     CHECK(b.trainer.progress().step == 6);
     std::filesystem::remove_all(folder / "run/checkpoint-4");
-    CHECK_NOTHROW(files.finish());  // it is told once
+    CHECK_NOTHROW(files.finish());  // the error is reported once
     goes_on_from_two(folder);
     for (const auto& entry : std::filesystem::directory_iterator(folder / "run")) CHECK(entry.path().extension() != ".part");
   }
-  {  // the folder is gone: a save that is not done cannot end, and none can begin
+  {  // the folder is gone: the pending save cannot complete, and no new one can begin
     const scratch_folder folder;
     bench b;
     checkpoint_folder files(b.trainer, folder / "run", behind);

@@ -1,4 +1,4 @@
-// Ranks that share rows: beside other axes, on another device, what they send and keep, what they refuse and save.
+// Context parallelism: with other axes, on another device, what is sent and saved, what is refused, checkpoints.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -19,7 +19,7 @@ struct walled_recipe : recipe<Parallel> {
 
 }  // namespace
 
-TEST_CASE("beside ranks that see other rows") {  // and ranks that divide layers: equality/
+TEST_CASE("beside ranks that see other rows") {  // with tensor parallelism as well: equality/
   equals_one<recipe, llama>(four_heads(false), {4, 2});
   equals_one<recipe, gpt2, parallel<zero<1>, context_parallel>>(four_heads(true), {4, 2});
   CHECK(parallel<zero<2>, tensor_parallel, context_parallel>::name == "zero-2 x tensor x context");
@@ -36,7 +36,7 @@ TEST_CASE("on a device whose memory is elsewhere and whose stream is late, bit f
 TEST_CASE("rows that separate samples make are padded for any number of ranks") {
   decoder_config shape = four_heads(false);
   shape.heads = shape.kv_heads = 3;
-  shape.attention_dropout = 0;  // whose random numbers follow from the length of rows
+  shape.attention_dropout = 0;  // its random numbers depend on the sequence length
   shape.residual_dropout = 0;
   equals_one<recipe, llama>(shape, {3, 3});
 }
@@ -99,11 +99,11 @@ TEST_CASE("memory and messages of a step") {
   run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
     llama<recipe<context_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .context = n}});
     trainer trainer(model, settings);
-    // what is kept for the way back: outputs of attention twice, and each key/value head on two ranks
+    // saved activations: outputs of attention twice, and each key/value head on two ranks
     CHECK(static_cast<double>(trainer.plan().passes.stash()) < 1.2 * static_cast<double>(alone.passes.stash()) / n);
     const std::size_t before = traffic_of(model.parallel()).of(traffic_role::places).bytes;
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // of every layer, forth and back, to each other rank: of each own place a head's query, key and value, and its output; and the loss
+    // per layer, forward and backward, to each other rank: query, key, value and output of one head for each own token; and the loss
     const double exchanged = 2.0 * static_cast<double>(shape.layers) * (48.0 / n) * (3 + 1) * (64.0 / 4) * sizeof(float) * (n - 1);
     CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::places).bytes - before) == exchanged + 8.0 * (n - 1));
   });

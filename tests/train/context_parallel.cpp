@@ -1,4 +1,4 @@
-// Ranks that share rows, each with some places of every one, equal one device.
+// Context parallelism (Ulysses) equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>
@@ -47,7 +47,7 @@ TEST_CASE("with LoRA and its dropout, with recomputation of everything and of at
 
 TEST_CASE("places that see a context on both sides") {
   decoder_config shape = sizes(true);
-  shape.bos = 62;  // in a fifth of the samples: what precedes it is seen by all of its places
+  shape.bos = 62;  // in a fifth of the samples: the prefix before it is visible to all of its tokens
   shape.gap = 51;
   shape.residual_dropout = 0;
   equals_one<recipe, chatglm1>(shape, {2, 2}, packed_sentences());

@@ -1,4 +1,4 @@
-// Data parallelism and ZeRO's stages equal one device at the same tokens per step; with LoRA and recomputation: equality/.
+// Data parallelism and the ZeRO stages equal one device with the same global batch; with LoRA and recomputation: equality/.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -17,7 +17,7 @@ struct walled_recipe : recipe<Parallel> {
   using device = testing::isolated<cpu>;
 };
 
-/// Ten steps of 8 rows, cut up in any way, come to what one device makes of them.
+/// Ten steps of 8 sequences, with any data parallelism and gradient accumulation, give the result of one device.
 template <template <class> class Recipe, template <class> class Family>
 void equals_single(bool tied, double bound) {
   const dataset data = sentences();
@@ -41,7 +41,7 @@ void equals_single(bool tied, double bound) {
     agrees(stage2);
     const outcome stage3 = train_on_ranks<Family<Recipe<zero<3>>>>(ranks, data, sizes(tied), cut);
     agrees(stage3);
-    // the same sums in the same order: where weights lie changes nothing at all
+    // the same sums in the same order: sharding weights changes nothing at all
     CHECK(stage2.losses == stage3.losses);
     CHECK(stage2.weights == stage3.weights);
   }
@@ -78,7 +78,7 @@ TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of t
     CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<2>>>>(4, data, sizes(true), settings, shards).weights);
     CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, shards).weights);
   }
-  // two copies of two shards: gradients are added up in another order
+  // two replicas of two shards: gradients are summed in another order
   CHECK(difference(all.weights, train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 2).weights) < 2e-5);
   CHECK_THROWS_AS(train_on_ranks<gpt2<recipe<zero<3>>>>(4, data, sizes(true), settings, 3), config_error);
 }
@@ -87,7 +87,7 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
   const dataset data = sentences();
   const run_config settings{.steps = 2, .batch = 2, .learning_rate = 1e-3, .max_gradient_norm = 0};
   const testing::slow_wires late{.latency = std::chrono::milliseconds(2), .jitter = std::chrono::milliseconds(4)};
-  // straight out of the store, as soon as a step ends
+  // read from the store directly after a step
   const auto read_after_steps = [&]<class Parallel>(Parallel, bool reads) {
     std::vector<float> weights;
     run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
@@ -131,7 +131,7 @@ TEST_CASE("experts and their balance") {
 
 namespace {
 
-/// What a rank keeps, what was planned, and what it sent in two steps of one micro-batch.
+/// Memory of a rank, the plan, and what it sent in two steps of one micro-batch.
 template <class Parallel>
 struct cost {
   memory_count kept;
@@ -176,7 +176,7 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   CHECK(near(first.of(memory_role::optimizer), o / n));
   CHECK(near(second.of(memory_role::optimizer), o / n));
   CHECK(near(third.of(memory_role::optimizer), o / n));
-  // beside its part, a rank has windows: the first block, the last, and two of the layers
+  // besides its shards, a rank has windows: the first block, the last, and two of the layers
   const llama<recipe<single>> like({.vocabulary = 128, .width = 64, .layers = 8, .heads = 2, .feed_forward = 128, .context = 24, .tied_head = false});
   const auto& blocks = like.parameters();
   const double windows = static_cast<double>(blocks.block(0).size() + blocks.block(9).size() + 2 * blocks.block(1).size()) * sizeof(float);
@@ -192,14 +192,14 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   as_planned(second);
   as_planned(third);
 
-  // two steps of ψ numbers: an all-reduce sends 2 ψ (n − 1) / n, a reduce-scatter or an all-gather half of that
+  // two steps with ψ values: an all-reduce sends 2 ψ (n − 1) / n, a reduce-scatter or an all-gather half of that
   const double half = 2.0 * w * (n - 1) / n;
   CHECK(near(static_cast<double>(all.gradients.bytes), 2 * half));
   CHECK(all.weights.bytes == 0);
   for (const auto* one : {&first.gradients, &second.gradients, &third.gradients}) CHECK(near(static_cast<double>(one->bytes), half));
   CHECK(near(static_cast<double>(first.weights.bytes), half));
   CHECK(near(static_cast<double>(second.weights.bytes), half));
-  // forward and backward; three windows still hold what the forward left
+  // forward and backward; three windows are still gathered from the forward
   CHECK(static_cast<double>(third.weights.bytes) <= 2 * half);
   CHECK(static_cast<double>(third.weights.bytes) > 1.5 * half);
 }

@@ -1,4 +1,4 @@
-// An encoder on ranks that see other rows equals one device.
+// A data-parallel encoder equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/data/sentence_batch.hpp>
@@ -12,7 +12,7 @@ encoder_config small() {
   return {.vocabulary = 61, .width = 24, .layers = 3, .heads = 2, .feed_forward = 40, .context = 16, .labels = {"a", "b"}};
 }
 
-/// Rows [first, first + count) of a batch: words to be found, a label for each row.
+/// Sequences [first, first + count) of a batch: masked tokens, and a label for each sequence.
 host_batch some_rows(std::size_t first, std::size_t count) {
   constexpr std::size_t t = 9;
   std::vector<token> tokens, segments, mask, targets, labels;

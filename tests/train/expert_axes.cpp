@@ -1,4 +1,4 @@
-// Ranks that spread experts, divide layers and share rows at once, in stages or not: they equal one device, keep what is planned and send what the
+// Expert parallelism with tensor, context and pipeline parallelism: equals one device, uses the planned memory and sends what the
 // formulas say.
 #include <doctest/doctest.h>
 
@@ -28,7 +28,7 @@ decoder_config balanced_experts(std::size_t layers) {
   return shape;
 }
 
-/// Four micro-batches in a step, divided among those that see other rows.
+/// Four micro-batches per step, divided among the data-parallel ranks.
 run_config settings(std::size_t data) {
   return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
 }
@@ -60,13 +60,13 @@ TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with i
     is_near(one, run_pipeline<mixtral<recipe<every_axis>>>(ranks, data, balanced_experts(layers), settings(data_ranks), {.parallel = std::move(how)}));
   };
   const piped_outcome two = run_here<mixtral<recipe<single>>>(data, balanced_experts(2), settings(1), {});
-  on(two, 2, 2, {.tensor = 2});                                          // slices of every expert
+  on(two, 2, 2, {.tensor = 2});                                          // shards of every expert
   on(two, 2, 4, {.data = 2, .tensor = 2, .expert = 2});
-  on(two, 2, 2, {.context = 2});                                         // every rank routes its own places
-  on(two, 2, 2, {.context = 2, .expert = 2});                            // who holds other experts has other places of the same rows
-  on(two, 2, 4, {.data = 2, .context = 2, .expert = 4});                 // and other rows
+  on(two, 2, 2, {.context = 2});                                         // every rank routes its own tokens
+  on(two, 2, 2, {.context = 2, .expert = 2});                            // expert-parallel ranks have other tokens of the same sequences
+  on(two, 2, 4, {.data = 2, .context = 2, .expert = 4});                 // and other sequences
   on(two, 2, 8, {.data = 2, .tensor = 2, .context = 2, .expert = 2});
-  on(two, 2, 8, {.tensor = 2, .context = 2, .expert = 2});               // two stages
+  on(two, 2, 8, {.tensor = 2, .context = 2, .expert = 2});               // two pipeline stages
 }
 
 TEST_CASE("with LoRA and recomputation, where keys and values go round and everything is divided") {
@@ -93,11 +93,11 @@ TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
-  // two divide layers, two share rows, two hold other experts: each of them alike in all else
+  // 2-way tensor, context and expert parallelism
   run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
     const cpu::context on;
     mixtral<recipe<every_axis>> model(shape, on, {.parallel = {.ranks = wires, .data = 2, .tensor = 2, .context = 2, .expert = 2}});
-    const std::vector<float> zeros(shape.experts * shape.width);  // the first two experts are everyone's choice
+    const std::vector<float> zeros(shape.experts * shape.width);  // every token is routed to the first two experts
     for (const auto& entry : model.parameters().entries())
       if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.work(), entry, std::span<const float>(zeros));
     trainer trainer(model, run_config{.steps = 1, .batch = 2, .context = 24});
@@ -107,17 +107,18 @@ TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go
     const step_traffic sent = traffic_of(model.parallel());
 
     const std::size_t l = shape.layers, n = 48 / 2, row = shape.width * sizeof(float), number = sizeof(float);
-    // of two ranks each sends as many bytes as an array has that they add up; behind experts, what each choice was worth is added up as well
+    // of two ranks, each sends as many bytes as the reduced array has; for experts, the gradients of the routing weights are reduced as
+    // well
     const std::size_t losses = 3 * n * number, norm = sizeof(double);
     CHECK(sent.of(traffic_role::layers).bytes == (4 * l + 2) * n * row + l * n * shape.experts_per_token * number + losses + norm);
-    // half of queries, keys and values of half the heads, and of their outputs, forth and back; counts and probabilities of all layers' experts, their
-    // gradient; and the loss
+    // half of queries, keys and values of half the heads, and of their outputs, forward and backward; counts and probabilities of all
+    // layers' experts, their gradient; and the loss
     const std::size_t balance = l * shape.experts * (sizeof(token) + number) + shape.experts * number;
     CHECK(sent.of(traffic_role::places).bytes == l * 2 * n * (3 + 1) * row / 2 / 2 + balance + sizeof(double));
-    // two copies of every place go there and come back, or the other way around, and so do gradients; how many they are, for each expert
+    // two copies of every token are dispatched and combined, and so are gradients; and a count for each expert
     const std::size_t copies = shape.experts_per_token * n * row, counts = shape.experts / 2 * sizeof(std::uint64_t);
     CHECK(sent.of(traffic_role::experts).bytes == l * (2 * copies + counts));
-    // what is no expert's is added up among those that hold other experts; then half of everything among two
+    // gradients of non-expert parameters are reduced over expert-parallel ranks; then half of everything between two ranks
     std::size_t shared = 0, trained = 0;
     const auto& store = model.parameters();
     for (const auto& entry : store.entries())
@@ -149,7 +150,7 @@ TEST_CASE("folders hold whole experts, whoever has which part of them") {
      [&](const divided::options& options) { save_pretrained(divided(shape, {}, options), scratch / "eight"); });
   const std::vector<double> whole = all_weights(mixtral<recipe<single>>(shape));
   CHECK(all_weights(mixtral<recipe<single>>::from_pretrained(scratch / "eight")) == whole);
-  on(4, {.tensor = 2, .expert = 1}, [&](const divided::options& options) {  // two stages
+  on(4, {.tensor = 2, .expert = 1}, [&](const divided::options& options) {  // two pipeline stages
     const std::vector<double> found = collected(divided::from_pretrained(scratch / "eight", {}, options));
     if (options.parallel.ranks->rank() == 0) CHECK(found == whole);
   });

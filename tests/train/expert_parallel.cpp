@@ -1,4 +1,4 @@
-// Ranks that spread experts among them equal one device.
+// Expert parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/mixtral.hpp>
@@ -33,7 +33,7 @@ run_config settings(std::size_t steps, std::size_t accumulate) {
   return {.steps = steps, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .shape = schedule::constant};
 }
 
-/// Two rows full of targets.
+/// Two sequences with a label for every token.
 host_batch full_rows() {
   host_batch rows{.b = 2, .t = 24};
   for (std::size_t i = 0; i < 48; ++i) {
@@ -46,7 +46,7 @@ host_batch full_rows() {
   return rows;
 }
 
-/// Four micro-batches in a step, on one rank and on several.
+/// Four micro-batches per step, on one rank and on several.
 template <template <class> class Recipe, class Spread = expert_parallel>
 void equals_one(std::size_t ranks, rank_layout layout, const typename Recipe<single>::adapter::config& adapter = {}) {
   const dataset data = sentences();
@@ -82,7 +82,7 @@ TEST_CASE("with recomputation, with LoRA on experts, where the host does not rea
 
 TEST_CASE("all rows may go to one rank, and what is sent is what the formula says") {
   const decoder_config shape = eight_experts();
-  const auto same_routes = [&](auto& model) {  // the first two experts are everyone's choice
+  const auto same_routes = [&](auto& model) {  // every token is routed to the first two experts
     const std::vector<float> zeros(8 * shape.width);
     for (const auto& entry : model.parameters().entries())
       if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.work(), entry, std::span<const float>(zeros));
@@ -99,17 +99,17 @@ TEST_CASE("all rows may go to one rank, and what is sent is what the formula say
     const step_done mine = trainer.step(std::span<const host_batch>(&rows[wires->rank()], 1), 1e-3);
     CHECK(std::abs(mine.loss - one.loss) < 2e-5);
     CHECK(std::abs(mine.gradient_norm - one.gradient_norm) < 2e-5);
-    // in each layer, two copies of every row go to the first rank, forth and back; the counts of two experts to each other rank
+    // in each layer, two copies of every token go to the first rank, forward and backward; the counts of two experts to each other rank
     const std::size_t copies = 2 * 48 * shape.width * sizeof(float), ranks_answered = wires->rank() == 0 ? 3 : 1;
     CHECK(traffic_of(spread.parallel()).of(traffic_role::experts).bytes == shape.layers * (2 * copies * ranks_answered + 3 * 2 * sizeof(std::uint64_t)));
-    // what a plan expects is that experts are equally busy
+    // the plan assumes balanced experts
     CHECK(trainer.plan().sent.of(traffic_role::experts).bytes == shape.layers * (4 * copies * 3 / 4 + 3 * 2 * sizeof(std::uint64_t)));
   });
 }
 
 TEST_CASE("memory of a rank: its experts, and no more after the first step") {
   decoder_config shape = eight_experts();
-  shape.attention_dropout = shape.residual_dropout = 0;  // so that routes stay the same
+  shape.attention_dropout = shape.residual_dropout = 0;  // so that routes do not change
   const mixtral<recipe<single>> whole(shape);
   std::size_t all_experts = 0, all_else = 0;
   for (const auto& entry : whole.parameters().entries())
@@ -154,7 +154,7 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
     trainer trainer(model, settings(6, 4));
     checkpoint_folder checkpoints(trainer, folder, {.every = 3});
     CHECK(checkpoints.resume());
-    // what four ranks exported is what they had: the checkpoint's weights
+    // what four ranks exported are the checkpoint's weights
     CHECK(all_weights(model) == all_weights(single_model::from_pretrained(scratch / "three")));
     trainer.attach(checkpoints);
     trainer.fit(data);
@@ -163,7 +163,7 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
   const auto nine = single_model::from_pretrained(scratch / "nine");
   CHECK(difference(uninterrupted.weights, all_weights(nine)) < 2e-5);
 
-  // and a folder goes to any ranks: the same logits
+  // a folder can be loaded by any number of ranks: same logits
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   const auto expected = logits(nine, tokens);
   run_ranks(2, [&](const std::shared_ptr<transport>& wires) {

@@ -1,4 +1,4 @@
-// A step that throws halfway: one rank goes on as if there had been none, several say that they cannot.
+// A step that throws halfway: with one rank the trainer continues as if nothing had happened, with several it refuses to.
 #include <doctest/doctest.h>
 
 #include <stdexcept>
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// Where the next step of this thread fails.
+/// Where this thread's next step fails.
 struct fault {
   bool is_due = false;
   std::size_t block = 0;
@@ -17,7 +17,7 @@ struct fault {
 thread_local fault next_fault;
 thread_local bool optimizer_fails = false;
 
-/// Another strategy, whose visit of a block throws when a test wants it to.
+/// Wraps a strategy; its block hook throws when a test requests it.
 template <class Of>
 struct failing : Of {
   template <class Device>
@@ -37,7 +37,7 @@ struct failing : Of {
   };
 };
 
-/// AdamW, which throws when it has stepped.
+/// AdamW that throws after its step.
 struct failing_adamw : adamw {
   template <class Device, class Precision>
   class state : public adamw::state<Device, Precision> {
@@ -81,7 +81,7 @@ double step(Trainer& trainer) {
   return trainer.step(std::span<const host_batch>(batches), 1e-3).loss;
 }
 
-/// A trainer whose steps fail everywhere, one after the other, comes to what one comes to that never failed.
+/// A trainer whose steps fail at each point in turn gives the same result as one whose steps never failed.
 template <class Model>
 void forgets_failures() {
   const decoder_config shape = layers(2, false);
@@ -118,7 +118,7 @@ TEST_CASE("an optimizer that fails leaves half a step: the trainer asks for a ch
   optimizer_fails = false;
   const char* sentence = "training: weights must be those of whole steps; the last failed while the optimizer changed them. Load the last checkpoint";
   CHECK_THROWS_WITH_AS(step(trainer), sentence, error);
-  CHECK_THROWS_WITH_AS(trainer.require_finite_weights(), sentence, error);  // which comes before a checkpoint is written
+  CHECK_THROWS_WITH_AS(trainer.require_finite_weights(), sentence, error);  // called before a checkpoint is written
   trainer.restore(before);
   CHECK_NOTHROW(step(trainer));
 }
@@ -132,7 +132,7 @@ TEST_CASE("several ranks cannot know where the others are, and say so instead of
       (void)step(trainer);
       const std::size_t layer = model.parallel().blocks_of(0).last - 2;
       next_fault = {true, layer, block_visit::backward};
-      CHECK_THROWS(step(trainer));  // on a rank of another stage perhaps because this one has gone
+      CHECK_THROWS(step(trainer));  // on a rank of another stage, possibly because this one has stopped
       const char* sentence = "ranks must come through every step together; one failed halfway, and others may be elsewhere in it. Open the ranks anew, "
                              "and load the last checkpoint";
       CHECK_THROWS_WITH_AS(step(trainer), doctest::Contains(sentence), comm_error);

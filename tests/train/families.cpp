@@ -1,4 +1,4 @@
-// Parity of the other families with transformers, on models and rows that it made.
+// Parity of the other families with transformers, on models and sequences generated with it.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/aquila.hpp>

@@ -1,4 +1,4 @@
-// Adapters that peft made for each family: logits beside the weights, saved again, merged into the weights.
+// Adapters from peft for each family: logits with separate adapters, saved again, merged into the weights.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/families.hpp>

@@ -1,4 +1,4 @@
-// A run that is killed at random moments of saving: the last checkpoint is always whole, and the run ends where it would have.
+// A run that is killed at random moments of saving: the last checkpoint is always complete, and the resumed run gives the same result.
 #include <doctest/doctest.h>
 
 #include <spawn.h>
@@ -48,7 +48,7 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
     const pid_t child = start(folder.path(), steps);
     std::this_thread::sleep_for(std::chrono::microseconds(20'000 + random_word({.seed = 8}, attempt) % 30'000));
     ::kill(child, SIGKILL);
-    if (!WIFSIGNALED(finish(child))) break;  // it was done before
+    if (!WIFSIGNALED(finish(child))) break;  // it had already finished
     ++killed;
     for (const std::string& name : folder.files()) unfinished_seen += name.ends_with(".part") ? 1 : 0;
     const auto found = checkpoints_in(folder.path());
@@ -61,7 +61,7 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
       REQUIRE(read_json(path + "/trainer_state.json")["step"].get<std::size_t>() == step);
     }
     if (!found.empty()) {
-      REQUIRE(found.back().first >= last_step);  // never a step back
+      REQUIRE(found.back().first >= last_step);  // never an earlier step
       last_step = found.back().first;
     }
   }
@@ -69,7 +69,7 @@ TEST_CASE("killed a hundred times while saving, a run never loses a checkpoint a
           " unfinished saves were left behind and ignored");
   CHECK(killed == kills);
   CHECK(last_step > 0);
-  CHECK(unfinished_seen > 0);  // otherwise no kill hit a save, and nothing was shown
+  CHECK(unfinished_seen > 0);  // otherwise no kill hit a save, and nothing was tested
   const std::size_t end = last_step + 20;
   REQUIRE(finish(start(folder.path(), end)) == 0);
   const scratch_folder undisturbed;

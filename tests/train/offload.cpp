@@ -1,4 +1,4 @@
-// Memory in files: the same numbers, and runs that are larger than the memory they are allowed.
+// Offload to files: the same results, and runs that are larger than their memory limit.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -38,7 +38,7 @@ TEST_CASE("a run whose memory is in files comes to the same, bit for bit") {
   };
   check(offload_to_file<memory_role::optimizer>{});
   check(everything{});
-  CHECK(std::filesystem::is_empty(scratch / ""));  // files have no names
+  CHECK(std::filesystem::is_empty(scratch / ""));  // files are unnamed
 }
 
 TEST_CASE("what is in files is planned, and is not the device's memory") {
@@ -81,7 +81,7 @@ TEST_CASE("a limit of memory is for what is not in files; a folder that cannot h
 }
 
 TEST_CASE("a process that the system allows less memory than the run has trains it") {
-  // in a child, which is told by the system, not by us, how much it may have
+  // in a child process, whose memory the system limits
   const auto trains_within = []<class Offload>(Offload, std::size_t bytes) {
     const pid_t child = ::fork();
     if (child == 0) {

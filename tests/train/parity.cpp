@@ -1,4 +1,4 @@
-// Parity of GPT-2 and LLaMA with PyTorch and transformers, on models and rows they made.
+// Parity of GPT-2 and LLaMA with PyTorch and transformers, on models and sequences generated with them.
 #include <doctest/doctest.h>
 
 #include "parity.hpp"

@@ -1,4 +1,4 @@
-// Pipelines of every schedule equal one device at the same tokens per step.
+// Pipelines with every schedule equal one device with the same global batch.
 #include <doctest/doctest.h>
 
 #include <xtrain/adapt/qlora.hpp>
@@ -42,14 +42,14 @@ void with_every_schedule(Work&& work) {
   chosen_schedule = one_forward_one_backward::make;
 }
 
-/// Same sums in the same order: bit for bit, also the loss. Only norms are added up in another order.
+/// Same sums in the same order: equal bit for bit, loss included. Only norms are summed in another order.
 void is_the_same(const piped_outcome& one, const piped_outcome& other) {
   CHECK(one.losses == other.losses);
   CHECK(one.weights == other.weights);
   CHECK(one.held_out == other.held_out);
   for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-6));
 }
-/// The table of a tied head adds up two sums instead of one, in fp32.
+/// The gradient of a tied table is a sum of two sums instead of one, in fp32.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -65,7 +65,7 @@ TEST_CASE("llama with dropout, every schedule on two and four ranks: bit for bit
   with_every_schedule([&](std::size_t ranks, std::size_t chunks) {
     is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(ranks, data, layers(8, false), settings(4), {.parallel = {.chunks = chunks}}));
   });
-  // one rank is a pipeline as well, whatever its stages are called
+  // one rank is a pipeline, too, with any number of chunks
   is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(1, data, layers(8, false), settings(4), {.parallel = {.chunks = 2}}));
 }
 
@@ -89,11 +89,11 @@ TEST_CASE("LoRA and recomputation, on every stage and on one alone") {
   with_every_schedule([&](std::size_t ranks, std::size_t chunks) {
     is_the_same(all, run_pipeline<piped>(ranks, data, layers(8, true), settings(4), {.adapter = adapter, .parallel = {.chunks = chunks}}));
   });
-  adapter.layers = {5};  // three of four ranks train nothing
+  adapter.layers = {5};  // three of four ranks have no trainable parameters
   const piped_outcome one = run_here<alone>(data, layers(8, true), settings(4), {.adapter = adapter});
   is_the_same(one, run_pipeline<piped>(4, data, layers(8, true), settings(4), {.adapter = adapter}));
   adapter.layers = {};
-  adapter.targets = {"c_attn", "wte"};  // an adapter on the table, which the head reads without it
+  adapter.targets = {"c_attn", "wte"};  // an adapter on the embedding table; the head reads the table without it
   const piped_outcome table = run_here<alone>(data, layers(8, true), settings(4), {.adapter = adapter});
   is_the_same(table, run_pipeline<piped>(2, data, layers(8, true), settings(4), {.adapter = adapter}));
 }
@@ -123,7 +123,7 @@ TEST_CASE("stages of any number of layers, micro-batches of any number of rows")
   const piped_outcome uneven =
       run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.rows = {1, 2, 4, 1}}});
   is_near(one, uneven);
-  CHECK(one.weights != uneven.weights);  // sums over rows are cut in other places
+  CHECK(one.weights != uneven.weights);  // micro-batches are split at other sequences
   const piped_outcome beside =
       run_pipeline<llama<recipe<pipeline<chosen>>>>(4, data, layers(8, false), settings(2), {.parallel = {.data = 2, .rows = {1, 3}}});
   is_near(one, beside);

@@ -1,4 +1,4 @@
-// What ranks with the same layers divide: gradients, weights, experts. It equals one device.
+// Pipelines with ZeRO and expert parallelism among the ranks of a stage equal one device.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -10,12 +10,12 @@
 
 namespace {
 
-/// Four micro-batches of two rows in a step, divided among `data` pipelines; clipped.
+/// Four micro-batches of two sequences per step, divided among `data` pipelines; with clipping.
 run_config settings(std::size_t data) {
   return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
 }
 
-/// Where gradients of ranks are added up after every micro-batch, the order is another than one device's.
+/// Where gradients are reduced over ranks after every micro-batch, the order of sums differs from one device's.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -23,13 +23,13 @@ void is_near(const piped_outcome& one, const piped_outcome& other) {
   for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-4));
 }
 
-/// Calls work(chunks) with schedules that keep one micro-batch of the head, or several, on one stage of a rank, or two.
+/// Calls work(chunks) with schedules that have one micro-batch of the head in flight, or several, on one stage per rank, or two.
 template <class Work>
 void with_schedules(Work&& work) {
   for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
                                      {interleaved::make, 2}, {all_in_all_out::make, 2}}) {
     chosen_schedule = make;
-    const std::size_t stages = chunks;  // on each rank
+    const std::size_t stages = chunks;  // per rank
     CAPTURE(stages);
     work(stages);
   }
@@ -56,7 +56,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
       CHECK(gradients.weights == weights.weights);
       CHECK(gradients.held_out == weights.held_out);
     });
-    // no pipeline at all, and nobody to divide anything with
+    // a single stage, and ZeRO-3 with a single rank
     is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(2), {.parallel = {.data = 2}}));
     is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(1)));
   }
@@ -72,13 +72,13 @@ TEST_CASE("weights that are not trained are divided as well") {
 
 namespace {
 
-/// What each of eight ranks holds and sends in a step, and what was planned: four stages, two ranks each.
+/// Memory and traffic of each of eight ranks in a step, and the plan: four stages, two ranks each.
 template <class Beside>
 struct cost {
   std::vector<memory_count> held;
   std::vector<rehearsal> plan;
   std::vector<step_traffic> sent;
-  std::vector<std::size_t> trained;  // numbers of the rank's blocks, with padding
+  std::vector<std::size_t> trained;  // elements of the rank's blocks, with padding
 
   explicit cost(std::size_t micro_batches) : held(8), plan(8), sent(8), trained(8) {
     const dataset data = sentences();
@@ -130,10 +130,10 @@ TEST_CASE("a rank keeps half of its stage and windows for its blocks, as planned
   for (std::size_t rank = 0; rank < 8; ++rank) {
     const std::size_t stage = first.trained[rank] * sizeof(float);
     CHECK(first.of(memory_role::gradients, rank) == stage);
-    // a half, and a window for each of the two layers, the embedding, the head: all that the stage has
+    // a half, and a window for each of the two layers, the embedding, the head: all blocks of the stage
     CHECK(second.of(memory_role::gradients, rank) == stage / 2 + stage);
     CHECK(third.of(memory_role::weights, rank) == stage / 2 + stage);
-    CHECK(third.of(memory_role::optimizer, rank) == stage);  // two numbers of a half
+    CHECK(third.of(memory_role::optimizer, rank) == stage);  // two elements per weight, for half of the weights
     CHECK(first.sent[rank].of(traffic_role::gradients).bytes == stage / 2);
     CHECK(second.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);
     CHECK(third.sent[rank].of(traffic_role::gradients).bytes == m * stage / 2);

@@ -1,4 +1,4 @@
-// What ranks with different layers save, any ranks load; what they hold and send; what is refused.
+// Checkpoints of pipelines can be loaded by any number of ranks; memory and traffic of pipelines; what is refused.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// `steps` steps on some ranks, into or out of a folder of checkpoints; all weights at the end.
+/// `steps` steps on some ranks, with a folder of checkpoints; returns all weights at the end.
 template <class Model>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes, typename Model::options options = {}) {
   const dataset data = sentences();
@@ -46,7 +46,7 @@ TEST_CASE("a checkpoint of a pipeline goes on with one rank, and back, and with 
   const auto near = [&](const std::vector<double>& other) { CHECK(difference(one, other) < 2e-5); };
   const auto is_saved = [&](const std::string& folder, const std::vector<double>& weights) {
     CHECK(collected(alone::from_pretrained(folder + "/out")) == weights);
-    // ranks load what is theirs
+    // every rank loads its own weights
     run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
       const auto loaded = collected(piped::from_pretrained(folder + "/out", {}, {.parallel = {.ranks = wires}}));
       if (wires->rank() == 0) CHECK(loaded == weights);
@@ -83,7 +83,7 @@ TEST_CASE("adapters are saved from the stages they are on, and loaded there") {
 
 namespace {
 
-/// What every rank holds, what was planned for it, and what it sent from stage to stage.
+/// Memory of every rank, its plan, and what it sent from stage to stage.
 struct cost {
   std::vector<memory_count> held;
   std::vector<rehearsal> plan;
@@ -136,7 +136,7 @@ TEST_CASE("a rank holds its part, as planned, and sends one boundary forth and o
   const run_config run{.steps = 2, .batch = 2, .accumulate = 8, .learning_rate = 1e-3};
   const cost whole(1, shape, run, {}), two(2, shape, run, {}), four(4, shape, run, {});
   for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer}) {
-    CHECK(two.most(role) < 0.55 * whole.most(role));  // a half, and the embedding or the head with it
+    CHECK(two.most(role) < 0.55 * whole.most(role));  // a half, plus the embedding or the head
     CHECK(four.most(role) < 0.33 * whole.most(role));
   }
   for (const cost* one : {&whole, &two, &four}) {
@@ -192,7 +192,7 @@ TEST_CASE("any rank of any pipeline is planned on one machine, without the other
   };
   const rehearsal first = planned(0), last = planned(63);
   CHECK(first.of(memory_role::weights) < first.parameters * sizeof(float) / 8);
-  CHECK(first.of(memory_role::stash) > 16 * last.of(memory_role::stash));  // 32 micro-batches are on their way, or one
+  CHECK(first.of(memory_role::stash) > 16 * last.of(memory_role::stash));  // 32 micro-batches in flight, or one
 }
 
 TEST_CASE("schedules keep as many micro-batches as they promise") {

@@ -1,5 +1,5 @@
-// Parity of the families that transformers has no classes for with their published formulas, on models and rows that
-// tests/golden made.
+// Parity of the families that transformers has no classes for with their published formulas, on models and sequences from
+// tests/golden.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/aquila.hpp>

@@ -1,4 +1,4 @@
-// Checkpoints know tensors, not ranks.
+// Checkpoints do not depend on the number of ranks.
 #include <doctest/doctest.h>
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// `steps` steps on some ranks, into or out of a folder of checkpoints; all weights at the end.
+/// `steps` steps on some ranks, with a folder of checkpoints; returns all weights at the end.
 template <class Parallel>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes) {
   const dataset data = sentences();
@@ -22,7 +22,7 @@ std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::si
     trainer trainer(model, run_config{.steps = steps, .batch = 2, .accumulate = 4 / ranks, .learning_rate = 1e-3, .shape = schedule::constant});
     checkpoint_folder checkpoints(trainer, folder, {.every = 3});
     if (resumes) {
-      (void)trainer.evaluate(data);  // weights that ranks have gathered must not outlive what is loaded
+      (void)trainer.evaluate(data);  // weights that ranks have gathered must not outlive a load
       CHECK(checkpoints.resume());
     }
     trainer.attach(checkpoints);
@@ -44,7 +44,7 @@ TEST_CASE("a checkpoint of any ranks goes on with any others") {
     (void)run_in<First>(folder, first, 3, false);
     const std::vector<double> went_on = run_in<Second>(folder, second, 6, true);
     CHECK(difference(one, went_on) < 2e-5);
-    // what was saved is what was trained, and one rank loads it
+    // the saved weights are the trained ones, and one rank loads them
     const llama<recipe<single>> saved = llama<recipe<single>>::from_pretrained(folder + "/out");
     CHECK(all_weights(saved) == went_on);
   };

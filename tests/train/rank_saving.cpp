@@ -1,4 +1,4 @@
-// Checkpoints that ranks write together: the bytes that one writer makes, for any other ranks to go on with, or no checkpoint at all.
+// Checkpoints written by all ranks together: the same bytes as from one writer, resumable on any number of ranks, or no checkpoint at all.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 
 using staged = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
 
-/// Who wrote the checkpoints.
+/// Number of ranks that wrote the checkpoints.
 class writers_seen final : public observer {
  public:
   using observer::on;
@@ -24,7 +24,7 @@ class writers_seen final : public observer {
   std::vector<std::size_t> all;
 };
 
-/// Runs until `steps` steps are done, from the folder's newest checkpoint on; a step has 8 rows. Returns the weights at the end.
+/// Runs until `steps` steps are done, from the folder's newest checkpoint on; the global batch is 8. Returns the weights at the end.
 template <class Parallel>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, typename Parallel::config axes, std::size_t steps,
                            const checkpoint_options& how = {.every = 3}) {
@@ -51,7 +51,7 @@ std::vector<double> run_in(const std::string& folder, std::size_t ranks, typenam
   return all_weights(llama<recipe<single>>::from_pretrained(folder + "/out"));
 }
 
-/// Every rank must be refused, and the first with these words.
+/// Every rank must throw, and the first with this message.
 void all_refused(const std::string& folder, const std::string& words, const checkpoint_options& how, std::size_t limit = 0) {
   std::array<std::string, 4> said;
   run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
@@ -100,10 +100,10 @@ TEST_CASE("a rank that cannot write its part lets all fail, at once or behind th
   std::filesystem::rename(folder / "checkpoint-3", folder / "checkpoint-2");
   std::filesystem::remove_all(folder / "out");
   const std::string before = get_file(folder / "checkpoint-2/optimizer.safetensors");
-  // room for the weights, not for the optimizer's state
+  // enough space for the weights, not for the optimizer state
   all_refused(folder.path(), "optimizer.safetensors: must be written whole", {.every = 3}, before.size() - 1000);
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-2"});
-  std::filesystem::create_symlink("nowhere", folder / "checkpoint-3");  // its name cannot be taken
+  std::filesystem::create_symlink("nowhere", folder / "checkpoint-3");  // the final name is taken
   all_refused(folder.path(), "checkpoint-3: must take its name", {.every = 3, .asynchronous = true});
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-2", "checkpoint-3"});
   CHECK(get_file(folder / "checkpoint-2/optimizer.safetensors") == before);

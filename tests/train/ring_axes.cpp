@@ -1,4 +1,4 @@
-// Ranks of a ring: beside other axes and in pipelines, on another device and in 16 bits, what they compute, send and keep, what they refuse.
+// Ring context parallelism: with other axes and in pipelines, on another device and in 16 bits; compute, traffic and memory; refusals.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -52,8 +52,9 @@ TEST_CASE("stages of ranks that share rows") {
   }
 }
 
-// Sums over blocks are kept in fp32 and rounded once, as the kernel of whole rows does, but to other neighbours here and there: outputs differ by
-// a unit of bf16, 2^-8, in some places. Losses are means over some 60 targets of numbers that each hang on many of those: 2^-8 · 2 / sqrt(60) = 1e-3.
+// Sums over blocks are accumulated in fp32 and rounded once, as in the kernel for whole sequences, but some round to the adjacent value:
+// outputs differ by a unit of bf16, 2^-8, at some tokens. Losses are means over some 60 labels, which each depend on many of those: 2^-8 ·
+// 2 / sqrt(60) = 1e-3.
 TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is late") {
   const run settings{.steps = 3, .batch = 2, .learning_rate = 1e-3};
   const outcome one = train<llama<bf16_recipe<single>>>(packed_sentences(), two_heads(), settings, {});
@@ -78,7 +79,7 @@ TEST_CASE("every rank has as much to do, and twice as many blocks and one") {
         if (kernel.name != "attention_block") continue;
         if (rank == 0) operations = kernel.operations;
         CHECK(kernel.operations == operations);
-        // two products over the triangle of the row, of which each rank has its share
+        // two products over the triangle of the sequence, shared equally by the ranks
         CHECK(kernel.operations * static_cast<double>(n) == static_cast<double>(shape.layers) * 4.0 * 32 * (48.0 * 49 / 2));
       }
     }
@@ -102,7 +103,8 @@ TEST_CASE("memory and messages of a step, and what was planned of them") {
       trainer trainer(model, settings);
       const std::size_t before = traffic_of(model.parallel()).of(traffic_role::places).bytes;
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-      // of every layer: keys and values of the own places forth, the same back, and their gradients in fp32; to the next rank, n - 1 times. And the loss
+      // per layer: keys and values of the own tokens in the forward, the same in the backward, and their gradients in fp32; to the next
+      // rank, n - 1 times. And the loss
       const std::size_t array = 48 / n * 2 * (64 / 2);
       const std::size_t exchanged = shape.layers * (n - 1) * array * (2 * number + sizeof(float));
       CHECK(traffic_of(model.parallel()).of(traffic_role::places).bytes - before == exchanged + 8 * (n - 1));

@@ -1,4 +1,4 @@
-// Ranks that share rows and let keys and values go round equal one device.
+// Ring context parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bloom.hpp>
@@ -6,7 +6,7 @@
 
 namespace {
 
-/// Layers are computed twice, and their matrices have adapters.
+/// With full recomputation and LoRA.
 template <class Parallel>
 struct frugal_recipe : lora_recipe<Parallel> {
   using recompute = recompute_full;
@@ -14,10 +14,11 @@ struct frugal_recipe : lora_recipe<Parallel> {
 
 }  // namespace
 
-// The bound is that of head exchange, 2e-6. What one device sums in one pass over the keys is merged in n turns: n roundings of 2^-24 more, of
-// numbers about 1, in each of three layers, forth and back. Of losses of 5 that is 5 · 2^-24 · sqrt(6n) = 1.5e-6 for n = 4, if roundings do not
-// agree; means over many targets come to less (6e-8 is found). A weight steps by 1e-3 · gradient / (|gradient| + 1e-5), so that where a
-// gradient is nothing but such roundings (4e-9, a loss's beside 60 targets), eight steps move it by 8 · 1e-3 · 4e-4 = 3e-6 if all agree, by 1e-6 if they do not; 3e-7 is found.
+// The bound is that of Ulysses, 2e-6. What one device sums in one pass over the keys is merged in n turns: n more roundings of 2^-24, of
+// values about 1, in each of three layers, forward and backward. For losses of 5 that is 5 · 2^-24 · sqrt(6n) = 1.5e-6 for n = 4, if
+// roundings are independent; means over many labels are below (6e-8 is measured). A weight changes by 1e-3 · gradient / (|gradient| + 1e-5)
+// per step, so if a gradient is only such rounding error (4e-9, a loss's over 60 labels), eight steps change it by 8 · 1e-3 · 4e-4 = 3e-6
+// if all have the same sign, by 1e-6 if not; 3e-7 is measured.
 TEST_CASE("llama on two and four ranks, with four heads and with two, of two key/value heads and of one") {
   decoder_config shape = four_heads(false);
   equals_one<recipe, llama, ring_context_parallel>(shape, {2, 2});
@@ -26,7 +27,7 @@ TEST_CASE("llama on two and four ranks, with four heads and with two, of two key
   shape.heads = 2;
   shape.kv_heads = 1;
   equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4});
-  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 2});  // beside ranks that see other rows
+  equals_one<recipe, llama, ring_context_parallel>(shape, {4, 2});  // with data parallelism
 }
 
 TEST_CASE("several samples in a row, and windows that end within a chunk and leave chunks out") {
@@ -40,7 +41,7 @@ TEST_CASE("several samples in a row, and windows that end within a chunk and lea
 
 TEST_CASE("ranks whose number is no power of two") {
   decoder_config shape = sizes(false);
-  shape.attention_dropout = 0;  // whose random numbers follow from the length of rows
+  shape.attention_dropout = 0;  // its random numbers depend on the sequence length
   shape.residual_dropout = 0;
   equals_one<recipe, llama, ring_context_parallel>(shape, {3, 3});
 }

@@ -1,4 +1,4 @@
-// Ranks that divide what lies between layers: in the stages of a pipeline, and beside ranks that share rows. They equal one device.
+// Sequence parallelism in pipelines, and with context parallelism: equals one device.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Whatever list the test chooses: its backwards may be in two parts.
+/// The action list that the test sets; its backwards may be in two parts.
 struct chosen_parts : chosen {
   static constexpr bool splits_backwards = true;
 };
@@ -23,12 +23,12 @@ using everything = pipeline<chosen, parallel<zero<3>, sequence_parallel, ring_co
 static_assert(shared::name == "zero-2 x tensor and sequence x context");
 static_assert(piped::divides_between_layers && piped::splits_backwards && !pipeline<chosen>::divides_between_layers);
 
-/// Four micro-batches of two rows in a step, divided among `data` ranks that see other rows; clipped.
+/// Four micro-batches of two sequences per step, divided among `data` data-parallel ranks; with clipping.
 run_config settings(std::size_t data) {
   return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
 }
 
-/// Partial sums of ranks are added up in another order than one device's.
+/// Partial sums of ranks are added in another order than on one device.
 void is_near(const piped_outcome& one, const piped_outcome& other) {
   CHECK(difference(one.losses, other.losses) < 2e-5);
   CHECK(difference(one.weights, other.weights) < 2e-5);
@@ -36,7 +36,7 @@ void is_near(const piped_outcome& one, const piped_outcome& other) {
   for (std::size_t i = 0; i < one.norms.size(); ++i) CHECK(one.norms[i] == doctest::Approx(other.norms[i]).epsilon(1e-4));
 }
 
-/// Two rows of 24 places.
+/// Two sequences of 24 tokens.
 host_batch full_rows() {
   host_batch rows{.b = 2, .t = 24};
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
@@ -44,7 +44,7 @@ host_batch full_rows() {
   return rows;
 }
 
-/// What a rank holds, sends in a step, and what was planned of both.
+/// Memory and traffic of a rank in a step, and the plan for both.
 struct cost {
   memory_count held;
   rehearsal plan;
@@ -140,11 +140,11 @@ TEST_CASE("a stage keeps and sends slices of what flows, as planned, and as many
     const cost& one = all[rank];
     const bool first = rank < 2;
     one.is_as_planned();
-    // the embedding's output and those of two layers; the second stage has its input where it arrived
+    // the outputs of the embedding and of two layers; the second stage has its input in the receive buffer
     CHECK(one.plan.passes.boundaries == (first ? 3 : 2) * slice);
     CHECK(one.bytes(traffic_role::stages) == m * slice);
-    // every micro-batch: halves of all-reduces of [rows, width], ten in a layer and two at an end, and three numbers of each row for the head's loss;
-    // once a step: gradients of two norms in a layer, of the positions' table and the last norm, and the gradient's norm
+    // per micro-batch: halves of all-reduces of [tokens, hidden_size], ten in a layer and two at an end, and three values per token for the
+    // head's loss; per step: gradients of two norms in a layer, of the position embeddings and the last norm, and the gradient norm
     const std::size_t at_the_end = first ? 0 : m * 3 * 48 * sizeof(float);
     const std::size_t parts = (2 * 4 * c + (first ? 24 * c : 2 * c)) * sizeof(float);
     CHECK(one.bytes(traffic_role::layers) == m * (2 * 10 + 2) * slice + at_the_end + sizeof(double));
@@ -162,7 +162,7 @@ TEST_CASE("beside ranks that share rows, messages are of parts of parts; what ca
     const std::size_t parts = (4 * l + 2 + 24) * c * sizeof(float);
     CHECK(one.bytes(traffic_role::layers) == (10 * l + 4) * slice + 3 * 24 * sizeof(float) + sizeof(double));
     CHECK(one.bytes(traffic_role::parts) == parts);
-    // of a half of the heads: queries, keys, values and outputs of own places to the other rank, forth and back; and the loss
+    // for half of the heads: queries, keys, values and outputs of own tokens to the other rank, forward and backward; and the loss
     CHECK(one.bytes(traffic_role::places) == 2 * l * 24 * (3 + 1) * (c / 2) / 2 * sizeof(float) + sizeof(double));
   }
   std::string said;

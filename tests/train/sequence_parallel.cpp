@@ -1,4 +1,4 @@
-// Ranks that divide every layer, and what lies between layers, equal one device.
+// Sequence parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
@@ -39,7 +39,7 @@ TEST_CASE("memory and messages of a step") {
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
-  // what flows from layer to layer: the embedding's output and every layer's
+  // layer outputs: the embedding's and every layer's
   const std::size_t between = (shape.layers + 1) * 48 * shape.width * sizeof(float);
   run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
     const auto kept_by = [&]<class Strategy>(Strategy) {
@@ -52,13 +52,13 @@ TEST_CASE("memory and messages of a step") {
     const pass_sizes sizes = trainer.plan().passes, whole = kept_by(tensor_parallel{});
     CHECK(whole.boundaries == between);
     CHECK(sizes.boundaries == between / n);
-    // of what a block keeps, two inputs of layers and the middle were on every rank, and are divided now
+    // of the activations that a block saves, two layer inputs and the middle were replicated, and are sharded now
     CHECK(whole.kept - sizes.kept >= shape.layers * 3 * 48 * shape.width * sizeof(float) * (n - 1) / n);
     const step_traffic before = traffic_of(model.parallel());
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // halves of all-reduces of [rows, width]: gathered before the first matrix of each half of a layer, added up behind the second; on the
-    // way back both again, and the first matrix's input once more; the embedding's and the head's, forth and back. Gradients of norms
-    // are added up by everyone. Of the head three numbers per row from everyone to everyone; and the norm.
+    // halves of all-reduces of [tokens, hidden_size]: an all-gather before the first matrix of each half of a layer, a reduce-scatter after
+    // the second; in the backward pass both again, and the first matrix's input once more; the embedding's and the head's, forward and
+    // backward. Gradients of norms are all-reduced. For the head, three values per token from every rank to every rank; and the norm.
     const double half = 48.0 * 64 * sizeof(float) * (n - 1) / n, norms = 2.0 * static_cast<double>(shape.layers) + 1;
     const double expected = (10.0 * static_cast<double>(shape.layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     const step_traffic sent = traffic_of(model.parallel()).since(before);

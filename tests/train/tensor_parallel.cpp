@@ -1,4 +1,4 @@
-// Ranks that divide every layer equal one device.
+// Tensor parallelism equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/bert.hpp>
@@ -64,7 +64,7 @@ TEST_CASE("fewer key/value heads than ranks, linear biases") {
   equals_one<recipe, bloom>(shape, 2, 2);
 }
 
-TEST_CASE("beside ranks that see other rows") {  // more of it, with LoRA and recomputation: equality/
+TEST_CASE("beside ranks that see other rows") {  // more cases, with LoRA and recomputation: equality/
   equals_one<recipe, llama, parallel<zero<1>, tensor_parallel>>(four_heads(false), 4, 2);
   equals_one<lora_recipe, llama, parallel<zero<2>, tensor_parallel>>(four_heads(false), 4, 2);
 }
@@ -103,7 +103,7 @@ TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arra
   };
   CHECK(refused() == "tensor: bert: an encoder's layers cannot be divided among ranks; given 2 ranks");
   decoder_config shape = four_heads(true);
-  shape.width = 32;  // a head's dim must be divisible by 4
+  shape.width = 32;  // head_dim must be divisible by 4
   shape.residual_dropout = 0;
   shape.bos = 3;
   equals_one<recipe, chatglm1>(shape, 2, 2);
@@ -124,15 +124,15 @@ TEST_CASE("memory and messages of a step") {
     llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = n}});
     trainer trainer(model, settings);
     const double own = static_cast<double>(model.parameters().count());
-    CHECK(own < 1.05 * all / n);  // norms are everywhere
+    CHECK(own < 1.05 * all / n);  // norms are replicated
     const std::size_t before = traffic_of(model.parallel()).of(traffic_role::layers).bytes;
     host_batch rows{.b = 2, .t = 24};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
     rows.starts.assign(48, 0);
     rows.target_count = rows.token_count = 48;
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
-    // all-reduces of [rows, width]: two in every layer forth and two back, one of the embedding, one of the head's input's gradient; of the
-    // head three numbers per row from everyone to everyone; and the norm
+    // all-reduces of [tokens, hidden_size]: two per layer in the forward and two in the backward, one of the embedding, one of the gradient
+    // of the head's input; for the head three values per token from every rank to every rank; and the norm
     const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.layers) + 2;
     const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::layers).bytes - before) == expected);
@@ -165,12 +165,12 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
     trainer trainer(model, steps(6, 2));
     checkpoint_folder checkpoints(trainer, folder);
     CHECK(checkpoints.resume());
-    // what four ranks exported is what they had: the checkpoint's weights
+    // what four ranks exported are the checkpoint's weights
     CHECK(all_weights(model) == all_weights(gpt2<recipe<single>>::from_pretrained(scratch / "three")));
     trainer.fit(data);
     CHECK(difference(uninterrupted.weights, all_weights(model)) < 2e-5);
   }
-  // and a folder of one rank goes to any: the same logits
+  // a folder can be loaded by any number of ranks: same logits
   const auto one = gpt2<recipe<single>>::from_pretrained(scratch / "three");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   const auto expected = logits(one, tokens);

@@ -1,4 +1,4 @@
-// Rows, layers and stages divided at once equal one device.
+// Data, tensor and pipeline parallelism together equal one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/models/gpt2.hpp>
@@ -45,7 +45,7 @@ void equals_one(bool tied, pipeline_ranks how) {
   });
   for (const auto& mine : losses) CHECK(mine == losses[0]);
   CHECK(difference({one.losses.begin(), one.losses.begin() + 3}, losses[0]) < 2e-5);
-  // one rank goes on where eight stopped
+  // one rank resumes where eight stopped
   single_model model(shape);
   trainer trainer(model, settings(6, 4));
   checkpoint_folder checkpoints(trainer, scratch / "run");

@@ -1,4 +1,4 @@
-// Pipelines whose backwards are in two parts equal one device, keep what they promise, and are planned to the byte.
+// Zero-bubble pipelines (backwards in two parts) equal one device, use the promised memory, and are planned to the byte.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// Whatever list the test chooses: its backwards may be in two parts.
+/// The action list that the test sets; its backwards may be in two parts.
 struct chosen_parts : chosen {
   static constexpr bool splits_backwards = true;
 };
@@ -31,7 +31,7 @@ void is_the_same(const piped_outcome& one, const piped_outcome& other) {
   CHECK(one.held_out == other.held_out);
 }
 
-/// Two parts, the second of every micro-batch behind all the first: as much is put off as can be.
+/// Two parts, all W after all B: as much is deferred as possible.
 pipeline_schedule all_put_off(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule work = empty_schedule("all_put_off", ranks, chunks, std::move(rows));
   for (auto& list : work.actions)
@@ -68,12 +68,12 @@ TEST_CASE("gpt2, whose head is tied and whose layers have biases, with clipping"
   clipped.max_gradient_norm = 0.5;
   const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, true), clipped, {});
   chosen_schedule = zero_bubble::make;
-  const auto near = [&](const piped_outcome& other) {  // the table of a tied head adds up two sums instead of one, in fp32
+  const auto near = [&](const piped_outcome& other) {  // the gradient of a tied table is a sum of two sums instead of one, in fp32
     CHECK(difference(one.losses, other.losses) < 2e-5);
     CHECK(difference(one.weights, other.weights) < 2e-5);
   };
   for (const std::size_t ranks : {2U, 4U}) near(run_pipeline<gpt2<recipe<piped>>>(ranks, data, layers(8, true), clipped));
-  // the same rows in two pipelines beside one another
+  // the same sequences in two parallel pipelines
   run_config half = clipped;
   half.accumulate = 2;
   near(run_pipeline<gpt2<recipe<piped>>>(4, data, layers(8, true), half, {.parallel = {.data = 2}}));
@@ -110,8 +110,8 @@ TEST_CASE("what is put off is planned to the byte, and a step allocates nothing"
     put_off[wires->rank()] = trainer.plan().passes.put_off;
   });
   chosen_schedule = one_forward_one_backward::make;
-  CHECK(put_off[0] == 0);  // nobody waits for what it makes first
-  // of two layers, both factors of all products
+  CHECK(put_off[0] == 0);  // no stage waits for the first stage's B
+  // for two layers, both factors of all products
   const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
   CHECK(put_off[1] == 2 * sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + 2 * f) + (f + c)));
   CHECK(put_off[2] == put_off[1]);
@@ -151,7 +151,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
 
 namespace {
 
-/// Two stages of four layers, two ranks each, which put everything off: what each holds, sends and allocates in its second step.
+/// Two stages of four layers, two ranks each, with everything deferred: memory, traffic and allocations of each in its second step.
 template <class Beside>
 void keeps_its_promises(std::size_t micro_batches) {
   const decoder_config shape = layers(8, false);
@@ -180,11 +180,11 @@ void keeps_its_promises(std::size_t micro_batches) {
     for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == plan.bytes[role]);
     for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::stages})
       CHECK(sent.of(role).bytes == plan.sent.of(role).bytes);
-    CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once a micro-batch, as of whole backwards
-    // of four layers: both factors of all products, and the gradients of norms and biases
+    CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once per micro-batch, as for whole backwards
+    // for four layers: both factors of all products, and the gradients of norms and biases
     const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
     const std::size_t factors = sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + f) + (f + c));
-    const std::size_t aside = sizeof(float) * (4 * c + 3 * c + c + 32 + c);  // f = 24 is kept as two cache lines
+    const std::size_t aside = sizeof(float) * (4 * c + 3 * c + c + 32 + c);  // f = 24 is stored as two cache lines
     CHECK(plan.passes.put_off == 4 * (factors + aside));
   });
   chosen_schedule = one_forward_one_backward::make;

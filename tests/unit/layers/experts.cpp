@@ -1,4 +1,4 @@
-// A mixture of experts: its gradients, and what it is when the choice is no choice.
+// A mixture of experts: its gradients, and cases where the routing is trivial.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void check_mixture(const feed_forward_options& options, const typename Recipe::a
   CHECK_MESSAGE(bool(report), report.problem, "; largest error ", report.largest_error);
 }
 
-/// Runs a layer over three rows, its parameters drawn by position; `copies` repeats the parameters behind the first `shared` ones.
+/// Runs a layer on three tokens, with parameters set by index; `copies` repeats the parameters after the first `shared` ones.
 template <class Layer>
 std::vector<double> output_of(const feed_forward_options& options, const std::vector<double>& values) {
   const reference::context on;
@@ -68,9 +68,9 @@ std::vector<double> output_of(const feed_forward_options& options, const std::ve
 
 TEST_CASE("the gradients of a mixture of experts are their difference quotients, also of experts that nobody chose") {
   check_mixture<gradient_recipe>(mixture(4, 2));
-  check_mixture<gradient_recipe>(mixture(3, 1));   // the weight of an only choice is 1: nothing for the router to learn
-  check_mixture<gradient_recipe>(mixture(3, 3));   // every row goes to everyone
-  check_mixture<gradient_recipe>(mixture(17, 2));  // six rows cannot keep them all busy
+  check_mixture<gradient_recipe>(mixture(3, 1));   // with a single choice its weight is 1: the router gets no gradient
+  check_mixture<gradient_recipe>(mixture(3, 3));   // every token goes to every expert
+  check_mixture<gradient_recipe>(mixture(17, 2));  // six tokens leave some experts without any
   feed_forward_options biased = mixture(4, 2);
   biased.bias = true;
   biased.up_names = {"experts.*.up"};
@@ -95,7 +95,7 @@ TEST_CASE("experts that are all the same are one feed-forward layer, whoever is 
   const auto expected = output_of<feed_forward<gradient_recipe, swiglu_activation>>(one, dense);
   for (const std::size_t choices : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
     const auto got = output_of<mixture_of_experts<gradient_recipe, swiglu_activation>>(mixture(4, choices), many);
-    // weights add up to 1 but for a few roundings, of numbers below 100
+    // weights add up to 1 up to a few rounding errors, of values below 100
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-13));
   }
 }

@@ -1,4 +1,4 @@
-// Layers on ranks that divide layers, against themselves on one device.
+// Tensor-parallel layers, compared with the same layers on one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/adapt/lora.hpp>
@@ -28,7 +28,7 @@ struct lora_gradient_recipe : gradient_recipe {
 
 const gradient_check square{.b = 2, .t = 6, .inputs = 8, .outputs = 8};
 
-/// A column parallel and a row parallel layer, one behind the other, as a user writes them.
+/// A column parallel and a row parallel layer in sequence, as a user writes them.
 template <class Recipe>
 class two_layers {
  public:
@@ -57,7 +57,7 @@ class two_layers {
   row_parallel_linear<Recipe> down_;
 };
 
-/// The product of two thin matrices, each of them whole on every rank.
+/// The product of two thin matrices, both replicated.
 template <class Recipe>
 class thin {
  public:
@@ -97,7 +97,7 @@ void check_all(std::size_t ranks) {
     return feed_forward<recipe_of<decltype(build)>, swiglu_activation>(
         build, {.width = 8, .inner = 12, .bias = true, .up_names = {"gate", "up"}, .down_name = "down"});
   }));
-  // adapters, on layers that ranks divide and on one that every rank has
+  // adapters, on sharded layers and on a replicated one
   const lora_config adapter{.rank = 2, .alpha = 3.0, .targets = {"up", "down"}};
   require_good(check_on_ranks<Strategy, lora_gradient_recipe>(
       square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }, adapter));
@@ -115,7 +115,7 @@ TEST_CASE("layers that ranks divide, and layers that every rank has, make on two
 }
 
 TEST_CASE("a layer that sums what is not divided is found") {
-  // a replicated layer whose dx is summed over ranks as if it were divided
+  // a replicated layer whose dx is reduced over ranks as if it were sharded
   const auto report = check_on_ranks<tensor_parallel>(
       square, 2, [](auto& build) { return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); },
       [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
@@ -124,7 +124,7 @@ TEST_CASE("a layer that sums what is not divided is found") {
         p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
       });
   CHECK(report.problem.starts_with("dx[0] is "));
-  // a layer said to have all positions on every rank, given this rank's positions only
+  // a layer declared to have all tokens on every rank, but given only this rank's tokens
   const auto wrong = check_on_ranks<sequence_parallel>(square, 2, [](auto& build) {
     return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {.bias = true, .where = stands::in_layer});
   });

@@ -1,4 +1,4 @@
-// Angles of rotary positions and slopes of linear biases, beside what the models' own code computes.
+// RoPE angles and ALiBi slopes, compared with values of the models' own code.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -11,12 +11,12 @@ using namespace xtrain;
 
 namespace {
 
-// transformers 5.23, ROPE_INIT_FUNCTIONS["llama3"]: 32 elements of a head, base 10000, factor 8, low 1, high 4, an original context of 1024.
-// From the 8th on waves are shorter than four times the context, from the 10th on than once
+// transformers 5.23, ROPE_INIT_FUNCTIONS["llama3"]: 32 elements of a head, base 10000, factor 8, low 1, high 4, original context 1024.
+// From the 8th on, wavelengths are longer than a quarter of the context, from the 10th on longer than the context
 const std::vector<double> llama3_frequencies{1,           0.562341332,  0.316227764,    0.177827939,    0.100000001,    0.0562341288,
                                              0.0316227786, 0.01206786,  0.00308676064,  0.000702926656, 0.000395284733, 0.000222284929,
                                              0.000125000006, 7.02926627e-05, 3.95284733e-05, 2.22284925e-05};
-// and cosines and sines of position 1500 in torch 2.15
+// cosines and sines of position 1500 in torch 2.15
 const std::vector<double> cosines_1500{-0.1102674,  0.0056035337, -0.99924558, -0.95724797, 0.69925082, -0.89074922, -0.95224816, 0.73320949,
                                        -0.082155496, 0.49375832,  0.82930857,  0.94492614,  0.98247331, 0.99444646,  0.99824268,  0.99944419};
 const std::vector<double> sines_1500{-0.99390197, 0.99998432, 0.038836636, 0.28926864, -0.71487641, 0.45449516,  -0.30532524, -0.68000281,
@@ -35,7 +35,7 @@ TEST_CASE("llama3's scaling is transformers' for every wave: short, long and in 
     const double plain = std::pow(10000.0, -2.0 * static_cast<double>(i) / 32.0);
     CHECK(std::abs(scaling.scaled(plain) / llama3_frequencies[i] - 1.0) < 1e-6);  // fp32 there: eight roundings of 2^-24, 9 digits here
   }
-  // both ends of the band between: nothing and all of it
+  // both ends of the interpolated band
   const double turn = 2.0 * 3.14159265358979323846 / 1024.0;
   CHECK(scaling.scaled(4.0 * turn) == doctest::Approx(4.0 * turn).epsilon(1e-14));
   CHECK(scaling.scaled(turn) == doctest::Approx(turn / 8.0).epsilon(1e-14));
@@ -48,11 +48,11 @@ TEST_CASE("a table of rotary positions is torch's, from its first position on") 
   REQUIRE(table.size() == 4 * 32);
   for (std::size_t i = 0; i < 16; ++i) {
     CAPTURE(i);
-    // frequencies that differ by two units of fp32 make angles that differ by 1500 · 2^-22 at most, and a rounding of the angle
+    // frequencies that differ by two fp32 ulps make angles that differ by at most 1500 · 2^-22, plus one rounding of the angle
     CHECK(std::abs(static_cast<double>(table[2 * 32 + i]) - cosines_1500[i]) < 5e-4);
     CHECK(std::abs(static_cast<double>(table[2 * 32 + 16 + i]) - sines_1500[i]) < 5e-4);
   }
-  // some elements of a head, and nothing scaled: position 0 does not turn, position 1 by base^(-2i/6)
+  // partial rotation, no scaling: position 0 does not rotate, position 1 by base^(-2i/6)
   const auto some = rope_table({.context = 2, .head_dim = 32, .rotated = 6, .rope_base = 1000.0});
   REQUIRE(some.size() == 2 * 6);
   for (std::size_t i = 0; i < 3; ++i) {

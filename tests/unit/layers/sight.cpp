@@ -1,4 +1,4 @@
-// What places see and where they stand, from tokens alone.
+// Attention masks and positions, computed from the tokens.
 #include <doctest/doctest.h>
 
 #include <vector>

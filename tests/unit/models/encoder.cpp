@@ -1,4 +1,4 @@
-// BERT's arrangement: gradients of whole models, who sees whom, what is refused, what folders may lack.
+// BERT: gradients of whole models, the attention mask, what is refused, which parameters may be missing in a folder.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -51,10 +51,10 @@ encoder_config sizes(double dropout = 0.0) {
           .residual_dropout = dropout,
           .label_dropout = dropout,
           .initial_deviation = 0.3,
-          .padding = {}};  // every token is trained: gradients are compared with slopes
+          .padding = {}};  // every token is trained: gradients are compared with difference quotients
 }
 
-/// Two rows of 7 places, the second padded behind 5; some words are masked, and rows have labels.
+/// Two sequences of 7 tokens, the second padded after 5; some tokens are masked, and the sequences have labels.
 host_batch rows() {
   std::vector<token> tokens, segments, mask, targets;
   for (std::size_t i = 0; i < 14; ++i) {
@@ -172,7 +172,7 @@ TEST_CASE("a place sees all of its row but padding, and no other row") {
       if (b.losses[i] != before[i]) found.push_back(i);
     return found;
   };
-  CHECK(changed(6) == std::vector<std::size_t>{1, 4});  // places with a target: 1, 4 | 7, 10
+  CHECK(changed(6) == std::vector<std::size_t>{1, 4});  // tokens with a label: 1, 4 | 7, 10
   CHECK(changed(8) == std::vector<std::size_t>{7, 10});
   CHECK(changed(13).empty());
 }
@@ -219,7 +219,7 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   CHECK(std::any_of(fresh.begin(), fresh.end(), [](float x) { return x != 0.0f; }));
   CHECK(bert_masked_words<plain>::from_pretrained(folder.path()).parameters().count() < trained.parameters().count());
 
-  // as many labels as a program likes
+  // a custom number of labels
   encoder_config three = read_sizes<bert_classification_family>(folder.path());
   three.labels = {"a", "b", "c"};
   bert_classifier<plain> model(three);

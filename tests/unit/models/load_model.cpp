@@ -1,4 +1,4 @@
-// A model of whichever family a folder holds.
+// Loading a model of any family from a folder.
 #include <doctest/doctest.h>
 
 #include <string>

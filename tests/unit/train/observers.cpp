@@ -35,7 +35,7 @@ struct event {
   float value = 0;
 };
 
-/// Reads an event file: every checksum is checked. An independent reading of the format, record by record.
+/// Reads an event file and verifies every checksum: an independent implementation of the format.
 std::vector<event> read_events(const std::string& contents) {
   std::vector<event> events;
   const auto at = [&]<class T>(std::size_t place, T) {
@@ -159,7 +159,7 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
   CHECK(lines[6]["event"] == "rank");
   CHECK(lines[6]["rank"] == 1);
   CHECK(lines[6]["waiting"] == 0.125);
-  json_lines_record again(folder / "m.jsonl");  // a resumed run goes on in the same file
+  json_lines_record again(folder / "m.jsonl");  // a resumed run continues the same file
   again.on(a_step);
   CHECK(get_file(folder / "m.jsonl").size() > text.size());
   CHECK_THROWS_AS(json_lines_record(folder / "no/such"), file_error);

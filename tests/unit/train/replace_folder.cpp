@@ -22,7 +22,7 @@ int cannot_exchange(const char*, const char*) {
   errno = Problem;
   return -1;
 }
-/// As a program that is killed there.
+/// Simulates a program that is killed here.
 int is_killed(const char*, const char*) { throw 1; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A run whose loss is scaled, interrupted and resumed: the scale goes on from where it was.
+// A run with loss scaling, interrupted and resumed: the scale continues from its saved state.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct half_recipe : defaults {
   using precision = fp16_mixed;
 };
 
-/// Overflows at first, then doubles after every third step that fits, so that all of its memory changes.
+/// Overflows at first, then doubles after every three good steps, so that its whole state changes.
 training_config<adamw> scaled(std::size_t steps) {
   auto settings = small_run::settings(steps);
   settings.loss_scale = {.start = 268435456.0, .growth_window = 3, .hysteresis = 2};

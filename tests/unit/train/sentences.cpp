@@ -1,4 +1,4 @@
-// Encoders trained from rows of sentences: words that are masked, and labels.
+// Encoders trained on sentence datasets: masked tokens, and labels.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ encoder_config sizes() {
 training_config<adamw> settings(std::size_t steps) {
   return {.steps = steps, .batch = 4, .context = 16, .learning_rate = 3e-3, .shape = schedule::constant};
 }
-/// Rows of one word over and over; whether its number is odd is their label.
+/// Sequences that repeat one token; the label is the parity of its id.
 sentence_dataset counting(bool with_words) {
   sentence_dataset all("numbers");
   if (with_words) all.masking = word_masking{.mask = 4, .vocabulary = 30};
@@ -53,7 +53,7 @@ TEST_CASE("an encoder learns words and labels, and is judged by both") {
   const sentence_dataset data = counting(true);
   trainer trainer(model, settings(500));
   const double before = trainer.evaluate(data).loss;
-  CHECK(before == doctest::Approx(std::log(30.0) + std::log(2.0)).epsilon(0.05));  // it knows nothing yet
+  CHECK(before == doctest::Approx(std::log(30.0) + std::log(2.0)).epsilon(0.05));  // untrained
   trainer.fit(data, &data);
   CHECK(trainer.evaluate(data).loss < before - 0.8);
   const label_accuracy found = accuracy(model, counting(false));
@@ -65,7 +65,7 @@ TEST_CASE("an evaluation is the mean over words plus the mean over labels, whate
   model_type model(sizes());
   const sentence_dataset data = counting(true);
   trainer trainer(model, settings(1));
-  const sentence_loader rows(data, {.batch = 61, .context = 16, .shuffle = false});  // all in one batch, masked alike
+  const sentence_loader rows(data, {.batch = 61, .context = 16, .shuffle = false});  // all in one batch, with the same masks
   std::vector<host_batch> all;
   rows.fill({0, 0}, all);
   const auto words = logits(model, all.front());

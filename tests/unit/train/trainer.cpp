@@ -1,4 +1,4 @@
-// What must not change a result: how a step is cut up, how many threads work, where memory is, whether a run was interrupted.
+// What must not change a result: gradient accumulation, number of threads, memory space, interruption.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -46,7 +46,7 @@ decoder_config sizes() {
           .residual_dropout = 0.2};
 }
 
-/// Sentences of different lengths, so that rows differ and some are packed.
+/// Sentences of different lengths, so that sequence lengths differ and some are packed.
 dataset sentences(row_layout layout, std::size_t count = 40) {
   dataset all("sentences", layout);
   for (std::size_t s = 0; s < count; ++s) {
@@ -138,12 +138,12 @@ TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven 
   one.batch = 8;
   four.batch = 2;
   four.accumulate = 4;
-  // gradients are sums over rows in another grouping: per step off by eps · sqrt(rows · places) of their size, which AdamW
-  // divides by its size again: weights differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
+  // gradients are summed over sequences in another grouping: per step off by eps · sqrt(sequences · tokens) relative to their size, and
+  // AdamW divides by their size: weights differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
   CHECK(largest_difference(run<fp32_recipe>(data, one), run<fp32_recipe>(data, four)) < 6e-5);
-  // bf16 weights, gradients in fp32: a weight of at most 0.125 now and then rounds to the neighbour, 2^-11 away
+  // bf16 weights, gradients in fp32: a weight of at most 0.125 occasionally rounds to the adjacent value, 2^-11 away
   CHECK(largest_difference(run<bf16_recipe>(data, one), run<bf16_recipe>(data, four)) <= 0x1p-11);
-  // rounding gradients to bf16 after every micro-batch instead of once: a gradient may be off by 2^-8 · sqrt(4) of itself
+  // rounding gradients to bf16 after every micro-batch instead of once: a gradient may be off by 2^-8 · sqrt(4) relative to its size
   CHECK(largest_difference(run<bf16_gradients_recipe>(data, one), run<bf16_gradients_recipe>(data, four)) < 0.06);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("samples packed into rows learn what samples in rows of their own lear
   dataset separate = sentences(row_layout::separate), packed = sentences(row_layout::packed);
   run_config all{.steps = 1, .batch = 40, .learning_rate = 1e-2, .shuffle = false};
   decoder_config plain = sizes();
-  plain.attention_dropout = plain.residual_dropout = 0;  // dropout is drawn by place in the row, which packing changes
+  plain.attention_dropout = plain.residual_dropout = 0;  // dropout depends on the position in the sequence, which packing changes
   const auto loss_and_gradient = [&](const dataset& data) {
     llama<fp32_recipe> model(plain);
     trainer trainer(model, all);
@@ -163,7 +163,7 @@ TEST_CASE("samples packed into rows learn what samples in rows of their own lear
   const outcome a = loss_and_gradient(separate), b = loss_and_gradient(packed);
   CHECK(a.losses[1] == b.losses[1]);
   CHECK(a.losses[0] == doctest::Approx(b.losses[0]).epsilon(1e-6));
-  // sums over 500 places in another order
+  // sums over 500 tokens in another order
   CHECK(largest_difference(a, b) < 1e-6);
 }
 
@@ -269,14 +269,14 @@ TEST_CASE("weights that are not finite are named, steps are skipped and counted,
   CHECK(seen.reasons[0] == "1: weight model.layers.1.mlp.up_proj.weight holds 1 value that is not finite (block 2)");
   CHECK_THROWS_WITH_AS(files.save(), doctest::Contains("weights must be finite to be saved; model.layers.1.mlp.up_proj.weight is not"),
                        non_finite_error);
-  CHECK(files.resume());  // the last good checkpoint is whole
+  CHECK(files.resume());  // the last good checkpoint is complete
   CHECK_NOTHROW(trainer.fit(data));
 }
 
 TEST_CASE("a step whose gradients are not finite changes nothing, and says where it began") {
   const dataset data = sentences(row_layout::separate);
   llama<fp32_recipe> model(sizes());
-  // finite weights, but their products with one another's gradients overflow
+  // finite weights whose products overflow
   for (const char* name : {"model.layers.1.self_attn.o_proj.weight", "model.norm.weight"})
     for (float& x : model.parameters().value(*model.parameters().find(name)).host()) x = 1e37f;
   trainer trainer(model, {.steps = 2, .batch = 4, .max_bad_steps = 9});
@@ -416,7 +416,7 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   const auto logits_btv = logits(model, tokens);
   CHECK(logits_btv.shape()[0] == 2);
   CHECK(logits_btv.shape()[2] == 97);
-  // the loss from the logits is the loss of a step that changes nothing
+  // the loss computed from the logits equals the loss of a step without an update
   const array<float, 2> log_sum = xt::log(xt::sum(xt::exp(logits_btv), {2}));
   double sum = 0;
   for (std::size_t b = 0; b < 2; ++b)
@@ -475,7 +475,7 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
 TEST_CASE("a second fit draws other dropout than the first") {
   llama<fp32_recipe> model(sizes());
   auto settings = few_steps;
-  settings.learning_rate = 0.0;  // the weights stay, and the rows are the same
+  settings.learning_rate = 0.0;  // constant weights, same batches
   trainer trainer(model, settings);
   history seen;
   trainer.attach(seen);
