@@ -64,3 +64,35 @@ TEST_CASE("what cannot be a token is refused, and nothing is written") {
                        config_error);
   CHECK(get_file(folder / "tokenizer.json") == before);
 }
+
+TEST_CASE("added tokens are in the vocabulary where another library would count on from it to other numbers") {
+  const std::string added = R"("added_tokens": [{"id": 1, "content": "b"}, {"id": 5, "content": "x"}, {"id": 6, "content": "y"}])";
+  json gap = json::parse(R"({"model": {"vocab": {"a": 0, "b": 1}}, )" + added + "}");
+  detail::keep_numbers(gap);
+  CHECK(gap["model"]["vocab"] == json{{"a", 0}, {"b", 1}, {"x", 5}, {"y", 6}});
+  json none = json::parse(R"({"model": {"vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}}, )" + added + "}");
+  const json before = none;
+  detail::keep_numbers(none);
+  CHECK(none == before);
+}
+
+TEST_CASE("ranks get tokens through a tokenizer.json beside them, whatever their file is called") {
+  const std::string from = test_data("tokenizers");
+  if (from.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers");
+    return;
+  }
+  const scratch_folder qwen, llama;
+  put_file(qwen / "qwen.tiktoken", get_file(from + "/qwen/qwen.tiktoken"));
+  put_file(llama / "tokenizer.model", get_file(from + "/llama3/tokenizer.model"));
+  for (const scratch_folder* folder : {&qwen, &llama}) {
+    const auto first = load_tokenizer(folder->path()).vocabulary();
+    check_added(folder->path());
+    const json whole = read_json(*folder / "tokenizer.json");
+    auto next = static_cast<token>(whole["model"]["vocab"].size());  // what another library counts on from
+    for (const json& one : whole["added_tokens"])
+      if (!whole["model"]["vocab"].contains(one["content"].get<std::string>())) CHECK(one["id"] == next++);
+    CHECK(load_tokenizer(*folder / "tokenizer.json").find_token("zebrafish") == static_cast<token>(first + 1));
+  }
+  CHECK(llama.files() == std::vector<std::string>{"tokenizer.json", "tokenizer.model"});
+}

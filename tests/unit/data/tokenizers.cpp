@@ -263,3 +263,80 @@ TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special
   t.save(other.path());
   CHECK(load_tokenizer(other.path()).encode_prompt("the <s>") == t.encode_prompt("the <s>"));
 }
+
+namespace {
+
+/// A tokenizer.json of these parts, loaded.
+tokenizer described(const std::string& model, const std::string& more = {}) {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json", R"({"version": "1.0", )" + more + (more.empty() ? "" : ", ") + R"("model": )" + model + "}");
+  return load_tokenizer(folder.path());
+}
+std::string added(int id, const std::string& content, const std::string& flags) {
+  json one = {{"id", id}, {"content", content}};
+  for (const char* name : {"single_word", "lstrip", "rstrip", "normalized", "special"}) one[name] = flags.find(name) != std::string::npos;
+  return one.dump();
+}
+const std::string three_words = R"({"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"})";
+
+/// How many tokens `text` is cut into.
+std::size_t pieces_of(const std::string& pre_tokenizer, const std::string& text) {
+  return described(three_words, R"("pre_tokenizer": )" + pre_tokenizer).encode(text).size();
+}
+
+}  // namespace
+
+TEST_CASE("of ways that score the same, a unigram takes the one that the tokenizers library takes") {
+  const tokenizer exact =
+      described(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["-", -2], ["--", -4], ["---", -6], ["a", -0.1], ["aa", -0.2]]})");
+  CHECK(exact.encode("-------") == std::vector<token>{1, 3, 3});
+  CHECK(exact.encode("--") == std::vector<token>{2});
+  CHECK(exact.encode("----") == std::vector<token>{1, 3});
+  CHECK(exact.encode("aaaa") == std::vector<token>{5, 5});
+  CHECK(exact.encode("aaa") == std::vector<token>{4, 5});
+  const tokenizer rounded =  // sums that rounding tells apart
+      described(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["-", -3.3], ["--", -6.6], ["---", -9.9]]})");
+  CHECK(rounded.encode("-------") == std::vector<token>{1, 2, 3, 1});
+  CHECK(rounded.encode("-----") == std::vector<token>{2, 3});
+  CHECK(rounded.encode("----------") == std::vector<token>{1, 2, 3, 3, 1});
+}
+
+TEST_CASE("recent characters are what the tokenizers library takes them for, step by step") {
+  const std::string bert = R"({"type": "BertPreTokenizer"})", punctuation = R"({"type": "Punctuation", "behavior": "Isolated"})";
+  const std::string pattern = R"({"type": "Split", "pattern": {"Regex": "\\p{L}+|\\p{N}+"}, "behavior": "Isolated", "invert": false})";
+  for (const std::string& step : {bert, punctuation}) {
+    CHECK(pieces_of(step, "a\xD8\x9D" "b") == 1);  // U+061D, punctuation since Unicode 14
+    CHECK(pieces_of(step, "a\xD8\x8C" "b") == 3);  // U+060C always was
+  }
+  CHECK(pieces_of(pattern, "a\xD8\x9D" "b") == 3);
+  CHECK(pieces_of(pattern, "a\xE1\xB2\x89" "b") == 1);      // U+1C89, a letter since Unicode 16
+  CHECK(pieces_of(pattern, "a\xF0\x90\xB5\x80" "b") == 3);  // U+10D40, a digit since then
+  std::string bytes = R"({"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "merges": [], "vocab": {"<unk>": 256)";
+  for (unsigned byte = 0; byte < 256; ++byte) bytes += concat(", \"", detail::byte_token_text(byte), "\": ", byte);
+  const tokenizer composed = described(bytes + "}}", R"("normalizer": {"type": "NFC"})");
+  CHECK(composed.encode("a\xE1\xAB\x8E\xCC\xA3") == std::vector<token>{97, 225, 171, 142, 204, 163});  // U+1ACE stays before U+0323
+  CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 does not
+}
+
+TEST_CASE("a special token whose normalised text is another is decoded, as the tokenizers library does") {
+  const tokenizer loaded = described(three_words, R"("normalizer": {"type": "Lowercase"}, "added_tokens": [)" +
+                                                      added(3, "[FOO]", "normalized special") + ", " + added(4, "[bar]", "normalized special") + "]");
+  CHECK(loaded.encode("[foo]") == std::vector<token>{3});
+  CHECK(loaded.decode(std::vector<token>{1, 3, 4}, special_text::left_out) == "a [foo]");
+  CHECK(loaded.decode(std::vector<token>{1, 3, 4}) == "a [foo] [bar]");
+}
+
+TEST_CASE("an added token beside a mark that joins its last character") {
+  const std::string nfc = R"("normalizer": {"type": "NFC"}, "added_tokens": [)";
+  const tokenizer after = described(three_words, nfc + added(3, "<|x|>", "normalized special") + "]");
+  const tokenizer before = described(three_words, nfc + added(3, "<|x|>", "special") + "]");
+  CHECK(after.encode("<|x|>") == std::vector<token>{3});
+  CHECK(after.encode("<|x|>\xCC\xB8") == std::vector<token>{0});
+  CHECK(before.encode("<|x|>\xCC\xB8") == std::vector<token>{3, 0});
+}
+
+TEST_CASE("a token that spaces behind it belong to does not hide tokens made of these spaces") {
+  const tokenizer loaded = described(three_words, R"("added_tokens": [)" + added(3, "\n\n", "rstrip special") + "]");
+  CHECK(loaded.encode("a\n\n\n\nb") == std::vector<token>{1, 3, 3, 2});
+  CHECK(loaded.encode("a\n\n\nb") == std::vector<token>{1, 3, 2});
+}
