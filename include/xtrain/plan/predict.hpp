@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/comm/recursive_halving.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/parallel/schedule/simulate.hpp>
@@ -69,17 +70,26 @@ struct rank_line {
   return bytes / (link.bandwidth * on.link_share);
 }
 
-/// Everybody sends to everybody else at once, near and far at the same time; what must follow one another waits for one latency each, where
-/// sums go from rank to rank for one more of every rank. The processor posts one message after the other.
-[[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on) {
+/// Rounds of collectives, one after the other, in each of which a rank sends to some others, inside the node and between nodes at once. Each waits
+/// for one latency (`rounds`: what a pipeline takes to fill), and the processor posts one message after the other.
+///   directly   every rank sends to all others in one round, however many there are
+[[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on, bool directly = false) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
-  const auto others = static_cast<double>(ranks.count - 1);
-  const std::size_t together = ranks.on_a_node(on);
-  const double near = static_cast<double>(together - 1) / others, bytes = static_cast<double>(sent.bytes);
-  const double latency = together == ranks.count ? on.inside.latency : on.between.latency;
-  const auto messages = static_cast<double>(sent.messages);
-  const double in_turn = messages / others + (ranks.count > group::most_direct ? others : 0.0);
-  return std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) + in_turn * latency + messages * on.message;
+  const recursive_halving tree(ranks.count);
+  const std::vector<halving_round> rounds = directly ? std::vector<halving_round>{{ranks.count, 1}} : tree.rounds();
+  const auto share_of = [](const halving_round& round) { return static_cast<double>(round.ranks - 1) / static_cast<double>(round.ranks * round.stride); };
+  double shares = 0, seconds = static_cast<double>(sent.messages) * on.message;
+  for (const halving_round& round : rounds) shares += share_of(round);
+  for (const halving_round& round : rounds) {
+    const rank_line line{round.ranks, round.stride * ranks.stride};
+    const std::size_t together = line.on_a_node(on);
+    const double near = static_cast<double>(together - 1) / static_cast<double>(round.ranks - 1);
+    const double bytes = static_cast<double>(sent.bytes) * share_of(round) / shares;
+    const double latency = together == round.ranks ? on.inside.latency : on.between.latency;
+    seconds += std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) +
+               static_cast<double>(sent.rounds) / static_cast<double>(rounds.size()) * latency;
+  }
+  return seconds;
 }
 
 /// Everybody sends to the next; all are as fast as the slowest link among them.
@@ -111,9 +121,9 @@ struct rank_seconds {
     // of a ring's turns, all but the last have keys on their way
     const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
     const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
-                                      : seconds_of(shared, {context, tensor}, on);
+                                      : seconds_of(shared, {context, tensor}, on, true);
     layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + places +
-                      seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on));
+                      seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on, true));
     gradients = (layout.zero_stage >= 2 ? times : 1) * (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
                                                         seconds_of(one.sent.of(traffic_role::parts), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
     weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
@@ -134,8 +144,8 @@ struct rank_seconds {
 /// the first, one between and the last, or of each.
 ///   rehearsed   micro-batches of a rehearsed step; 0: as many as the layout says. What follows from their number is multiplied
 ///   number      the type that products are computed in, by name: number_traits<T>::name
-///   departs     from the ring of [Patarasuk & Yuan 2009]: groups send to all others at once, so a rank of a node with others of its group
-///               sends less over the network than a ring's, and more than where nodes add up first
+///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node adds up before it sends over
+///               the network. Additions and copies are taken to be hidden behind the links
 ///   throws      config_error when the schedule cannot be made, or the machine has no such numbers or links
 [[nodiscard]] inline predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
                                             std::size_t rehearsed = 0) {

@@ -46,10 +46,7 @@ struct rehearsal {
     all.record.synchronisations += (record.synchronisations - without.record.synchronisations) * more;
     all.record.bytes_from_host += (record.bytes_from_host - without.record.bytes_from_host) * times;
     all.record.bytes_to_host += (record.bytes_to_host - without.record.bytes_to_host) * times;
-    for (std::size_t r = 0; r < traffic_roles; ++r) {
-      all.sent.sent[r].messages += (sent.sent[r].messages - without.sent.sent[r].messages) * more;
-      all.sent.sent[r].bytes += (sent.sent[r].bytes - without.sent.sent[r].bytes) * more;
-    }
+    for (std::size_t r = 0; r < traffic_roles; ++r) all.sent.sent[r] += sent.sent[r].since(without.sent.sent[r]).times(more);
     return all;
   }
 
