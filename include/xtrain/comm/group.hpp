@@ -37,20 +37,22 @@ struct traffic {
   std::size_t bytes = 0;
   std::size_t rounds = 0;       ///< of collectives, that follow one another: the latency of each is waited for
   std::size_t collectives = 0;  ///< calls
+  std::size_t scratch = 0;      ///< bytes of host memory that messages are made in, at the most
 
   traffic& operator+=(const traffic& more) {
     messages += more.messages;
     bytes += more.bytes;
     rounds += more.rounds;
     collectives += more.collectives;
+    scratch += more.scratch;
     return *this;
   }
-  /// What was sent beyond `before`.
+  /// What was sent beyond `before`. Scratch memory stays.
   [[nodiscard]] traffic since(const traffic& before) const {
-    return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives};
+    return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives, scratch};
   }
-  /// The same so many times.
-  [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n}; }
+  /// Sent so many times, from the same scratch memory.
+  [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, scratch}; }
 
   friend bool operator==(const traffic&, const traffic&) = default;
 };
@@ -425,6 +427,7 @@ class group {
       if (const std::size_t n = range(whole, to, part).size(); to != rank_ && n > 0) sent_ += {(n + piece - 1) / piece, n * sizeof(T)};
   }
 
+  void takes_scratch(std::size_t bytes) { sent_.scratch = std::max(sent_.scratch, bytes); }
   template <class T>
   [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -463,6 +466,7 @@ class group {
     if (!tree_.is_direct()) return reduce_scatter_in_rounds(whole, mine, part, how);
     const std::size_t piece = std::max(piece_bytes, 4 * piece_bytes / size()) / sizeof(T);
     sent_.rounds += (part + piece - 1) / piece;
+    takes_scratch(std::min(piece, size_of_part(rank_, whole.size(), part)) * size() * sizeof(T));
     if (!carries()) return count_pieces(whole, part, piece);
     std::vector<const T*> parts(size());
     for (std::size_t begin = 0; begin < part; begin += piece) {
@@ -526,6 +530,7 @@ class group {
     sent_.rounds += tree_.depth();
     std::size_t widest = 1;
     for (const halving_round& round : tree_.rounds()) widest = std::max(widest, round.ranks);
+    takes_scratch(n * (tree_.is_direct() ? widest * sizeof(T) : (widest + 1) * sizeof(sum)));
     if (tree_.is_direct()) {  // as they are
       const std::size_t only = everybody ? rank_ : root;
       const std::span<T> all(scratch<T>(n * widest));
@@ -669,6 +674,7 @@ class group {
     const std::size_t n = whole.size(), length = length_of_pieces<sum>(part), other = beside();
     const bool begins_as_sums = is_exact || tree_.aside() > 0;
     sent_.rounds += pieces_of(0, n, part, length) * tree_.depth();
+    takes_scratch(2 * std::min(n, length * size()) * (sizeof(T) + (is_exact ? 0 : sizeof(sum))));
     if (!carries()) {
       if (is_aside()) {
         sent_ += {pieces_of(0, n, part, length), n * sizeof(T)};
@@ -777,6 +783,7 @@ class group {
     const std::size_t n = values.size(), length = length_of_pieces<T>(part), other = beside();
     const auto& rounds = tree_.rounds();
     sent_.rounds += pieces_of(0, n, part, length) * tree_.depth();
+    takes_scratch(std::min(n, length * size()) * sizeof(T));
     if (!carries()) {
       if (is_aside()) {
         sent_ += {pieces_of(rank_, n, part, length), size_of_part(rank_, n, part) * sizeof(T)};

@@ -5,6 +5,9 @@
 #include <concepts>
 #include <cstddef>
 
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/host.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/rehearsal.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -22,6 +25,7 @@ struct rehearsal {
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
+  std::size_t host = 0;    ///< bytes of host memory beside them: batches of two steps, scratch memory of collectives, a parameter collected to be saved
   dry_record record{};     ///< of one step
   step_traffic sent{};     ///< by this rank in one step
 
@@ -30,11 +34,15 @@ struct rehearsal {
   [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
   [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
 
-  /// This, with `more` micro-batches. `without` is the same without its last one.
+  /// This, with `more` micro-batches. `without` is the same without its last one; or with `more` times as many as it lacks, where several
+  /// go together. What grows with them goes on growing.
   [[nodiscard]] rehearsal with_more_micro_batches(const rehearsal& without, std::size_t more) const {
     rehearsal all = *this;
     const auto times = static_cast<double>(more);
     all.places += (places - without.places) * more;
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (bytes[r] > without.bytes[r]) all.bytes[r] += (bytes[r] - without.bytes[r]) * more;
+    if (host > without.host) all.host += (host - without.host) * more;
     for (kernel_count& kernel : all.record.kernels) {
       kernel_count before{.name = kernel.name};
       for (const kernel_count& one : without.record.kernels)
@@ -58,6 +66,18 @@ struct rehearsal {
     return all;
   }
 };
+
+/// What the host keeps must fit the host's memory; where the device's memory is the host's, together with what the device keeps.
+///   used    bytes of the device's that are in use already
+///   throws  memory_error
+template <class Device>
+void require_host_fit(const rehearsal& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
+  constexpr bool is_same = clause::memory_is_host_addressable<typename Device::memory>;
+  const std::size_t there = is_same ? plan.total() + used : 0;
+  require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ", bytes_text(available),
+                        "; batches of two steps and messages need ", bytes_text(plan.host), " of it", is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
+                        ". Lower batch, accumulate or context");
+}
 
 namespace clause {
 

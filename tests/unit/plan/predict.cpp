@@ -125,10 +125,10 @@ TEST_CASE("messages take the link that joins their ranks") {
   // of 1500 bytes of 16 ranks, 800 and 400 go to neighbours in a node of four, 200 and 100 to other nodes, one round after the other
   r.sent.of(traffic_role::layers) = {4, 1500, 4, 1};
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
-  machine far = round_numbers();
-  far.between.latency = 2;
-  far.inside.latency = 1;
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, far, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
+  machine distant = round_numbers();
+  distant.between.latency = 2;
+  distant.inside.latency = 1;
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
   r.sent = {};
   r.sent.of(traffic_role::places) = {3, 1000};  // neighbours share rows; four ranks apart, they are on nodes of their own
   CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
