@@ -1,4 +1,4 @@
-// What every combination is compared with: one device.
+// The reference for every combination: one device.
 #include "run.hpp"
 
 namespace equality {

@@ -1,4 +1,4 @@
-// How far from one device's a run on ranks may be, when nothing but the order of additions differs.
+// Bounds on the difference between a run on ranks and a run on one device, when only the order of additions differs.
 #pragma once
 
 #include <algorithm>
@@ -10,28 +10,29 @@
 
 namespace equality {
 
-/// AdamW moves a weight by rate · m / (√v + ε), m and v means of gradients and of their squares. With the usual ε of 1e-8, a gradient that is
-/// nothing but rounding moves its weight as far as any other, in any direction, and the only bound is the trivial one, rate · steps. With
-/// this one, less than most gradients here and far above their rounding, a step is a smooth function of the gradient.
+/// AdamW moves a weight by rate · m / (√v + ε), where m and v are means of gradients and of their squares. With the usual ε of 1e-8, a
+/// gradient that consists only of rounding errors moves its weight as far as any other, in any direction, and the only bound is the
+/// trivial one, rate · steps. With this ε, smaller than most gradients here and far above their rounding, a step is a smooth function of
+/// the gradient.
 inline constexpr double epsilon = 1e-2;
 
-/// The most that may lie between two runs: of all weights together, as a distance (the root of the sum of squares); of a step's loss; of a
+/// Maximum differences between two runs: of all weights together, as a distance (the root of the sum of squares); of a step's loss; of a
 /// step's gradient norm.
 struct bound {
   double weights = 0, losses = 0, norms = 0;
 };
 
-/// To first order, and with roundings that are independent of one another, as a distance between vectors [Higham & Mary 2019, "A new approach to
-/// probabilistic rounding error analysis": a sum of n terms is off by λ √n u times its size, but for a probability of 2 exp(-λ²/2)]:
+/// To first order, and with independent rounding errors, as a distance between vectors [Higham & Mary 2019, "A new approach to
+/// probabilistic rounding error analysis": a sum of n terms is off by λ √n u times its size, except with probability 2 exp(-λ²/2)]:
 ///   u       half of fp32's epsilon; λ = 4
-///   n       variances add up: of a gradient's sum over all places of a step's rows, and of the sums that come before it, one after the other, each over
-///           at most the inner channels: 7 in a layer forth, twice as many back, and 6 at the ends
+///   n       variances add: n counts a gradient's sum over all tokens of a global batch, and the sums before it, one after the other, each
+///           over at most the inner channels: 7 per layer in the forward pass, twice as many in the backward pass, and 6 at the ends
 ///   δ       a gradient's error: λ √n u times the gradient's norm, clipped where a step clips it
-///   step    m is off by δ, √v too (it is a norm of gradients), and |m| <= 1.2 √v in ten steps (Cauchy and Schwarz, of the weights 0.9^i and
-///           0.999^i): so m / (√v + ε) is off by less than 2.2 δ / ε
-///   steps   weights that are off by w make gradients that are off by w · H, with a curvature H of about 1: the error grows by
-///           a = 2.2 rate H / ε in a step, and comes to 2.2 rate δ / ε · ((1 + a)^steps - 1) / a
-///   weights are rounded as well, once in a step: λ √steps u times their norm
+///   step    m is off by δ, √v too (it is a norm of gradients), and |m| <= 1.2 √v in ten steps (Cauchy and Schwarz, of the weights 0.9^i
+///           and 0.999^i): so m / (√v + ε) is off by less than 2.2 δ / ε
+///   steps   weights that are off by w give gradients that are off by w · H, with a curvature H of about 1: the error grows by
+///           a = 2.2 rate H / ε in a step, to a total of 2.2 rate δ / ε · ((1 + a)^steps - 1) / a
+///   weights are rounded as well, once per step: λ √steps u times their norm
 ///   losses  λ √n u loss, and the gradient's norm times the weights' distance (Cauchy and Schwarz); norms: δ + H times that distance
 [[nodiscard]] inline bound bound_of(const drawn_run& run, const outcome& alone) {
   constexpr double u = std::numeric_limits<float>::epsilon() / 2, lambda = 4, curvature = 1;

@@ -1,4 +1,4 @@
-// One strategy: the program's definition EQUALITY_STRATEGY is its type, with `chosen` for a pipeline's schedule.
+// One strategy: the macro EQUALITY_STRATEGY is its type, with `chosen` as a pipeline's schedule.
 #include <cstddef>
 #include <iterator>
 #include <type_traits>
@@ -18,7 +18,7 @@ std::size_t chosen_schedule = 0;
 
 }  // namespace
 
-/// Only programs of pipelines use it.
+/// Used only by programs with pipelines.
 struct chosen {
   static constexpr std::string_view name = "chosen";
   static constexpr bool splits_backwards = true;
@@ -38,7 +38,7 @@ constexpr divided_axes axes_of() {
           .places = requires(const State& state) { state.places(); },
           .experts = requires(const State& state) { state.expert_share(); },
           .stages = std::is_same_v<typename Strategy::config, pipeline_ranks>,
-          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; },  // of pipelines, all ranks divide what is divided
+          .states = requires { requires Strategy::stage != detail::zero_stage::replicated; },  // pipelines: one sharded copy
           .backwards = requires { requires Strategy::splits_backwards; }};
 }
 
@@ -59,7 +59,7 @@ outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& wires
     return train<Model>(run, run.settings, options);
   };
   group together(wires, 1000);
-  together.barrier();  // nobody asks for a schedule of the run before
+  together.barrier();  // no rank is still using the schedule of the previous run
   if (wires->rank() == 0 || wires->name() != "threads") chosen_schedule = run.mesh.schedule;
   together.barrier();
   constexpr divided_axes axes = axes_of<Strategy>();

@@ -1,5 +1,6 @@
-# Every strategy, and every pair and triple of them that compiles: a name, and the type after a colon. What ranks keep (zero) is beside what they divide,
-# and both are within stages. What stages do when is drawn, so all schedules are one type.
+# Every strategy, and every pair and triple of them that compiles: a name, and after a colon the type. Data parallelism or ZeRO is
+# combined with the other axes, and both may be within pipeline stages. The schedule of a pipeline is drawn, so all schedules are one
+# type.
 set(XTRAIN_COMBINATIONS)
 set(divided
     "tensor: tensor_parallel"
@@ -31,5 +32,5 @@ foreach(kept "data: data_parallel" "zero1: zero<1>" "zero2: zero<2>" "zero3: zer
   endforeach()
 endforeach()
 
-# What every build tests: where an axis is drawn to have one rank, others of the list.
+# What every build tests: an axis may be drawn with a single rank, which covers other combinations of the list.
 set(XTRAIN_USUAL_COMBINATIONS zero3_tensor_context)

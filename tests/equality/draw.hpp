@@ -1,4 +1,4 @@
-// Draws a run that a strategy can do on so many ranks: a function of the seed.
+// Draws a run that a strategy supports on the given number of ranks: a function of the seed.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace equality {
 class dice {
  public:
   dice(std::uint64_t seed, std::size_t number) : at_{.seed = seed, .step = static_cast<std::uint32_t>(number), .site = 0, .first = 0} {}
-  /// One of 0 … n - 1.
+  /// A number from 0 to n - 1.
   std::size_t below(std::size_t n) { return random_word(at_, thrown_++) % n; }
   bool one_in(std::size_t n) { return below(n) == 0; }
   template <class T>
@@ -29,7 +29,8 @@ class dice {
   std::uint64_t thrown_ = 0;
 };
 
-/// Hands the prime factors of the ranks to the axes: each axis has one before any has two. A three goes to rows or stages, which any number divides.
+/// Assigns the prime factors of the number of ranks to the axes: each axis gets one before any gets two. A factor of three goes to data
+/// or stages, which accept any divisor.
 [[nodiscard]] inline drawn_mesh draw_mesh(dice& throws, const divided_axes& axes, std::size_t ranks) {
   drawn_mesh mesh;
   mesh.ranks = ranks;
@@ -39,12 +40,12 @@ class dice {
   if (axes.experts) all.push_back(&mesh.expert);
   if (axes.stages) all.push_back(&mesh.depth);
   all.push_back(&mesh.data);
-  if (axes.stages && throws.one_in(3)) all = {&mesh.depth};  // nothing but stages: most of these must be equal bit for bit
+  if (axes.stages && throws.one_in(3)) all = {&mesh.depth};  // stages only: most of these must be equal bit for bit
   std::size_t left = ranks;
   for (; left % 3 == 0; left /= 3) (axes.stages && (all.size() == 1 || throws.one_in(2)) ? mesh.depth : mesh.data) *= 3;
   const std::size_t first = throws.below(all.size());
   for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
-  if (axes.experts) mesh.data *= mesh.expert;  // who spreads experts sees other rows
+  if (axes.experts) mesh.data *= mesh.expert;  // expert-parallel ranks see other sequences
   if (axes.states && !axes.stages) {
     const std::size_t alike = ranks / mesh.tensor / mesh.expert;
     std::vector<std::size_t> shards{0};
@@ -88,12 +89,12 @@ class dice {
   }
   if (is_adapted(run.what)) {
     run.adapter.rank = 4;
-    const bool drops = !of.axes.layers && !(of.axes.places && has_experts(run.what));  // what cannot be divided is refused
+    const bool drops = !of.axes.layers && !(of.axes.places && has_experts(run.what));  // unsupported combinations are refused
     if (drops && throws.one_in(2)) run.adapter.dropout = 0.3;
     if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
   }
   run.layout = throws.one_in(2) ? row_layout::packed : row_layout::separate;
-  if (mesh.context == 8) {  // a ring of eight folds rows into sixteen parts, and would pad separate samples to longer rows than one device does
+  if (mesh.context == 8) {  // a ring of eight has sixteen chunks, and would pad separate samples more than one device does
     run.layout = row_layout::packed;
     run.shape.context = 32;
   }
@@ -103,8 +104,8 @@ class dice {
   run.settings.seed = 1 + throws.below(1000);
   if (of.axes.stages) {
     run.settings.accumulate *= schedules[mesh.schedule].groups ? mesh.depth : 2;
-    // One row less in the first micro-batch is one more in the last. But of other micro-batches experts' balance is another number, and LoRA's
-    // dropout inside an expert counts its rows in the micro-batch: also on one device.
+    // One sequence less in the first micro-batch is one more in the last. But with other micro-batches the load-balancing loss is
+    // different, and LoRA's dropout inside an expert indexes the expert's tokens within the micro-batch: also on one device.
     if (run.settings.batch == 2 && !has_experts(run.what) && throws.one_in(3)) {
       mesh.rows.assign(run.settings.accumulate, 2);
       if (run.settings.accumulate > 1) --mesh.rows.front(), ++mesh.rows.back();
@@ -113,8 +114,9 @@ class dice {
   return run;
 }
 
-/// Whether no sum is cut or ordered in another way than on one device: stages add up what one device adds up, micro-batch after micro-batch.
-/// But a tied table's gradient is two stages' sum, the experts' balance is of all stages, and clipping needs the sum of all stages' squares.
+/// Whether no sum is split or ordered differently from one device: stages sum what one device sums, micro-batch by micro-batch. But a
+/// tied table's gradient is the sum of two stages, the load-balancing loss covers all stages, and clipping needs the sum of squares of
+/// all stages.
 [[nodiscard]] inline bool is_exact(const drawn_run& run) {
   const drawn_mesh& mesh = run.mesh;
   const bool divided = mesh.data * mesh.tensor * mesh.context > 1;

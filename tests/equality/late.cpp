@@ -1,9 +1,10 @@
-// Ranks that come late and messages that take longer, each by another time: nobody waits for ever, and nothing changes.
+// Runs with random delays of ranks and messages: there must be no deadlock, and results must not change.
 //
 //   equality.late [runs] [seed]
 //
-// A run is drawn: collectives on all axes of a mesh while a thread beside exchanges as well, a schedule whose lists ranks carry out, or a training of
-// two steps, which must come to what it comes to without delays, bit for bit. A rank that waits longer than two minutes ends the program.
+// Each run is drawn: collectives on all axes of a mesh while a background thread communicates too, a schedule whose lists ranks execute,
+// or a training of two steps, which must give the same results as without delays, bit for bit. A rank that waits longer than two minutes
+// (the timeout) ends the program.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +34,7 @@ using namespace equality;
 using wires = std::shared_ptr<transport>;
 using std::chrono::microseconds;
 
-/// A rank that stops for a moment before some of its messages: what it does between them takes any time.
+/// A rank that pauses before some of its messages, as if the work between them took a random time.
 class dawdling_transport final : public transport {
  public:
   dawdling_transport(wires of, std::uint64_t seed) : of_(std::move(of)), seed_(seed) {}
@@ -66,7 +67,7 @@ class dawdling_transport final : public transport {
   std::uint64_t messages_ = 0;
 };
 
-/// Calls work(wires) on threads whose wires and steps are late, each by another time; with seed 0 without delays.
+/// Calls work(wires) on threads with random delays of messages and ranks; with seed 0 without delays.
 template <class Work>
 void on_late_ranks(std::size_t ranks, std::uint64_t seed, Work&& work) {
   const thread_ranks_options options{.patience = std::chrono::minutes(2)};
@@ -82,13 +83,13 @@ void require_that(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// Collectives in the same order on all ranks, on groups along any axis; meanwhile a thread adds up over all ranks.
+/// Collectives in the same order on all ranks, on groups along any axis; meanwhile a background thread all-reduces over all ranks.
 void exchange_on_mesh(dice throws, std::uint64_t late) {
   mesh_sizes sizes;
   std::size_t* const axes[] = {&sizes.data, &sizes.tensor, &sizes.pipeline, &sizes.context, &sizes.expert};
   for (std::size_t i = 0; i < 3; ++i) *axes[throws.below(5)] *= 2;
   on_late_ranks(sizes.ranks(), late, [&](const wires& all) {
-    dice same = throws;  // on all ranks
+    dice same = throws;  // the same draws on all ranks
     const mesh ranks(all, sizes);
     std::vector<group> along;
     for (std::size_t a = 0; a < mesh_axes; ++a) along.push_back(ranks.along(static_cast<axis>(a)));
@@ -132,7 +133,8 @@ void exchange_on_mesh(dice throws, std::uint64_t late) {
   });
 }
 
-/// Every stage multiplies by its number and adds up what it saw: the way forth, then back. Sends wait for their receives, as the runner's may.
+/// Every stage adds one in the forward and in the backward pass, and sums the values that came back. Sends wait for their receives, as
+/// the runner's may.
 void carry_out_lists(dice throws, std::uint64_t late) {
   const std::size_t ranks = 2 + throws.below(5), groups = 1 + throws.below(3);
   const std::vector<std::size_t> rows(ranks * groups, 1);
@@ -163,7 +165,7 @@ void carry_out_lists(dice throws, std::uint64_t late) {
       if (makes_weight_gradient(action.kind)) seen[stage] += returned;
     }
   });
-  // of s stages, stage i has i + 1 less to go forth, and back as many again
+  // after all forwards: micro-batch + stages; backward adds one for every stage from the last down to this one
   for (std::size_t stage = 0; stage < seen.size(); ++stage) {
     double expected = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) expected += static_cast<double>(i + seen.size() + (seen.size() - stage));
@@ -186,7 +188,7 @@ struct chosen {
   }
 };
 
-/// One of a few trainings, so that what they come to without delays is found once.
+/// One of a few trainings, so that the results without delays are computed only once each.
 template <class Model>
 void train_late(dice throws, std::uint64_t late) {
   using config = typename Model::recipe::parallel::config;

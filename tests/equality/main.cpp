@@ -1,8 +1,9 @@
-// Draws runs of the program's strategy, does each on ranks and on one device, and says how far they are apart.
+// Draws runs of the program's strategy, trains each on ranks and on one device, and reports the differences.
 //
 //   equality.<name> [runs] [seed] [mpi]
 //
-// With `mpi` the ranks are the processes that mpirun has started; otherwise they are threads, 2 to 8 of them. A line per run, and one of all.
+// With `mpi` the ranks are the processes that mpirun has started; otherwise they are threads, 2 to 8 of them. Prints a line per run, and
+// a summary.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,9 +24,9 @@ namespace equality {
 
 namespace {
 
-/// How far a run on ranks is from one device's.
+/// The differences between a run on ranks and one device.
 struct apart {
-  double losses = 0, norms = 0, weights = 0;  // the most of any step; the distance of all weights
+  double losses = 0, norms = 0, weights = 0;  // the maximum over all steps; the distance of all weights
   bound within{};
   bool exact = false, agreed = true;
 
@@ -36,7 +37,7 @@ struct apart {
   }
 };
 
-/// NaN is infinitely far from everything.
+/// NaN counts as an infinite difference.
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size() || a.empty()) return INFINITY;
   double most = 0;
@@ -50,7 +51,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::isnan(squares) ? INFINITY : std::sqrt(squares);
 }
 
-/// Whether all ranks have the same numbers, bit for bit.
+/// Whether all ranks have the same values, bit for bit.
 bool same_everywhere(const std::shared_ptr<transport>& wires, const outcome& mine) {
   std::vector<double> numbers = mine.losses;
   numbers.insert(numbers.end(), mine.norms.begin(), mine.norms.end());
@@ -82,7 +83,7 @@ std::string text_of(const drawn_run& run) {
   return text + (run.layout == row_layout::packed ? ", packed" : "");
 }
 
-/// On every rank; what is found is the first rank's.
+/// Called on every rank; the first rank has the result.
 apart compare(const combination& of, const drawn_run& run, const std::shared_ptr<transport>& wires) {
   const outcome mine = of.train(run, wires);
   apart found;
@@ -97,7 +98,7 @@ apart compare(const combination& of, const drawn_run& run, const std::shared_ptr
   return found;
 }
 
-/// All runs of a program, as a table's row.
+/// All runs of a program, as a row of the table.
 class summary {
  public:
   explicit summary(const combination& of) : of_(of) {}
@@ -136,7 +137,7 @@ int on_threads(const combination& of, std::size_t runs, std::uint64_t seed) {
   summary all(of);
   const std::vector<std::size_t> sizes = {8, 4, 2, 6, 3};
   for (std::size_t i = 0; i < runs; ++i) {
-    // three kinds in turn, and five sizes
+    // three kinds of model in turn, and five sizes
     const drawn_run run = draw_run(seed, i, of, sizes[i % sizes.size()]);
     try {
       apart found;

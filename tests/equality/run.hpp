@@ -1,4 +1,4 @@
-// One small run, as it was drawn, and what it comes to on any ranks.
+// One small run, as drawn, and its results on any ranks.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace equality {
 
 using namespace xtrain;
 
-/// What is trained: a family, and a recipe's switches. gpt2's head is tied to its embedding.
+/// What is trained: a model family and recipe options. gpt2's head is tied to its embedding.
 enum class kind : std::uint8_t { llama, llama_adapted, gpt2_recomputing, mixtral, mixtral_adapted };
 
 [[nodiscard]] constexpr std::string_view name_of(kind k) {
@@ -29,30 +29,30 @@ enum class kind : std::uint8_t { llama, llama_adapted, gpt2_recomputing, mixtral
 [[nodiscard]] constexpr bool has_experts(kind k) { return k == kind::mixtral || k == kind::mixtral_adapted; }
 [[nodiscard]] constexpr bool is_adapted(kind k) { return k == kind::llama_adapted || k == kind::mixtral_adapted; }
 
-/// What a strategy's type divides; how many ranks do is drawn.
+/// The axes of a strategy type; their sizes are drawn.
 struct divided_axes {
   bool layers = false, places = false, experts = false, stages = false, states = false;
-  bool backwards = false;  // into two parts, where a schedule wants that
+  bool backwards = false;  // in two parts, where the schedule supports that
 };
 
-/// How ranks divide the work.
+/// The mesh and other parallel settings.
 struct drawn_mesh {
   std::size_t ranks = 1, data = 1, tensor = 1, context = 1, depth = 1, expert = 1;
   std::size_t shards = 0, chunks = 1, schedule = 0;
-  std::vector<std::size_t> rows{};  // of micro-batches, where they differ
+  std::vector<std::size_t> rows{};  // sequences of each micro-batch, where they differ
 };
 
-/// Everything about a run that is no type.
+/// Everything about a run that is not a type.
 struct drawn_run {
   kind what = kind::llama;
   decoder_config shape{};
-  training_config<adamw> settings{};  // of a rank
+  training_config<adamw> settings{};  // per rank
   lora_config adapter{};
   row_layout layout = row_layout::separate;
   drawn_mesh mesh{};
 };
 
-/// Weights are whole and on the first rank; all else is on all.
+/// Weights are whole and on the first rank only; everything else is on all ranks.
 struct outcome {
   std::vector<double> losses, norms, weights;
   double held_out = 0;
@@ -113,10 +113,10 @@ decltype(auto) with_dense_model(kind what, Use&& use) {
   }
 }
 
-/// The run on one device, with all rows of a step. `alone.cpp` compiles it once for all combinations.
+/// The same run on one device, with the whole global batch. `alone.cpp` compiles it once for all combinations.
 [[nodiscard]] outcome train_alone(const drawn_run& run);
 
-/// The program's strategy: what it divides, what it can train, and a rank's part of the run.
+/// The program's strategy: its axes, the models it can train, and how a rank trains its part of the run.
 struct combination {
   std::string_view name;
   divided_axes axes;
@@ -125,13 +125,13 @@ struct combination {
 };
 [[nodiscard]] combination this_combination();
 
-/// Schedules that a pipeline chooses from while it runs: so one trainer is compiled for all of them.
+/// The schedules that a pipeline can choose from at run time, so that one trainer is compiled for all of them.
 struct schedule_choice {
   std::string_view name;
   bool has_chunks;  // a rank may have several stages
   bool groups;      // micro-batches must be a multiple of the ranks of a pipeline
 };
-/// The last only where backwards may be in two parts.
+/// The last one only where backwards may be in two parts.
 inline constexpr schedule_choice schedules[] = {{"gpipe", false, false}, {"one_forward_one_backward", false, false}, {"interleaved", true, true},
                                                 {"all_in_all_out", true, false}, {"zero_bubble", false, false}};
 

@@ -1,4 +1,4 @@
-// A thread that communicates while the others compute: work is done in the order it was given.
+// A thread that communicates while the others compute. Work items run in FIFO order.
 #pragma once
 
 #include <condition_variable>
@@ -27,7 +27,7 @@ class background {
   background(const background&) = delete;
   background& operator=(const background&) = delete;
 
-  /// The work is done later, after everything given before. When work fails, what comes after it is not done.
+  /// Queues work, which runs after everything queued before it. When one work item fails, those after it do not run.
   void begin(std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
@@ -38,13 +38,13 @@ class background {
     changed_.notify_all();
   }
 
-  /// How much has been begun: finish(begun()) waits for all of it.
+  /// How many work items have been queued: finish(begun()) waits for all of them.
   [[nodiscard]] std::size_t begun() {
     const std::lock_guard lock(mutex_);
     return begun_;
   }
-  /// Waits until the first `count` pieces of work are done.
-  ///   throws  what a piece of work threw
+  /// Waits until the first `count` work items are done.
+  ///   throws  what a work item threw
   void finish(std::size_t count) {
     const detail::waiting_for_ranks waits;
     std::unique_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// What a communicator is: ranks that work on one problem, and the collectives between them.
+// The communicator concept: a process group and its collectives.
 #pragma once
 
 #include <concepts>
@@ -18,7 +18,7 @@ concept communicator_knows_its_ranks = requires(const C& comm) {
   { comm.size() } -> std::same_as<std::size_t>;
 };
 
-/// Numbers that the host decides by: losses, token counts, whether to stop.
+/// Values that the host makes decisions with: losses, token counts, whether to stop.
 template <class C>
 concept communicator_reduces_host_numbers = requires(C& comm, std::span<double> values) {
   comm.all_reduce(values, reduction::sum);

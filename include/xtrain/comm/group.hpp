@@ -1,6 +1,6 @@
-// Some ranks of a run, and the collectives between them. Every collective is made of messages, and adds up in an order that follows
-// from the number of ranks alone (recursive_halving.hpp): its result is the same bits on every rank, on every transport, however
-// messages are delayed, and however an array is cut. Sums of 16-bit numbers are made in fp32 and rounded once.
+// A process group and its collectives. Every collective is built from point-to-point messages and reduces in an order that follows from
+// the number of ranks alone (recursive_halving.hpp): its result has the same bits on every rank and over every transport, however messages
+// are delayed and however an array is split. 16-bit values are summed in fp32 and rounded once.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace xtrain {
 
-/// Some rows of an array that go to a rank, or come from it.
+/// A range of rows of an array, and the rank it is sent to or received from.
 struct message_part {
   std::size_t rank = 0, first = 0, count = 0;
 };
@@ -57,7 +57,7 @@ struct traffic {
   friend bool operator==(const traffic&, const traffic&) = default;
 };
 
-/// The number a sum of T is made in: 16-bit numbers in fp32, everything else in itself.
+/// The type in which values of T are summed: fp32 for 16-bit types, T itself for all others.
 template <class T>
 struct sum_number {
   using type = T;
@@ -71,12 +71,11 @@ struct sum_number<fp16> {
   using type = float;
 };
 
-/// A communicator. One thread at a time may use a group; two groups of the same ranks, on different channels, do not meet.
+/// A communicator. Only one thread at a time may use a group. Two groups of the same ranks on different channels are independent.
 class group {
  public:
-  /// `members`: ranks of the transport, in the order in which they are ranks of the group. All of them make the group with
-  /// the same members and channel.
-  ///   throws  config_error when this rank is not among them, or one is twice
+  /// `members`: ranks of the transport, in group rank order. Every member constructs the group with the same members and channel.
+  ///   throws  config_error when this rank is not a member, or is listed twice
   group(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t channel)
       : wires_(std::move(wires)), members_(std::move(members)), channel_(channel), tree_(members_.size()) {
     require<config_error>(std::count(members_.begin(), members_.end(), wires_->rank()) == 1, "group: rank ", wires_->rank(),
@@ -85,7 +84,7 @@ class group {
       require<config_error>(member < wires_->size(), "group: members must be below the ", wires_->size(), " ranks there are; given ", member);
     rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), wires_->rank()) - members_.begin());
   }
-  /// All ranks.
+  /// All ranks of the transport.
   explicit group(std::shared_ptr<transport> wires, std::uint32_t channel = 0) : group(wires, all_of(wires->size()), channel) {}
 
   [[nodiscard]] std::size_t rank() const { return rank_; }
@@ -93,7 +92,7 @@ class group {
   [[nodiscard]] const traffic& sent() const { return sent_; }
   [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
 
-  // ---- messages ----
+  // ---- point-to-point messages ----
 
   template <class T>
   [[nodiscard]] pending_message begin_send(std::size_t to, std::span<const T> values) {
@@ -135,7 +134,7 @@ class group {
   }
   void all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
 
-  /// whole: size() parts, in the order of ranks. The part may be where it belongs in the whole.
+  /// whole: size() parts, in rank order. `part` may alias its position in `whole`.
   ///   throws  shape_error
   template <class T>
   void all_gather(std::span<const T> part, std::span<T> whole) {
@@ -147,7 +146,7 @@ class group {
     all_gather_ranges(whole, part.size());
   }
 
-  /// part: this rank's of size() parts of the reduction. It may be where it belongs in the whole; the rest of the whole stays.
+  /// part: this rank's part (of size() parts) of the reduction. It may alias its position in `whole`; the rest of `whole` is unchanged.
   ///   throws  shape_error
   template <class T>
   void reduce_scatter(std::span<const T> whole, std::span<T> part, reduction how) {
@@ -160,13 +159,13 @@ class group {
     reduce_scatter_to(whole, part, part.size(), how);
   }
 
-  /// Every rank gets what `root` has.
+  /// Every rank gets the values of `root`.
   template <class T>
   void broadcast(std::span<T> values, std::size_t root) {
     if (size() == 1) return;
     ++sent_.collectives;
     if (values.size_bytes() <= small) return broadcast_whole(values, root);
-    // the root sends everything once, in parts; the others pass their parts on
+    // the root sends everything once, one part to each rank; the ranks then all-gather their parts
     const std::size_t part = part_of(values.size());
     ++sent_.rounds;
     if (rank_ == root) {
@@ -178,7 +177,7 @@ class group {
     all_gather_ranges(values, part, root);
   }
 
-  /// Only `root` gets the reduction, in place; the others keep what they have. The bits are those of all_reduce.
+  /// Only `root` gets the reduction, in place, with the bits of all_reduce; the values of the other ranks are unchanged.
   template <class T>
   void reduce(std::span<T> values, reduction how, std::size_t root) {
     if (size() == 1) return;
@@ -186,7 +185,7 @@ class group {
     reduce_whole(values, how, root);
   }
 
-  /// whole, at `root` only: every rank's part, in the order of ranks.
+  /// whole, used on `root` only: the parts of all ranks, in rank order.
   template <class T>
   void gather(std::span<const T> part, std::span<T> whole, std::size_t root) {
     if (rank_ != root) return send(root, part);
@@ -196,7 +195,7 @@ class group {
     wait_all(receives);
   }
 
-  /// part: this rank's part of what `root` has.
+  /// part: this rank's part of `whole` on `root`.
   template <class T>
   void scatter(std::span<const T> whole, std::span<T> part, std::size_t root) {
     if (rank_ != root) return receive(root, part);
@@ -206,7 +205,7 @@ class group {
     wait_all(sends);
   }
 
-  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class T>
   void all_to_all(std::span<const T> from, std::span<T> to) {
@@ -236,9 +235,9 @@ class group {
     wait_all(all);
   }
 
-  /// Each part of `from` goes to its rank, each part of `to` comes from its rank, a message each; between two ranks in the order of the
-  /// lists. Rows are `length` elements long.
-  ///   throws  shape_error when a part is not in its array, or this rank does not receive what it sends to itself
+  /// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
+  /// ranks, in list order. A row has `length` elements.
+  ///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
   template <class T>
   void exchange(std::span<const T> from, std::span<const message_part> sends, std::span<T> to, std::span<const message_part> receives,
                 std::size_t length = 1) {
@@ -262,7 +261,8 @@ class group {
     wait_all(all);
   }
 
-  /// Every rank has one range of the values, of equal length but for the last ones, and gets the others'.
+  /// An in-place all-gather: every rank owns one range of the values and gets the ranges of the others. Ranges have equal length, except
+  /// that the last ones may be shorter.
   template <class T>
   void share_ranges(std::span<T> values) {
     if (size() == 1) return;
@@ -270,7 +270,7 @@ class group {
     all_gather_ranges(values, part_of(values.size()));
   }
 
-  // ---- collectives on device memory: done when they return; what the stream was given before is done by then ----
+  // ---- collectives on device memory: they block until done, and first wait for all work queued on the stream ----
 
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
@@ -311,7 +311,7 @@ class group {
       stream.synchronize();
     }
   }
-  /// Part i of `from` goes to rank i; part i of `to` is from rank i.
+  /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
@@ -358,11 +358,11 @@ class group {
   }
 
  private:
-  static constexpr std::size_t small = 4096;            // bytes; up to here, sending all of it in each round costs less than twice the rounds
-  static constexpr std::size_t piece_bytes = 1U << 20;  // of a message from each to each: smaller messages cost time, larger ones scratch memory
-  static constexpr std::size_t tree_bytes = 1U << 25;   // of all ranks' parts together that go through the rounds of a tree at once
+  static constexpr std::size_t small = 4096;            // bytes; up to here, sending everything in each round is faster than twice the rounds
+  static constexpr std::size_t piece_bytes = 1U << 20;  // of a direct message: smaller messages cost time, larger ones scratch memory
+  static constexpr std::size_t tree_bytes = 1U << 25;   // of the parts of all ranks that go through the rounds at a time
 
-  /// The host can follow the pointers, or nobody ever will.
+  /// The host can dereference the pointers, or (in a dry run) nothing ever does.
   template <class Memory>
   static constexpr bool directly = clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>;
 
@@ -372,7 +372,7 @@ class group {
     return all;
   }
   [[nodiscard]] bool carries() const { return wires_->carries(); }
-  /// Elements of a rank's part when parts need not be equally long; the last ones may be shorter, or empty.
+  /// Elements per rank when parts may differ in length; the last parts may be shorter, or empty.
   [[nodiscard]] std::size_t part_of(std::size_t n) const { return (n + size() - 1) / size(); }
   template <class T>
   [[nodiscard]] static std::span<T> range(std::span<T> whole, std::size_t rank, std::size_t part) {
@@ -407,7 +407,7 @@ class group {
   static void wait_all(const std::vector<pending_message>& begun) {
     for (const pending_message& one : begun) wait(one);
   }
-  /// Begins a message with each other rank, the next one first, so that not all begin with the same.
+  /// Begins a message with every other rank, starting at rank + 1, so that not all ranks start with the same one.
   template <class Begin>
   [[nodiscard]] std::vector<pending_message> to_all_others(Begin&& begin) {
     std::vector<pending_message> begun;
@@ -419,7 +419,7 @@ class group {
     return begun;
   }
 
-  // Where nothing arrives, what would be sent is counted without going through the ranks one message at a time: there may be thousands.
+  // Dry runs count what would be sent without a loop over messages: there may be thousands of ranks.
   void count(std::size_t messages, std::size_t bytes_of_each) { sent_ += {messages, messages * bytes_of_each}; }
   template <class T>
   void count_pieces(std::span<const T> whole, std::size_t part, std::size_t piece) {
@@ -438,7 +438,7 @@ class group {
 
   // ---- each sends to each ----
 
-  /// result[i] = parts[0][i] + parts[1][i] + … in this order; where the sum has this rank's part, `mine` is taken
+  /// result[i] = parts[0][i] + parts[1][i] + ..., in this order
   template <class T, class Sum>
   static void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction how) {
     using sum = typename sum_number<T>::type;
@@ -459,7 +459,7 @@ class group {
     }
   }
 
-  /// Part r of the whole, `part` elements long or what is left of it, is reduced to rank r.
+  /// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into `mine`.
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     if (part == 0) return;
@@ -491,7 +491,7 @@ class group {
     }
   }
 
-  /// Part r of `values` is rank r's, and is sent to all others; but not to `except`, who has it.
+  /// Part r of `values` belongs to rank r, who sends it to every rank but `except`, which has it already.
   template <class T>
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
     if (size() == 1 || part == 0) return;
@@ -842,7 +842,7 @@ class group {
   [[nodiscard]] static std::span<T> host_span(device_span<T, Memory> values) {
     return {values.raw(), values.size()};
   }
-  /// work(span) where the host reads and writes; brought back when it `writes`.
+  /// work(span) on memory that the host can read and write; when it `writes`, the result is copied back to the device.
   template <class Stream, class T, class Memory, class Work>
   static void on_host(Stream& stream, device_span<T, Memory> values, bool writes, Work&& work) {
     if constexpr (directly<Memory>) {

@@ -1,4 +1,5 @@
-// The ranks of a run as points of a grid with named axes: what a rank does, and with whom, follows from its place.
+// A device mesh: the ranks of a run as points of a grid with named axes. A rank's coordinates decide what it computes and with whom it
+// communicates.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@
 
 namespace xtrain {
 
-/// data: other rows, the same weights. tensor: parts of every layer. pipeline: other layers. context: other places of the
-/// same rows. expert: other experts.
+/// data: other sequences of the batch, the same weights. tensor: a shard of every layer. pipeline: other layers. context: other tokens of
+/// the same sequences. expert: other experts.
 enum class axis : std::uint8_t { data, tensor, pipeline, context, expert };
 
 inline constexpr std::size_t mesh_axes = 5;
@@ -27,7 +28,7 @@ inline constexpr std::size_t mesh_axes = 5;
   return names[static_cast<std::size_t>(a)];
 }
 
-/// How many ranks each axis has.
+/// The number of ranks along each axis.
 struct mesh_sizes {
   std::size_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
 
@@ -39,14 +40,14 @@ struct mesh_sizes {
   friend constexpr bool operator==(const mesh_sizes&, const mesh_sizes&) = default;
 };
 
-/// Axes from the one whose neighbours are closest (ranks that follow one another) to the one whose are furthest apart.
+/// Axes in order of distance, from the one whose neighbors are adjacent ranks to the one whose neighbors are furthest apart.
 using axis_order = std::array<axis, mesh_axes>;
-/// Who talks most sits closest: parts of a layer in one machine, other rows and other layers across machines.
+/// Axes with the most communication are innermost: tensor parallelism within a machine, data and pipeline parallelism across machines.
 inline constexpr axis_order usual_order{axis::tensor, axis::context, axis::expert, axis::data, axis::pipeline};
 
 class mesh {
  public:
-  /// throws config_error when the sizes do not make up the ranks of the run, or the order names an axis twice
+  /// throws config_error when the product of the sizes is not the number of ranks, or the order names an axis twice
   mesh(std::shared_ptr<transport> wires, const mesh_sizes& sizes, const axis_order& order = usual_order)
       : wires_(std::move(wires)), sizes_(sizes), order_(order) {
     for (std::size_t a = 0; a < mesh_axes; ++a)
@@ -62,12 +63,12 @@ class mesh {
 
   [[nodiscard]] const mesh_sizes& sizes() const { return sizes_; }
   [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
-  /// Where on the axis a rank of the run is.
+  /// A rank's coordinate along the axis.
   [[nodiscard]] std::size_t place(axis on, std::size_t rank) const { return rank / stride(on) % sizes_.of(on); }
   [[nodiscard]] std::size_t place(axis on) const { return place(on, wires_->rank()); }
 
-  /// The ranks that differ from this one in nothing but their place on the axis. `use` tells groups on the same axis apart
-  /// that are used at the same time: below 8.
+  /// The process group of the ranks whose coordinates differ from this rank's along this axis only. `use` (below 8) gives each of several
+  /// groups on the same axis that are used at the same time its own channel.
   [[nodiscard]] group along(axis on, std::uint32_t use = 0) const {
     const std::size_t step = stride(on), first = wires_->rank() - place(on) * step;
     std::vector<std::size_t> members;

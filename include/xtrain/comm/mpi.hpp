@@ -1,4 +1,4 @@
-// Ranks that are processes, on one host or on many: MPI carries their messages. The launcher (mpirun, srun) starts them.
+// Ranks that are processes, on one host or several. MPI carries their messages; the launcher (mpirun, srun) starts them.
 #pragma once
 
 #include <cstddef>
@@ -40,16 +40,16 @@ class mpi_transport final : public transport {
 
 }  // namespace detail
 
-/// This process as a rank of a run. All processes of the run make one, in their main thread.
+/// This process as a rank of a run. Every process of the run creates one, in its main thread.
 ///
 ///     xtrain::mpi_session session;
 ///     session.run([](const std::shared_ptr<xtrain::transport>& wires) { ... });
 ///
-/// MPI is begun, and ended with the last user of the session's wires, unless the program has begun it: then it is the program's
-/// to end, after them.
+/// MPI is initialized here, and finalized with the last user of the session's transport. If the program has initialized MPI itself, the
+/// program must finalize it, after that.
 class mpi_session {
  public:
-  /// throws  config_error when MPI has been ended, or does not let several threads communicate
+  ///   throws  config_error when MPI has been finalized, or does not support communication from several threads
   explicit mpi_session(const mpi_options& options = {})
       : mpi_(std::make_shared<detail::mpi_wires>(options)), wires_(std::make_shared<detail::mpi_transport>(mpi_)) {}
 
@@ -61,11 +61,11 @@ class mpi_session {
 
   [[nodiscard]] std::size_t rank() const { return world().rank(); }
   [[nodiscard]] std::size_t size() const { return world().size(); }
-  /// For programs that do without run(): when such a rank throws, the others learn that it has stopped, and not why.
+  /// For programs that do not use run(). When a rank throws there, the others learn that it has stopped, but not why.
   [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
 
-  /// Calls `work(wires())`, and returns when it has returned on every rank. When it throws, the other ranks stop where they
-  /// wait, with the reason, and its exception is thrown here.
+  /// Calls `work(wires())`, and returns when it has returned on every rank. When it throws, the other ranks stop at their next wait and
+  /// report the reason; its exception is rethrown here.
   ///   throws  comm_error when another rank has stopped, config_error when called twice
   void run(const std::function<void(std::shared_ptr<transport>)>& work) {
     require<config_error>(!std::exchange(has_run_, true), "mpi_session: run must be called once; what comes later belongs into the same work");

@@ -1,8 +1,8 @@
-// Messages between processes, as MPI carries them.
+// Messages between processes over MPI.
 //
-// Every message begins with an envelope: its length, and what it says, if that is short. Of a long message only the length is
-// in the envelope, and the bytes follow in pieces. MPI is given the memory of a receive when the lengths have been compared, and
-// not before: Open MPI 4.1 reports a message that is too long, and yet writes all of it, beyond the end of that memory.
+// Every message begins with an envelope: its length and, for a short message, its bytes. For a long message the envelope holds only the
+// length, and the bytes follow in pieces. A receive buffer is given to MPI only after both lengths have been compared: Open MPI 4.1
+// reports a message that is too long, but still writes all of it, past the end of the buffer.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ struct mpi_envelope {
 
 class mpi_receive;
 
-/// Receives whose envelopes have not come, by sender and channel, in the order in which they were begun. Whoever waits for
-/// anything moves all of them on.
+/// Posted receives whose envelopes have not arrived, by sender and channel, in posting order. Any waiting thread makes progress on all of
+/// them.
 class mpi_arrivals {
  public:
   void expect(mpi_receive& one);
@@ -62,7 +62,7 @@ struct mpi_wires {
   mpi_arrivals arrivals;
 };
 
-/// What sends and receives have in common: an envelope, pieces, and how they are waited for.
+/// The common part of sends and receives: the envelope, the pieces, and waiting.
 class mpi_message : public message {
  public:
   mpi_message(std::shared_ptr<mpi_wires> wires, std::size_t other, std::uint32_t channel, std::size_t length)
@@ -79,12 +79,12 @@ class mpi_message : public message {
     auto began = mpi_world::clock::now();
     for (std::size_t seen = 0; !done();) {
       const auto now = mpi_world::clock::now();
-      if (std::exchange(seen, arrived_) != arrived_) began = now;  // a long message may take as long as it likes
+      if (std::exchange(seen, arrived_) != arrived_) began = now;  // the timeout restarts with every piece that arrives
       const auto waited = now - began;
       mpi_world::pause(waited);
       if (waited < std::chrono::milliseconds(1)) continue;
       const std::string gone = world().gone(other_, waited);
-      if (done()) return;  // what a rank has sent before it went still arrives
+      if (done()) return;  // messages sent by a rank before it stopped still arrive
       if (!gone.empty()) stop(concat("mpi: rank ", world().rank(), " waits for rank ", other_, what(), ", but ", gone));
       const auto patience = world().options().patience;
       if (waited > patience)
@@ -120,17 +120,17 @@ class mpi_message : public message {
     const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     turn = {};
     if (code != MPI_SUCCESS) {
-      request = MPI_REQUEST_NULL;  // there is nothing left to wait for
+      request = MPI_REQUEST_NULL;  // nothing left to wait for
       stop(concat("mpi: messages must arrive; MPI says: ", mpi_world::words(code)));
     }
     return done != 0;
   }
-  /// The others must hear of it before what this rank has begun is taken down.
+  /// The other ranks must be told before the pending operations of this rank are destroyed.
   [[noreturn]] void stop(const std::string& reason) {
     world().stop(reason);
     throw comm_error(reason);
   }
-  /// Of a message that is destroyed. MPI keeps an envelope that it may still read or write.
+  /// For a message that is being destroyed. The envelope is leaked if MPI may still read or write it.
   void let_go() noexcept {
     if (!world().settle(announced_)) (void)envelope_.release();
     for (MPI_Request& piece : pieces_) (void)world().settle(piece);
@@ -141,9 +141,9 @@ class mpi_message : public message {
   std::uint32_t channel_;
   std::size_t length_;
   std::unique_ptr<mpi_envelope> envelope_;
-  MPI_Request announced_ = MPI_REQUEST_NULL;  // the envelope's
+  MPI_Request announced_ = MPI_REQUEST_NULL;  // of the envelope
   std::vector<MPI_Request> pieces_;
-  std::size_t arrived_ = 0;  // pieces
+  std::size_t arrived_ = 0;  // pieces that have arrived
 
  private:
   bool waited_ = false;
@@ -170,7 +170,7 @@ class mpi_send final : public mpi_message {
  private:
   [[nodiscard]] bool done() override {
     if (is_done(announced_) && pieces_are_done()) return true;
-    wires_->arrivals.move_on();  // the other may be waiting for us to take what it sends
+    wires_->arrivals.move_on();  // the other rank may be waiting for us to receive its message
     return false;
   }
   [[nodiscard]] const char* what() const override { return " to take a message"; }
@@ -203,14 +203,14 @@ class mpi_receive final : public mpi_message {
     const auto turn = world().turn();
     mpi_world::must("MPI_Irecv", MPI_Irecv(envelope_.get(), sizeof(mpi_envelope), MPI_BYTE, other(), envelope_tag(), world().comm(), &announced_));
   }
-  /// Has the envelope come? Then it is opened.
+  /// Returns whether the envelope has arrived; reads it when it has.
   [[nodiscard]] bool look() noexcept {
     try {
       if (!has_come_ && is_done(announced_)) {
         has_come_ = true;
         open();
       }
-    } catch (const std::exception& problem) {  // thrown where it is waited for
+    } catch (const std::exception& problem) {  // rethrown in wait()
       problem_ = problem.what();
       has_come_ = true;
     }
@@ -262,13 +262,13 @@ inline void mpi_arrivals::move_on(queue& of) {
   while (!of.empty() && of.front()->look()) of.pop_front();
 }
 
-/// What has not come is taken back, and comes to the next receive.
+/// A receive whose message has not arrived is canceled; the message goes to the next receive.
 inline void mpi_arrivals::forget(mpi_receive& one) noexcept {
   const std::lock_guard lock(mutex_);
   queue& with_others = queues_.find({one.other_, one.channel_})->second;
   move_on(with_others);
   if (one.has_come_) return;
-  if (!one.world().take_back(one.announced_)) move_on(with_others);  // it has come in this instant
+  if (!one.world().take_back(one.announced_)) move_on(with_others);  // it arrived just now
   std::erase(with_others, &one);
 }
 

@@ -1,5 +1,5 @@
-// What a process knows of the other processes of its run, and what it tells them besides messages: that it has stopped, and
-// why. The only header that names MPI's.
+// The state of the other processes of the run, and the notices that processes send besides messages: that one has stopped, and why. The
+// only header that includes MPI's.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include <xtrain/core/error.hpp>
 
 #ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1  // bindings for C++ that MPI itself has given up
+#define OMPI_SKIP_MPICXX 1  // C++ bindings, which MPI has removed
 #endif
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
@@ -31,17 +31,17 @@
 namespace xtrain {
 
 struct mpi_options {
-  /// A rank that waits for another longer than this stops, and says for whom it waited.
+  /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
   std::chrono::milliseconds patience = std::chrono::minutes(10);
-  /// A rank that has stopped gives the others this long to stop as well; then it leaves it to the launcher to end them.
+  /// Grace period: how long a rank that has stopped waits for the others to stop; after that it leaves them to the launcher.
   std::chrono::milliseconds grace = std::chrono::seconds(10);
-  /// Bytes of a message that MPI is given at once, since it counts them in int. The same on every rank.
+  /// Maximum bytes per MPI call, since MPI counts bytes in int. Must be the same on every rank.
   std::size_t piece = std::size_t{1} << 30;
 };
 
 namespace detail {
 
-/// MPI, and a communicator of this library's own. Safe to use from several threads.
+/// MPI, and the library's own MPI communicator. Safe to use from several threads.
 class mpi_world {
  public:
   using clock = std::chrono::steady_clock;
@@ -58,14 +58,14 @@ class mpi_world {
     must("MPI_Comm_rank", MPI_Comm_rank(comm_, &rank));
     must("MPI_Comm_size", MPI_Comm_size(comm_, &size));
     must("MPI_Comm_get_attr", MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &is_set));
-    notice_tag_ = is_set != 0 ? *tags : 32767;  // what every MPI has at least
+    notice_tag_ = is_set != 0 ? *tags : 32767;  // the minimum that every MPI guarantees
     rank_ = static_cast<std::size_t>(rank);
     others_.resize(static_cast<std::size_t>(size));
   }
   ~mpi_world() {
     int ended = 0;
     MPI_Finalized(&ended);
-    if (ended != 0 || adrift_) return;  // ending MPI would wait for ranks that do not come; the launcher sees to them
+    if (ended != 0 || adrift_) return;  // MPI_Finalize would wait for ranks that never call it; the launcher ends them
     MPI_Comm_free(&comm_);
     if (ours_) MPI_Finalize();
   }
@@ -76,10 +76,10 @@ class mpi_world {
   [[nodiscard]] std::size_t size() const { return others_.size(); }
   [[nodiscard]] const mpi_options& options() const { return options_; }
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
-  /// A channel has two of MPI's tags; the largest tag is kept for what ranks tell one another.
+  /// A channel uses two MPI tags; the largest tag is reserved for notices.
   [[nodiscard]] std::uint32_t channels() const { return static_cast<std::uint32_t>(notice_tag_ / 2); }
 
-  /// Held around each call of an MPI that several threads may use, but not at the same time.
+  /// Held around each MPI call when MPI allows several threads, but only one at a time.
   [[nodiscard]] std::unique_lock<std::mutex> turn() {
     return serialised_ ? std::unique_lock(turn_) : std::unique_lock<std::mutex>();
   }
@@ -93,8 +93,7 @@ class mpi_world {
     text.resize(static_cast<std::size_t>(length));
     return text;
   }
-  /// Between two looks at something that is not there yet, `waited` after the first: short waits answer quickly, long ones
-  /// leave the processor to others.
+  /// Called between two polls, `waited` after the first one: short waits stay responsive, long ones free the processor.
   static void pause(clock::duration waited) {
     if (waited < std::chrono::milliseconds(1))
       std::this_thread::yield();
@@ -102,9 +101,9 @@ class mpi_world {
       std::this_thread::sleep_for(std::clamp<clock::duration>(waited / 10'000, std::chrono::microseconds(50), std::chrono::milliseconds(1)));
   }
 
-  // ---- what ranks tell one another ----
+  // ---- notices between ranks ----
 
-  /// Why there is nothing to wait for from `other`; empty when there is. Asks it, when it has been waited for long enough.
+  /// Why waiting for `other` is pointless; empty when it is not. After a second of waiting, asks the other rank whether it still runs.
   [[nodiscard]] std::string gone(std::size_t other, clock::duration waited) {
     const std::lock_guard lock(mutex_);
     read_notices();
@@ -112,7 +111,7 @@ class mpi_world {
     if (waited > std::chrono::seconds(1) && !std::exchange(others_[other].was_asked, true)) tell(other, notice::asks, {});
     return stopped_here();
   }
-  /// Tells all others that this rank has stopped, unless one of them has said so before: then they know, and why.
+  /// Tells all other ranks that this rank has stopped, unless another rank has announced its stop first: then they know, and why.
   void stop(std::string_view reason) noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -121,7 +120,7 @@ class mpi_world {
       stopped_ = rank_;
       others_[rank_].gone = concat("has stopped: ", reason);
       for (std::size_t i = 1; i < size(); ++i) tell((rank_ + i) % size(), notice::stopped, reason);
-    } catch (...) {  // those who are not told run out of patience
+    } catch (...) {  // ranks that get no notice stop at their timeout
     }
   }
   /// Which rank has stopped, and why; empty when none has.
@@ -130,8 +129,8 @@ class mpi_world {
     return stopped_here();
   }
 
-  /// Waits until all ranks are here: forever, since others may have work left, but only for the time of grace when one has
-  /// stopped. Then every rank knows that one has.
+  /// Waits until every rank calls it: without limit, since others may still be working, but only for the grace period once a rank has
+  /// stopped. Afterwards every rank knows whether one has stopped.
   void farewell() noexcept {
     try {
       says_ = stopped().empty() ? 0 : 1;
@@ -151,7 +150,7 @@ class mpi_world {
         if (heard < now && now - heard > options_.grace) break;
         pause(now - came);
       }
-    } catch (...) {  // MPI itself has a problem
+    } catch (...) {  // MPI itself failed
     }
     adrift_ = true;
   }
@@ -163,13 +162,13 @@ class mpi_world {
     const auto mine = turn();
     return MPI_Test(&request, &done, status) != MPI_SUCCESS || done != 0;
   }
-  /// Waits until MPI has done with a message: a send cannot be taken back. But it does not wait for long; when that is not
-  /// enough, MPI must not be called any more, and the answer is false.
+  /// Waits until MPI has completed a message (a send cannot be canceled), but not for long. Returns false when that was not enough: then
+  /// MPI must not be called any more.
   [[nodiscard]] bool settle(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) noexcept {
     const auto began = clock::now();
     while (request != MPI_REQUEST_NULL && !completed(request, status)) {
       const auto waited = clock::now() - began;
-      // ranks that know that one has stopped take what is sent to them; they may not know yet that this one is stopping
+      // ranks that know of a stop accept what is sent to them; they may not know yet that this rank is stopping
       if (adrift_ || waited > (look().empty() ? std::chrono::milliseconds(1000) : options_.grace)) {
         adrift_ = true;
         return false;
@@ -178,7 +177,7 @@ class mpi_world {
     }
     return true;
   }
-  /// Takes back a receive. Returns false when something has come for it.
+  /// Cancels a receive. Returns false when a message has already arrived for it.
   [[nodiscard]] bool take_back(MPI_Request& request) noexcept {
     {
       const auto mine = turn();
@@ -190,7 +189,7 @@ class mpi_world {
     MPI_Test_cancelled(&status, &is_cancelled);
     return is_cancelled != 0;
   }
-  /// One has been given up that MPI may still deliver.
+  /// A message has been abandoned that MPI may still deliver.
   [[nodiscard]] bool adrift() const { return adrift_; }
 
  private:
@@ -200,12 +199,12 @@ class mpi_world {
     MPI_Request request = MPI_REQUEST_NULL;
   };
   struct rank_state {
-    std::string gone{};      // why it neither sends nor receives any more
-    bool was_asked = false;  // by this rank, whether it still works
-    bool asks = false;       // this rank
+    std::string gone{};      // why it no longer sends or receives
+    bool was_asked = false;  // this rank has asked it whether it still runs
+    bool asks = false;       // it has asked this rank
   };
   static constexpr std::size_t nobody = ~std::size_t{0};
-  static constexpr std::size_t longest = 1000;  // characters of a notice: short enough that MPI sends it without being asked for it
+  static constexpr std::size_t longest = 1000;  // characters of a notice: short enough for MPI to send eagerly
 
   void begin() {
     int begun = 0, ended = 0, level = MPI_THREAD_SINGLE;
@@ -225,7 +224,7 @@ class mpi_world {
     serialised_ = level < MPI_THREAD_MULTIPLE;
   }
 
-  /// What stopped() says when what others have told is read.
+  /// Reads pending notices, then returns what stopped() returns.
   [[nodiscard]] std::string look() noexcept {
     try {
       const std::lock_guard lock(mutex_);
@@ -265,8 +264,7 @@ class mpi_world {
     must("MPI_Get_count", MPI_Get_count(&status, MPI_CHAR, &found.length));
     return found;
   }
-  /// Reads what ranks have told this one. When one has stopped, it also takes all messages: nobody will work with them, but
-  /// those who have sent them cannot leave before.
+  /// Reads notices. Once a rank has stopped, also receives and discards all messages, since their senders cannot exit before.
   void read_notices() {
     while (std::optional<arrival> found = next(stopped_ != nobody && completed(unwanted_.request) ? MPI_ANY_TAG : notice_tag_)) {
       std::string text(static_cast<std::size_t>(found->length), '\0');
@@ -290,7 +288,7 @@ class mpi_world {
       if (stopped_ == nobody) stopped_ = from;
     }
   }
-  /// Tells those who have asked for this rank that it has returned.
+  /// Tells the ranks that have asked that this rank has returned.
   void answer() {
     const std::lock_guard lock(mutex_);
     for (std::size_t other = 0; other < size(); ++other)
@@ -308,11 +306,11 @@ class mpi_world {
   int notice_tag_ = 0;
   std::size_t rank_ = 0;
   std::mutex turn_, mutex_;
-  std::deque<letter> letters_;  // that MPI may not have sent yet
+  std::deque<letter> letters_;  // notices that MPI may not have sent yet
   letter unwanted_;
   std::vector<rank_state> others_;
-  std::size_t stopped_ = nobody;  // the first rank that has
-  int says_ = 0, any_says_ = 0;   // in farewell: whether one has
+  std::size_t stopped_ = nobody;  // the first rank that has stopped
+  int says_ = 0, any_says_ = 0;   // in farewell: whether a rank has stopped
   std::atomic<bool> adrift_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Some of a run's ranks, as if they were all there are.
+// A subset of a run's ranks, as a transport of its own.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace xtrain {
 
-/// The members of a part are its ranks 0, 1, … What is given a part sends to its members only. Parts that share a pair of ranks, and
-/// whoever uses the run's own transport between them, must have channels of their own: the part's channel i is `first_channel` + i.
+/// The members become ranks 0, 1, … of the part, and the part sends to its members only. Parts that share a pair of ranks, and users of
+/// the run's own transport between them, must use distinct channels: the part's channel i is `first_channel` + i.
 class transport_part final : public transport {
  public:
-  /// throws config_error when this rank is not a member, or a member is no rank
+  /// throws config_error when this rank is not a member, or a member is not a rank
   transport_part(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t first_channel)
       : wires_(std::move(wires)), members_(std::move(members)), first_channel_(first_channel) {
     const auto own = std::find(members_.begin(), members_.end(), wires_->rank());

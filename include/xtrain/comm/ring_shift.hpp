@@ -1,4 +1,4 @@
-// Every rank of a group gives an array to the next one, while others compute.
+// Ring exchange: every rank of a group sends an array to the next rank, overlapped with compute.
 #pragma once
 
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace xtrain {
 
-/// One array on its way to the next rank, and the previous rank's on its way here.
+/// One array in flight to the next rank, and one from the previous rank.
 template <class T, class Memory>
 class ring_shift {
  public:
-  /// What the stream was given before is done first. Until finish(), `from` stays as it is, and nobody looks at `to`; the stream may be
-  /// given other work. All ranks of the group begin the same shifts in the same order.
+  /// Waits for the work queued on the stream before. Until finish(), `from` must not be written and `to` must not be accessed; other work
+  /// may be queued on the stream. All ranks of the group must begin the same shifts in the same order.
   template <class Stream, class Group>
   void begin(Stream& stream, Group& ranks, device_span<const T, Memory> from, device_span<T, Memory> to) {
     to_ = to;
@@ -34,7 +34,7 @@ class ring_shift {
     receives_ = ranks.begin_receive(previous, received);
     sends_ = ranks.begin_send(next, sent);
   }
-  /// `to` is there, and `from` may be written to.
+  /// After this, `to` is filled and `from` may be written.
   template <class Stream>
   void finish(Stream& stream) {
     if (receives_) receives_->wait();
@@ -48,12 +48,12 @@ class ring_shift {
   }
 
  private:
-  /// The host can follow the pointers, or nobody ever will.
+  /// The host can dereference the pointers, or (in a dry run) nothing ever does.
   static constexpr bool directly = clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>;
 
   device_span<T, Memory> to_{};
   std::vector<T> sent_, received_;
-  pending_message sends_, receives_;  // last: they end before the memory they use
+  pending_message sends_, receives_;  // last: destroyed before the buffers they use
 };
 
 }  // namespace xtrain

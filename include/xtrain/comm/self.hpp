@@ -1,4 +1,4 @@
-// One rank alone: every collective is a copy, or nothing.
+// A single rank: every collective is a copy or a no-op.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class self {
   template <class Stream, class T, class Memory>
   void all_reduce(Stream&, device_span<T, Memory>, reduction) {}
 
-  /// whole: size() parts, in the order of ranks
+  /// whole: size() parts, in rank order
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
     copy(stream, part, whole);

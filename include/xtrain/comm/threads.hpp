@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: no launcher, no sockets. The default of programs that have one machine, and what
-// every parallel strategy is tested on.
+// Ranks that are threads of one process: no launcher, no sockets. The default on a single machine, and what every parallel strategy is
+// tested on.
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,14 @@
 namespace xtrain {
 
 struct thread_ranks_options {
-  /// A rank that waits for another longer than this stops, and says for whom it waited.
+  /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
   std::chrono::milliseconds patience = std::chrono::minutes(10);
 };
 
 namespace detail {
 
-/// Where ranks meet. A send and its receive find one another in the receiver's mailbox; whoever comes second copies, straight
-/// from one rank's memory to the other's.
+/// Matches sends with receives in the receiver's mailbox. The second of the two copies the bytes, directly from one rank's memory to the
+/// other's.
 class thread_world {
  public:
   thread_world(std::size_t size, const thread_ranks_options& options) : options_(options), boxes_(size), gone_(size) {}
@@ -82,7 +82,7 @@ class thread_world {
     return mine;
   }
 
-  /// `waits`: the rank that calls; `other`: the one it waits for
+  /// `waits`: the calling rank; `other`: the rank it waits for
   void wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other) {
     mailbox& box = boxes_[where.to];
     std::unique_lock lock(box.mutex);
@@ -110,14 +110,14 @@ class thread_world {
     take_back(box, where, mine);
   }
 
-  /// The rank will neither send nor receive any more.
+  /// The rank will not send or receive any more.
   void leave(std::size_t rank, std::string reason) {
     {
       const std::lock_guard lock(gone_mutex_);
       gone_[rank] = std::move(reason);
     }
     for (mailbox& box : boxes_) {
-      { const std::lock_guard lock(box.mutex); }  // nobody is between looking and waiting
+      { const std::lock_guard lock(box.mutex); }  // no thread is between its check and its wait
       box.changed.notify_all();
     }
   }
@@ -202,15 +202,15 @@ class thread_transport final : public transport {
   return std::make_shared<detail::thread_transport>(std::make_shared<detail::thread_world>(1, thread_ranks_options{}), 0);
 }
 
-/// Runs `rank(transport)` on as many threads, each a rank of one run, and returns when all have returned. When one throws, the
-/// others stop where they wait for it, and its exception is thrown here.
-///   throws  config_error without a rank, comm_error when the system does not start a thread for each rank: then none has run
+/// Runs `rank(transport)` on `ranks` threads, each of which is a rank of one run, and returns when all have returned. When one throws,
+/// the others stop at their next wait for it, and its exception is rethrown here.
+///   throws  config_error for 0 ranks, comm_error when the system cannot start a thread for each rank (then none has run)
 inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank,
                       const thread_ranks_options& options = {}) {
   require<config_error>(ranks > 0, "run_ranks: there must be at least one rank");
   const auto world = std::make_shared<detail::thread_world>(ranks, options);
   std::mutex mutex;
-  std::exception_ptr first;  // whoever fails first is the cause; those after it may only miss it
+  std::exception_ptr first;  // the first failure is the cause; later ones may only follow from it
   enum class start : std::uint8_t { waits, begins, is_called_off };
   std::atomic<start> all{start::waits};
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// What carries bytes between ranks. Threads of one process and MPI implement it; collectives are written once on top of it,
-// so that they add up in the same order, and give the same bits, whatever carries them.
+// The transport of bytes between ranks, implemented by threads of one process and by MPI. Collectives are written once on top of it, so
+// they reduce in the same order, and give the same bits, over every transport.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace xtrain {
 
-/// A message that has been begun. Its memory must stay as it is until wait() returns, or the message is destroyed.
+/// A message that has been begun. Its memory must stay unchanged until wait() returns or the message is destroyed.
 class message {
  public:
   virtual ~message() = default;
-  /// Returns when the memory of a send may be used again, when what a receive asked for is there.
-  ///   throws  comm_error when the other rank has stopped, sent another size, or let this one wait for too long
+  /// For a send, returns when its memory may be reused; for a receive, when the data has arrived.
+  ///   throws  comm_error when the other rank has stopped, sent another size, or timed out
   virtual void wait() = 0;
 };
 using pending_message = std::unique_ptr<message>;
 
-/// One rank's end of the wires between all ranks of a run. Safe to use from several threads, each with channels of its own.
+/// One rank's endpoint for messages to and from all ranks of a run. Safe to use from several threads, each with its own channels.
 class transport {
  public:
   virtual ~transport() = default;
@@ -28,16 +28,16 @@ class transport {
   [[nodiscard]] virtual std::size_t rank() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
-  /// Messages from one rank to another on one channel arrive in the order in which they were sent. A send may wait for its
-  /// receive: begin what the other rank waits for before waiting yourself.
+  /// Messages from one rank to another on one channel arrive in the order in which they were sent. A send may block until its receive is
+  /// posted: begin what the other rank waits for before waiting yourself.
   [[nodiscard]] virtual pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) = 0;
   [[nodiscard]] virtual pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) = 0;
 
-  /// false: messages are counted, and nothing arrives; spans have sizes and no memory.
+  /// false: messages are counted but nothing arrives (a dry run); spans have sizes but no memory.
   [[nodiscard]] virtual bool carries() const { return true; }
 };
 
-/// The wires of a run that never happens: any number of ranks, of which this is one.
+/// The transport of a dry run: any number of ranks, of which this is one.
 class dry_transport final : public transport {
  public:
   dry_transport(std::size_t rank, std::size_t size) : rank_(rank), size_(size) {}

@@ -1,5 +1,5 @@
-// What a parallel strategy is: which ranks see other rows, which share one layer, and what happens around every block.
-// Models and trainers call these hooks and know nothing else of parallelism.
+// The parallel strategy concept: the process groups of a run, how weights, gradients and optimizer state are sharded, and the hooks
+// around every block. Models and trainers call these hooks and know nothing else of parallelism.
 #pragma once
 
 #include <concepts>
@@ -33,14 +33,14 @@ concept strategy_opens = requires(const typename P::config& sizes) {
   strategy_state<P, Device>(sizes);
 };
 
-/// Sums of layers' outputs are made where the outputs are, in the number type they are computed in.
+/// Layer outputs are reduced in device memory, in the compute dtype.
 template <class C, class Device, class Number>
 concept communicator_on =
     communicator<C> && communicator_moves_device_memory<C, typename Device::stream, device_span<Number, typename Device::memory>,
                                                         device_span<const Number, typename Device::memory>>;
 
-/// data(): ranks that train the same weights on other rows. tensor(): ranks that hold parts of the same layer, and sum what
-/// each of them computed. everyone(): all ranks of the run.
+/// data(): data-parallel ranks, which train the same weights on other sequences. tensor(): tensor-parallel ranks, which hold shards of
+/// the same layers and sum their partial outputs. everyone(): all ranks of the run.
 template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
   requires communicator<std::remove_cvref_t<decltype(state.data())>>;
@@ -48,7 +48,7 @@ concept strategy_has_communicators = requires(strategy_state<P, Device>& state) 
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
 
-/// How the store is divided, before it allocates anything.
+/// How the parameter store is sharded; asked before it allocates anything.
 template <class P, class Device>
 concept strategy_divides_the_store = requires(const strategy_state<P, Device>& state) {
   { state.divided() } -> std::same_as<slicing>;
@@ -61,9 +61,9 @@ struct any_squares {
   }
 };
 
-/// In the order of a step: block_begins and block_ends around every block of every forward and backward (weights must be
-/// there in between), gradients_ready after a block's backward of every micro-batch, finish_gradients when all of the step are
-/// ready, gradient_squares (of all ranks' gradients together), weights_changed when the optimizer has stepped.
+/// In the order of a step: block_begins and block_ends around every block of every forward and backward pass (the weights must be
+/// available in between), gradients_ready after a block's backward of every micro-batch, finish_gradients once all gradients of the step
+/// are ready, gradient_squares (of the gradients of all ranks), weights_changed after the optimizer step.
 template <class P, class Device, class Store>
 concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, typename Device::stream& stream, Store& store,
                                               std::size_t block, any_squares squares) {
@@ -75,8 +75,8 @@ concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, 
   state.weights_changed(stream, store);
 };
 
-/// collect(stream, store, entry, array, whole): of an array that is cut as the store's weights or as the optimizer's state are,
-/// a parameter's numbers, whole, on the first of the ranks that data() connects. All ranks call it, for the same parameters.
+/// collect(stream, store, entry, array, whole): gathers the whole values of one parameter on the first rank of data(), from an array that
+/// is sharded like the store's weights or like the optimizer state. All ranks call it, for the same parameters.
 template <class P, class Device, class Store>
 concept strategy_collects_parameters =
     requires(strategy_state<P, Device>& state, typename Device::stream& stream, const Store& store, const typename Store::entry& entry,
@@ -84,8 +84,7 @@ concept strategy_collects_parameters =
   state.collect(stream, store, entry, array, whole);
 };
 
-/// A strategy may carry out a step's micro-batches itself, in an order of its own: then its runner<Model> does, and not the
-/// trainer's loop.
+/// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces the trainer's loop.
 template <class P, class Model>
 concept strategy_runs_steps = requires {
   typename P::template runner<Model>;
@@ -93,7 +92,7 @@ concept strategy_runs_steps = requires {
 
 }  // namespace clause
 
-/// The axis's types. Whether a strategy works on a device is asked where both are known: `parallel_strategy_for`.
+/// Device-independent requirements. Whether a strategy works on a device is checked where both are known: `parallel_strategy_for`.
 template <class P>
 concept parallel_strategy = clause::strategy_has_a_name<P> && clause::strategy_is_sized_at_run_time<P>;
 

@@ -1,5 +1,5 @@
-// Ranks that spread experts among them: within the ranks that see other rows, or other places, neighbours each hold some of every layer's experts. Rows go
-// to the rank of their expert and come back.
+// Expert parallelism: among the data- and context-parallel ranks, adjacent ranks each hold some of every layer's experts. Tokens are
+// dispatched to the rank of their expert, and the results are combined on the rank they came from.
 //                     [Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch transformers"; dropless: Gale et al. 2022]
 #pragma once
 
@@ -17,15 +17,15 @@ namespace xtrain {
 
 namespace detail {
 
-/// Of the gradients of what ranks with different experts all have, each of these makes a part, which are added up first; then every gradient is among
-/// the ranks that hold the same, block by block; and the norm counts everything once.
+/// The shared (non-expert) parameters are replicated over the expert-parallel ranks, which first sum their partial gradients. Then every
+/// gradient is reduced over the ranks that hold the same parameters, block by block. The norm counts each gradient once.
 template <class Device, zero_stage Stage, divided_axes Axes>
 class expert_state : public zero_state<Device, Stage, Axes> {
  public:
   using zero_state<Device, Stage, Axes>::zero_state;
 
-  /// Memory for rows that have come to this rank's experts: how many only routing knows. Each place of each pass that is on its way has its
-  /// own, and there is one more for what is temporary.
+  /// Receive buffers for the tokens dispatched to this rank's experts, whose number only the router knows. Each layer of each
+  /// in-flight pass has its own, plus one for temporary data.
   template <class Context>
   [[nodiscard]] growing_memory<Device>& kept_rows(const Context& device, std::size_t pass, std::size_t place) {
     return kept_rows_.try_emplace({pass, place}, device, memory_role::stash).first->second;
@@ -37,7 +37,7 @@ class expert_state : public zero_state<Device, Stage, Axes> {
   }
 
  private:
-  std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and place
+  std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and layer
   std::optional<growing_memory<Device>> temporary_rows_;
 };
 
@@ -49,8 +49,8 @@ struct state_of<Device, Stage, Axes> {
 
 }  // namespace detail
 
-/// Ranks each hold some of every layer's experts, and all of the rest. Where others divide layers or share rows as well (parallel<zero<1>, tensor_parallel,
-/// expert_parallel>), those spread experts that have the same part of a layer.
+/// Each rank holds some of every layer's experts, and all other parameters. Combined with tensor or context parallelism
+/// (parallel<zero<1>, tensor_parallel, expert_parallel>), the ranks with the same shard of the layers divide the experts.
 struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;

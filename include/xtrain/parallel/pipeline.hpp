@@ -1,4 +1,4 @@
-// Ranks that hold different layers: a step's micro-batches go from one to the next, and back.
+// Pipeline parallelism: ranks hold different layers, and the micro-batches of a step pass from rank to rank, forward and backward.
 #pragma once
 
 #include <string_view>
@@ -12,10 +12,11 @@
 
 namespace xtrain {
 
-/// Each rank has the embedding, some layers, or the head, and their gradients and optimizer state. Schedule says who does what when;
-/// Beside, what ranks do that have the same layers and see other rows.               [Huang et al. 2019; Narayanan et al. 2021]
-///   departs   a head that is tied to the embedding is a second copy of the table: its gradients are added up between the first rank and the
-///             last, and count once
+/// Each rank has the embedding, some layers, or the head, with their gradients and optimizer state. Schedule decides the order of
+/// actions; Beside is the strategy among the ranks that hold the same layers.
+///                                                                           [Huang et al. 2019; Narayanan et al. 2021]
+///   departs   a head that is tied to the embedding is a second copy of the table: its gradients are all-reduced between the first and the
+///             last rank, and count once in the norm
 template <class Schedule = one_forward_one_backward, class Beside = data_parallel>
 struct pipeline {
   static_assert(pipeline_schedule_policy<Schedule>,

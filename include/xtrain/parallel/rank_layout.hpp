@@ -1,5 +1,5 @@
-// Which ranks a rank works with, and for what. Neighbours divide layers, then come those that share rows, or hold other experts: who talks most is
-// nearest.
+// Process groups of a rank. Tensor-parallel ranks are adjacent, then come context- or expert-parallel ranks: axes with more communication
+// are closer.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,26 @@
 
 namespace xtrain {
 
-/// The ranks of a run.
+/// The ranks of a run and the size of each parallel axis.
 struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
-  /// Ranks that divide every layer among them (`tensor_parallel`): neighbours, who talk most. The others see other rows.
+  /// Tensor-parallel size (`tensor_parallel`): adjacent ranks with shards of every layer, since they communicate most.
   std::size_t tensor = 1;
-  /// Ranks that share rows (`context_parallel`, `ring_context_parallel`): each has some places of every row. The next neighbours.
+  /// Context-parallel size (`context_parallel`, `ring_context_parallel`): each rank has some tokens of every sequence. Next in order.
   std::size_t context = 1;
-  /// Of the ranks that have the same weights, how many divide one copy of what they keep (zero<Stage>). 0: all.
+  /// Among the ranks with the same weights, how many share one sharded copy (zero<Stage>). 0: all.
   std::size_t shards = 0;
-  /// Ranks that spread every layer's experts among them (`expert_parallel`): neighbours among those that have the same part of a layer. They see
-  /// other rows, or other places of the same.
+  /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They see other sequences, or
+  /// other tokens of the same ones.
   std::size_t expert = 1;
 };
 
 namespace detail {
 
-/// What beside rows ranks divide.
+/// Which axes a strategy shards besides the batch.
 struct divided_axes {
   bool layers = false, between_layers = false, places = false;
-  bool ring = false;  // of places: keys and values go round
+  bool ring = false;  // with `places`: ring attention
   bool experts = false;
 };
 
@@ -41,11 +41,12 @@ struct divided_axes {
   return members;
 }
 
-/// How many ranks each axis has. Whatever they see, ranks with the same weights are counted together: those that divide one copy, then copies.
+/// The size of each axis. All ranks with the same weights are counted together, data- and context-parallel: `shards` ranks per sharded
+/// copy, times `replicas` copies.
 struct rank_axes {
   std::size_t tensor = 1, context = 1, expert = 1, shards = 1, replicas = 1;
 
-  /// throws config_error when the ranks are not a multiple of the axes' sizes, or the strategy does not divide an axis that has a size
+  /// throws config_error when the ranks are not a multiple of the axis sizes, or an axis has a size but the strategy does not shard it
   rank_axes(const rank_layout& config, const divided_axes& divided) : tensor(config.tensor), context(config.context), expert(config.expert) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     require<config_error>(tensor > 0 && ranks % tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks, " ranks and tensor ",
@@ -68,38 +69,38 @@ struct rank_axes {
     replicas = same / shards;
   }
 
-  // Of a rank, those it works with, itself among them:
-  /// who has the same weights
+  // The process groups of a rank, itself included:
+  /// ranks with the same weights
   [[nodiscard]] std::vector<std::size_t> alike(std::size_t rank) const { return every(rank % different(), different(), shards * replicas); }
-  /// who sees the same places of other rows
+  /// data-parallel ranks: the same positions of other sequences
   [[nodiscard]] std::vector<std::size_t> data(std::size_t rank) const {
     return every(rank % sharing(), sharing(), expert * shards * replicas / context);
   }
-  /// who has other parts of the same layers
+  /// tensor-parallel ranks: other shards of the same layers
   [[nodiscard]] std::vector<std::size_t> layers(std::size_t rank) const { return every(rank / tensor * tensor, 1, tensor); }
-  /// who sees other places of the same rows
+  /// context-parallel ranks: other tokens of the same sequences
   [[nodiscard]] std::vector<std::size_t> rows(std::size_t rank) const {
     return every(rank / sharing() * sharing() + rank % tensor, tensor, context);
   }
-  /// who holds other experts
+  /// expert-parallel ranks: other experts
   [[nodiscard]] std::vector<std::size_t> expert_holders(std::size_t rank) const {
     return every(rank / different() * different() + rank % tensor, tensor, expert);
   }
-  /// who keeps other parts of the same copy
+  /// ranks that hold the other shards of the same copy
   [[nodiscard]] std::vector<std::size_t> shard(std::size_t rank) const {
     const std::size_t together = different() * shards;
     return every(rank / together * together + rank % different(), different(), shards);
   }
-  /// who keeps the same part of other copies
+  /// ranks that hold the same shard of other copies
   [[nodiscard]] std::vector<std::size_t> same_shard(std::size_t rank) const {
     const std::size_t together = different() * shards;
     return every(rank % together, together, replicas);
   }
 
  private:
-  /// Neighbours none of whom has all the weights of another.
+  /// Number of adjacent ranks with different weights.
   [[nodiscard]] std::size_t different() const { return tensor * expert; }
-  /// Neighbours who see the same rows.
+  /// Number of adjacent ranks that see the same sequences.
   [[nodiscard]] std::size_t sharing() const { return tensor * context; }
 };
 

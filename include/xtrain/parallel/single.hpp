@@ -1,4 +1,4 @@
-// One device does everything.
+// No parallelism: one device trains the whole model.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a rank sends in a step, and why.
+// What a rank sends in a step, by purpose.
 #pragma once
 
 #include <array>
@@ -10,9 +10,10 @@
 
 namespace xtrain {
 
-/// gradients, weights: to ranks that train the same weights on other rows. parts: gradients of which neighbours that divide layers, or hold other
-/// experts, make a part each. layers: to ranks that divide the same layers. places: to ranks that share rows. experts: rows to the ranks of their experts. stages: to other stages of a pipeline. table: a tied head's gradients, between the
-/// first stage and the last. numbers: the few that the host decides by, counts of targets, losses and norms.
+/// gradients, weights: reduced or gathered over the ranks with the same weights. parts: partial gradients of replicated parameters,
+/// summed over tensor- or expert-parallel ranks. layers: tensor parallelism. places: context parallelism. experts: dispatch and combine.
+/// stages: between pipeline stages. table: a tied head's gradients, between the first stage and the last. numbers: the few values that
+/// the host needs: target counts, losses and norms.
 enum class traffic_role : std::uint8_t { gradients, parts, weights, layers, places, experts, stages, table, numbers };
 
 inline constexpr std::size_t traffic_roles = 9;
@@ -48,7 +49,7 @@ struct any_traffic {
   void operator()(traffic_role, const traffic&) const {}
 };
 
-/// visit_traffic(visit): calls visit(role, traffic) with what this rank has sent so far, any number of times for a role.
+/// visit_traffic(visit): calls visit(role, traffic) with what this rank has sent so far, any number of times per role.
 template <class State>
 concept strategy_counts_traffic = requires(const State& state) {
   state.visit_traffic(any_traffic{});
@@ -56,7 +57,7 @@ concept strategy_counts_traffic = requires(const State& state) {
 
 }  // namespace clause
 
-/// What a strategy has sent so far. One that does not count sends nothing.
+/// What a strategy has sent so far; nothing for strategies that do not count.
 template <class State>
 [[nodiscard]] step_traffic traffic_of(const State& strategy) {
   step_traffic all;

@@ -1,15 +1,16 @@
-// Ranks that train the same weights on other rows: data parallelism, and ZeRO's three ways of not keeping everything on every
-// rank.                                     [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion
-//                                            parameter models"; stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
+// Data parallelism: ranks train the same weights on other sequences. And the three stages of ZeRO, which shard the model state over these
+// ranks.
+//                          [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models";
+//                           stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
 //
-//                       each rank keeps of                         sent per rank and step, of ψ parameters and n ranks
+//                       kept on each rank                          sent per rank and step, for ψ parameters and n ranks
 //                       weights  gradients  optimizer state
-//     data_parallel     all      all        all                    2 ψ (n−1)/n    gradients, added up and handed back
-//     zero<1>           all      all        1/n                    2 ψ (n−1)/n    gradients to who steps them, weights back
-//     zero<2>           all      1/n        1/n                    the same, gradients in every micro-batch
+//     data_parallel     all      all        all                    2 ψ (n−1)/n    all-reduce of gradients
+//     zero<1>           all      all        1/n                    2 ψ (n−1)/n    reduce-scatter of gradients, all-gather of weights
+//     zero<2>           all      1/n        1/n                    the same, with gradients in every micro-batch
 //     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
 //
-// Everything is exchanged block by block, in the background of the blocks that are computed meanwhile.
+// All communication is block by block, on a background thread, overlapped with the compute of other blocks.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@
 
 namespace xtrain {
 
-/// Every rank keeps everything; gradients are added up while the rest of the backward goes on.
+/// Every rank keeps everything; the all-reduce of gradients overlaps the backward pass.
 struct data_parallel {
   static constexpr std::string_view name = "data";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
@@ -32,7 +33,7 @@ struct data_parallel {
   using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
 };
 
-/// Stage 1: optimizer state is divided among ranks. 2: gradients, too. 3: weights, too.
+/// Stage 1 shards the optimizer state. Stage 2 also shards the gradients, stage 3 also the weights.
 template <int Stage>
 struct zero {
   static_assert(Stage >= 1 && Stage <= 3, "xtrain zero<Stage>: stages are 1 (optimizer state), 2 (and gradients), 3 (and weights); see parallel/README.md");
@@ -43,7 +44,7 @@ struct zero {
   using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
 };
 
-/// Neighbouring ranks divide every layer: heads of attention, channels of feed-forward, tokens of the embedding and the head.
+/// Adjacent ranks hold shards of every layer: attention heads, feed-forward channels, and vocabulary rows of the embedding and the head.
 ///                                                                         [Shoeybi et al. 2019, "Megatron-LM"]
 struct tensor_parallel {
   static constexpr std::string_view name = "tensor";
@@ -53,9 +54,10 @@ struct tensor_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true}>;
 };
 
-/// The same, and norms, residuals and dropout between layers divided along time: each rank keeps 1/n of what flows from layer to layer.
-/// It sends halves of the sums that tensor_parallel makes, at other places, and the input of every first matrix once more on the way back: a fourth
-/// more in a layer.                                                        [Korthikanti et al. 2022, section 4.2.2]
+/// The same, with the norms, residuals and dropout between layers sharded along the sequence: each rank keeps 1/n of the hidden states in
+/// this sequence-parallel region. Each all-reduce of tensor_parallel becomes a reduce-scatter and an all-gather, and the input of every
+/// first matrix is gathered once more in the backward pass: a fourth more traffic per layer.
+///                                                                           [Korthikanti et al. 2022, section 4.2.2]
 struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
   static constexpr bool divides_between_layers = true;
@@ -65,7 +67,7 @@ struct sequence_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true, .between_layers = true}>;
 };
 
-/// Neighbouring ranks share rows: each has some places of every row, and for attention all places of some heads.
+/// Each of the adjacent ranks has some tokens of every sequence, and for attention all tokens of some heads.
 ///                                                                         [Jacobs et al. 2023, "DeepSpeed Ulysses"]
 struct context_parallel {
   static constexpr std::string_view name = "context";
@@ -75,8 +77,9 @@ struct context_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true}>;
 };
 
-/// The same, but each has two chunks of every row, and for attention all heads of these: keys and values go round among the ranks, who may be
-/// more than heads.                                                        [Liu et al. 2023, "Ring attention with blockwise transformers"]
+/// The same, but each rank has two chunks of every sequence and, for attention, all heads of these: keys and values circulate around the
+/// ring of ranks. There may be more ranks than heads.
+///     [Liu et al. 2023, "Ring attention with blockwise transformers"]
 struct ring_context_parallel {
   static constexpr std::string_view name = "ring";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
@@ -89,7 +92,7 @@ struct expert_parallel;
 
 namespace detail {
 
-/// The state of ranks that divide these axes; expert.hpp has that of ranks that spread experts.
+/// The state for these axes; expert.hpp has the one for expert parallelism.
 template <class Device, zero_stage Stage, divided_axes Axes>
 struct state_of {
   using type = zero_state<Device, Stage, Axes>;
@@ -120,7 +123,7 @@ inline constexpr bool is_of_rows = is_among<Axis, context_parallel, ring_context
 template <class Axis>
 inline constexpr bool is_of_layers = is_among<Axis, tensor_parallel, sequence_parallel>;
 
-/// One that divides layers, one that shares rows, one that spreads experts, or some of these.
+/// At most one tensor-parallel axis, one context-parallel axis and one expert-parallel axis, and at least one axis.
 template <class... Axes>
 inline constexpr bool fit_together =
     sizeof...(Axes) > 0 && ((is_of_layers<Axes> || is_of_rows<Axes> || is_among<Axes, expert_parallel>) && ...) &&
@@ -129,7 +132,7 @@ inline constexpr bool fit_together =
 
 }  // namespace detail
 
-/// Several strategies at once: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
+/// Several strategies combined: parallel<zero<2>, tensor_parallel>, parallel<zero<1>, tensor_parallel, context_parallel>.
 template <class Rows, class... Axes>
 struct parallel {
   static_assert(requires { Rows::stage; } && detail::fit_together<Axes...>,

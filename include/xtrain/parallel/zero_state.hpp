@@ -1,5 +1,5 @@
-// What ranks do around every block when they train the same weights: gradients are added up, and what ranks keep a part of is gathered, in the
-// background of the blocks that are computed meanwhile. zero.hpp has the strategies that open it.
+// Hooks around every block for ranks that train the same weights: gradients are reduced and sharded weights are gathered on a background
+// thread, overlapped with the compute of other blocks. zero.hpp has the strategies that use it.
 #pragma once
 
 #include <algorithm>
@@ -31,11 +31,11 @@ namespace xtrain::detail {
 
 enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, parameters };
 
-/// Work that a strategy has begun for a block and that somebody must wait for.
+/// Communication that has begun for a block and must be waited for.
 struct begun_work {
-  std::size_t until = 0;  // how much of the background's work must be done
-  bool adds = false;      // and then what it made is added to the gradients that are kept
-  bool is_open = false;   // the block's window takes gradients that nobody has been given yet
+  std::size_t until = 0;  // background work items that must be done
+  bool adds = false;      // whether the result is then added to the kept gradients
+  bool is_open = false;   // whether the block's window accumulates gradients that have not been reduced yet
 };
 
 template <class Device, zero_stage Stage, divided_axes Axes>
@@ -47,34 +47,34 @@ class zero_state {
   static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
   static constexpr bool slices_values = Stage >= zero_stage::parameters;
 
-  /// throws config_error when the ranks are not a multiple of the axes' sizes
+  /// throws config_error when the ranks are not a multiple of the axis sizes
   explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), rank_axes(config, Axes)) {}
-  /// Others may wait for this rank's part of the weights.
+  /// Other ranks may still wait for this rank's shard of the weights.
   ~zero_state() {
     try {
       await_weights();
-    } catch (...) {  // they are gone, and whoever trains with them knows
+    } catch (...) {  // the other ranks have stopped; the training loop reports it
     }
   }
   zero_state(const zero_state&) = delete;
   zero_state& operator=(const zero_state&) = delete;
 
-  /// Ranks that have the same places of other rows.
+  /// Data-parallel ranks: the same positions of other sequences.
   [[nodiscard]] group& data() { return data_; }
-  /// All ranks of the run: those that must stop, save and begin together.
+  /// All ranks of the run, which must stop, save and start together.
   [[nodiscard]] group& everyone() { return everyone_; }
-  /// Ranks that have other parts of the same layers.
+  /// Tensor-parallel ranks: other shards of the same layers.
   [[nodiscard]] auto& tensor() {
     if constexpr (Axes.layers) return tensor_;
     else return self_;
   }
   [[nodiscard]] layer_share layers() const requires (Axes.layers) { return {tensor_.rank(), tensor_.size(), divides_between_layers}; }
-  /// Ranks that have other places of the same rows.
+  /// Context-parallel ranks: other tokens of the same sequences.
   [[nodiscard]] group& context() requires (Axes.places) { return context_; }
   [[nodiscard]] auto places() const requires (Axes.places) {
     return std::conditional_t<Axes.ring, ring_share, place_share>{context_.rank(), context_.size()};
   }
-  /// Ranks that have the same part of every layer and hold other experts.
+  /// Expert-parallel ranks: the same shard of every layer, and other experts.
   [[nodiscard]] group& experts() requires (Axes.experts) { return experts_; }
   [[nodiscard]] layer_share expert_share() const requires (Axes.experts) { return {experts_.rank(), experts_.size()}; }
   [[nodiscard]] slicing divided() const {
@@ -90,7 +90,7 @@ class zero_state {
     if (store.divided().values) {
       std::size_t until = fetch(stream, store, block);
       store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
-      // the next block comes while this one is computed, if it is this rank's
+      // prefetches the next block while this one is computed, if it is this rank's
       const std::size_t last = store.blocks() - 1;
       if (goes_back(visit) ? block > 0 : block < last) fetch(stream, store, goes_back(visit) ? block - 1 : block + 1);
       behind_.finish(until);
@@ -99,7 +99,8 @@ class zero_state {
       store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
     }
     if (visit == block_visit::evaluation || visit == block_visit::backward_input) return;
-    // gradients are made on the way back, and by the head on the way forth, of micro-batches that are on their way before one is back
+    // gradients are written in the backward pass, and by the head already in the forward pass, of several micro-batches that may be in
+    // flight
     if (visit == block_visit::forward && block != store.blocks() - 1) return;
     open_window(stream, store, block);
     store.for_each_read_by(block, [&](std::size_t other) { open_window(stream, store, other); });
@@ -131,7 +132,7 @@ class zero_state {
     behind_.finish(begun_);
   }
 
-  /// Of the gradients of all ranks together. squares(spans) is the sum of the squares in several spans.
+  /// The sum of squares over the gradients of all ranks. squares(spans) returns it for several spans of this rank.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
     using gradients = decltype(store.gradients());
@@ -143,7 +144,8 @@ class zero_state {
     return sum[0];
   }
 
-  /// Every rank has stepped its part, or loaded it. Blocks come back one after the other, while those before them are computed.
+  /// Called after every rank has stepped or loaded its shard. Blocks are gathered one after the other, overlapped with the compute of the
+  /// blocks before them.
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
     there_.assign(store.blocks(), false);
@@ -156,7 +158,8 @@ class zero_state {
     store.when_read([this](std::size_t block) { await_weights(block); });
   }
 
-  /// A parameter's numbers, whole, on the first rank, out of an array that is divided like the weights or like the optimizer's state.
+  /// Gathers the whole values of a parameter on the first rank, from an array that is sharded like the weights or like the optimizer
+  /// state.
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole) {
@@ -167,7 +170,8 @@ class zero_state {
     else if (holders_.rank() == 0) holders_.receive(holder, whole);
   }
 
-  /// What this rank keeps of a parameter in an array of that many numbers, which is divided like the weights or like the optimizer's state.
+  /// Which values of a parameter this rank keeps in an array of `array_size` elements, sharded like the weights or like the optimizer
+  /// state.
   template <class Store, class Entry>
   [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     if (!entry.is_here) return {};
@@ -180,7 +184,7 @@ class zero_state {
                   : kept_numbers{0, entry.offset, entry.size(), copies, copy};
   }
 
-  /// What this rank has sent so far, weights on their way included.
+  /// What this rank has sent so far, including gathers of weights still in flight.
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     await_weights();
@@ -196,7 +200,7 @@ class zero_state {
 
  private:
   static std::shared_ptr<transport> wires_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
-  // the main thread and the background each have channels of their own
+  // the main thread and the background thread have separate channels
   zero_state(const std::shared_ptr<transport>& wires, const rank_axes& at)
       : everyone_(wires, 0), data_(wires, at.data(wires->rank()), 1), host_(wires, at.shard(wires->rank()), 2),
         tensor_(wires, at.layers(wires->rank()), 3), context_(wires, at.rows(wires->rank()), 8), experts_(wires, at.expert_holders(wires->rank()), 9),
@@ -204,7 +208,7 @@ class zero_state {
         shards_(wires, at.shard(wires->rank()), 5), replicas_(wires, at.same_shard(wires->rank()), 6), weights_(wires, at.shard(wires->rank()), 7),
         spread_(wires, at.expert_holders(wires->rank()), 11) {}
 
-  /// The same among ranks that hold the same experts: on the first of those that divide the layer.
+  /// The same among ranks that hold the same experts: onto the first of the tensor-parallel ranks.
   template <class Store, class Entry, class T, class Number>
   void collect_layer(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                      std::span<Number> whole) {
@@ -212,7 +216,7 @@ class zero_state {
       if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
       return;
     }
-    // of ranks that divide the layer, the first puts the parts together
+    // the first tensor-parallel rank assembles the shards
     std::vector<Number> part(entry.size());
     collect_pieces(stream, store, entry, array, std::span<Number>(part));
     if (gradients_.rank() != 0) return;
@@ -240,7 +244,7 @@ class zero_state {
     }
   }
 
-  /// A rank's part of the optimizer's arrays, or of the weights where they are divided, from every rank that keeps one.
+  /// Gathers a rank's part of an array from all ranks with a shard of it (optimizer arrays, or sharded weights).
   template <class Store, class Entry, class T, class Number>
   void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                       std::span<Number> whole) {
@@ -261,13 +265,13 @@ class zero_state {
       if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
   }
 
-  /// How many of the ranks that divide layers have the same numbers of a parameter.
+  /// How many tensor-parallel ranks hold the same copy of a parameter.
   template <class Entry>
   [[nodiscard]] std::size_t copies_of(const Entry& entry) const {
     return entry.spec.copies == 0 ? tensor_.size() : entry.spec.copies;
   }
-  /// Parameters that several of the ranks have, and of whose gradients each of them makes a part: of those that divide a layer, some; of those
-  /// that hold other experts, all that is no expert's.
+  /// Sums partial gradients of replicated parameters, to which each copy contributes a part: over some tensor-parallel ranks, and over
+  /// expert-parallel ranks for all parameters that belong to no expert.
   template <class Store>
   void add_up_parts(stream_type& stream, Store& store, std::size_t block) {
     for (const auto& entry : store.entries()) {
@@ -281,7 +285,7 @@ class zero_state {
       });
     }
   }
-  /// Used in the background.
+  /// Used on the background thread.
   [[nodiscard]] group& group_of_copies(std::size_t copies) {
     const auto found = copies_.find(copies);
     if (found != copies_.end()) return found->second;
@@ -289,7 +293,7 @@ class zero_state {
     const auto channel = static_cast<std::uint32_t>(64 + copies);
     return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
   }
-  /// The gradients that this rank adds to the norm: what several ranks have is counted once.
+  /// The gradients that this rank contributes to the norm: replicated ones are counted once.
   template <class Store, class Gradients = decltype(std::declval<Store&>().gradients())>
   [[nodiscard]] std::vector<Gradients> counted_gradients(Store& store) const {
     std::vector<Gradients> own;
@@ -312,7 +316,7 @@ class zero_state {
     return own;
   }
 
-  /// Begins work(stream) when the stream has done what it was given so far; a device that rehearses has no later.
+  /// Queues work(stream) on the background thread, to run after what is on the stream now; in a dry run it runs at once.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
     if (counts_of(stream) != nullptr) {
@@ -332,7 +336,7 @@ class zero_state {
     return pending_[block];
   }
 
-  /// Waits for a block's gradients; what was reduced is added to what this rank keeps.
+  /// Waits for the reduction of a block's gradients, and adds the result to the gradients this rank keeps.
   template <class Store>
   void settle(stream_type& stream, Store& store, std::size_t block) {
     begun_work& work = pending(block);
@@ -347,7 +351,7 @@ class zero_state {
                vector_view<number, memory>(kept, {kept.size()}));
     }
   }
-  /// A window begins at zero, when what was in it has been given away.
+  /// Zeroes the block's gradient window, once the previous contents have been reduced.
   template <class Store>
   void open_window(stream_type& stream, Store& store, std::size_t block) {
     if (!store.divided().gradients) return;
@@ -357,7 +361,7 @@ class zero_state {
     fill_zero(stream, store.block_gradients(block).whole);
   }
 
-  /// Until a block's weights are back from those that stepped them; and all blocks'.
+  /// Waits until a block's weights have been gathered after the optimizer step; without an argument, all blocks'.
   void await_weights(std::size_t block) const {
     if (block < arriving_.size() && arriving_[block] != 0) behind_.finish(std::exchange(arriving_[block], 0));
   }
@@ -365,7 +369,7 @@ class zero_state {
     for (std::size_t block = 0; block < arriving_.size(); ++block) await_weights(block);
   }
 
-  /// Every rank's part of a block's weights to every rank.
+  /// All-gathers the shards of a block's weights.
   template <class Store>
   void gather(stream_type& stream, Store& store, std::size_t block, bool frozen) {
     const auto values = store.block_values(block, frozen);
@@ -373,7 +377,7 @@ class zero_state {
     using const_span = device_span<const typename Store::parameter_type, typename Device::memory>;
     later(stream, store, [this, values](stream_type& on) { weights_.all_gather(on, const_span(values.part), values.whole); });
   }
-  /// Brings a block's weights into its window, unless they are there or on their way. Returns what to wait for.
+  /// Gathers a block's weights into its window, unless they are there or in flight. Returns the work items to wait for.
   template <class Store>
   std::size_t fetch(stream_type& stream, Store& store, std::size_t block) {
     there_.resize(store.blocks());
@@ -389,17 +393,17 @@ class zero_state {
   }
 
   self self_;
-  group everyone_, data_, host_, tensor_, context_, experts_, holders_;  // used by the thread that trains; the last two have the same members
-  group gradients_, shards_, replicas_, weights_, spread_;               // used in the background
+  group everyone_, data_, host_, tensor_, context_, experts_, holders_;  // used by the training thread; the last two have the same members
+  group gradients_, shards_, replicas_, weights_, spread_;               // used on the background thread
   std::map<std::size_t, group> copies_;            // likewise
   std::optional<stream_type> own_stream_;
   std::optional<arena<Device>> nothing_;  // adding needs no memory
   std::vector<begun_work> pending_;       // by block
-  std::vector<bool> there_;               // blocks whose weights are in their windows, or on their way
-  std::vector<std::size_t> fetched_;      // what to wait for until they are
-  mutable std::vector<std::size_t> arriving_;  // by block: what to wait for until its weights are back; 0: nothing
+  std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
+  std::vector<std::size_t> fetched_;      // by block: the work items to wait for until they are
+  mutable std::vector<std::size_t> arriving_;  // by block: work items until the weights are gathered after a step; 0: none
   std::size_t begun_ = 0;
-  mutable background behind_;  // last: it ends before what its work uses
+  mutable background behind_;  // last: destroyed before what its work uses
 };
 
 }  // namespace xtrain::detail

@@ -1,4 +1,4 @@
-// What a device and the wires around it can do: the numbers that a prediction needs.
+// The capabilities of a device and its links, which predictions need.
 #pragma once
 
 #include <array>
@@ -11,32 +11,33 @@
 
 namespace xtrain {
 
-/// What one device sends, in one direction.
+/// What one device can send, in one direction.
 struct link_speed {
   double bandwidth = 0;  ///< bytes per second
-  double latency = 0;    ///< seconds until the first byte is there
+  double latency = 0;    ///< seconds until the first byte arrives
 
   friend bool operator==(const link_speed&, const link_speed&) = default;
 };
 
-/// One device of a machine with nodes that are alike. Peaks are what data sheets say, dense; shares say what programs reach of them.
+/// One device of a machine with identical nodes. Peaks are data-sheet values (dense); shares are the fractions of them that programs
+/// reach.
 struct machine {
   std::string name{};
-  double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< operations per second in products of matrices; 0: it has none
+  double fp64 = 0, fp32 = 0, bf16 = 0, fp16 = 0;  ///< peak FLOP/s of matrix products; 0: not supported
   double memory_bandwidth = 0;                    ///< bytes per second
   std::size_t memory = 0;                         ///< bytes
   std::size_t devices_per_node = 1;
   link_speed inside{};   ///< to devices of the same node
   link_speed between{};  ///< to devices of other nodes
 
-  double matmul_share = 0.7;     ///< of operations per second; large products of a good library
-  double bandwidth_share = 0.8;  ///< of the memory's bandwidth
-  double link_share = 0.8;       ///< of a link's bandwidth
-  double launch = 0;             ///< seconds of every kernel in which nothing is computed
-  double message = 7e-6;         ///< processor seconds of every message that is sent; measured between processes and threads of one host
+  double matmul_share = 0.7;     ///< of the peak FLOP/s; large products of a good library
+  double bandwidth_share = 0.8;  ///< of the memory bandwidth
+  double link_share = 0.8;       ///< of the link bandwidth
+  double launch = 0;             ///< launch overhead per kernel, in seconds
+  double message = 7e-6;         ///< processor seconds per message sent; measured between processes and threads of one host
 
-  /// Operations per second of products in a number type, by the type's name.
-  ///   throws  config_error when the machine has none
+  /// Peak FLOP/s of products in a dtype, by the dtype's name.
+  ///   throws  config_error when the machine does not support it
   [[nodiscard]] double peak(std::string_view number) const {
     const double found = number == "fp64" ? fp64 : number == "fp32" ? fp32 : number == "bf16" ? bf16 : number == "fp16" ? fp16 : 0.0;
     require<config_error>(found > 0, "machine ", name, ": must compute in ", number, "; it does not");
@@ -46,7 +47,7 @@ struct machine {
   friend bool operator==(const machine&, const machine&) = default;
 };
 
-/// throws config_error when a number of the description makes no sense
+/// throws config_error when a value of the description makes no sense
 inline void require_machine(const machine& m) {
   const auto check = [&](double value, std::string_view what, bool must_be) {
     require<config_error>(std::isfinite(value) && (must_be ? value > 0 : value >= 0), "machine ", m.name, ": ", what, " must be a number ",

@@ -1,4 +1,4 @@
-// A machine's description as a JSON file. Component 'io'.
+// A machine description as a JSON file. Component 'io'.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A description with a name misspelt must not be taken for one that leaves it out.
+/// A misspelled key must be an error, and not be taken for an omitted one.
 inline void require_known(const json_settings& object, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.object().items()) {
     bool found = false;
@@ -30,7 +30,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
 
 }  // namespace detail
 
-/// Members are those of `machine`; what is left out is what a machine has by default.
+/// Keys are the members of `machine`; omitted ones have its defaults.
 ///   who      names the text in errors
 ///   throws   config_error, data_error
 [[nodiscard]] inline machine parse_machine(std::string_view text, const std::string& who) {
@@ -62,7 +62,7 @@ inline void require_known(const json_settings& object, std::initializer_list<std
   return parse_machine(file.text(), path);
 }
 
-/// A description that parse_machine reads.
+/// A description that parse_machine can read.
 [[nodiscard]] inline std::string machine_text(const machine& m) {
   const auto link = [](const link_speed& l) { return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}}; };
   const json all{{"name", m.name},

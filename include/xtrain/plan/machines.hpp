@@ -1,4 +1,4 @@
-// Machines that many have, from public figures: data sheets for the devices, the usual network of eight-device nodes around them.
+// Common machines, from public figures: data sheets for the devices, and the usual network of eight-device nodes.
 #pragma once
 
 #include <array>
@@ -58,8 +58,8 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
   return m;
 }
 
-/// Ascend 910B with 64 GB; HCCS to seven neighbours, a 200 Gbit/s adapter per device (Atlas 800T A2). Sources disagree: products under
-/// this name are given 256 to 400 TFLOP/s in fp16, and their memory 0.8 to 1.6 TB/s.
+/// Ascend 910B with 64 GB; HCCS to seven neighbors, a 200 Gbit/s adapter per device (Atlas 800T A2). Sources disagree: products of this
+/// name are listed with 256 to 400 TFLOP/s in fp16 and a memory bandwidth of 0.8 to 1.6 TB/s.
 [[nodiscard]] inline machine ascend_910b() {
   using namespace detail;
   return {.name = "910b",
@@ -74,7 +74,8 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .launch = 5 * microsecond};
 }
 
-/// Moore Threads MTT S4000 with 48 GB; MTLink 1.0. The network of its nodes is not published: an adapter of 100 Gbit/s per device is taken.
+/// Moore Threads MTT S4000 with 48 GB; MTLink 1.0. The network between nodes is not published: assumed is a 100 Gbit/s adapter per
+/// device.
 [[nodiscard]] inline machine mtt_s4000() {
   using namespace detail;
   return {.name = "s4000",
@@ -89,7 +90,7 @@ inline constexpr std::size_t gib = std::size_t{1} << 30;
           .launch = 5 * microsecond};
 }
 
-/// throws config_error when no machine of the name is known here
+/// throws config_error for an unknown name
 [[nodiscard]] inline machine machine_named(std::string_view name) {
   for (const machine& one : {a100(), h100(), h200(), ascend_910b(), mtt_s4000()})
     if (one.name == name) return one;

@@ -1,4 +1,4 @@
-// The machine that a program runs on, measured.
+// Measures the machine that a program runs on.
 #pragma once
 
 #include <xtrain/core/number.hpp>
@@ -7,7 +7,8 @@
 
 namespace xtrain {
 
-/// All threads of an opened cpu as one device, with nobody beside it: what its multiply-adds and its memory come to. Takes half a second and 256 MiB.
+/// All threads of an opened cpu as one device, without other devices: its peak multiply-adds and memory bandwidth. Takes half a second
+/// and 256 MiB.
 ///   departs   products in fp64 and fp16 are not measured: 0
 template <class Context>
 [[nodiscard]] machine measure_machine(const Context& on) {

@@ -1,4 +1,4 @@
-// One division of a run among devices: what its ranks need and send, and how long its step will take.
+// One distribution of a run over devices: what its ranks need and send, and how long its step takes.
 #pragma once
 
 #include <algorithm>
@@ -26,29 +26,29 @@
 
 namespace xtrain {
 
-/// What is to be trained in a step, and how it is divided. The strategy is a type.
+/// What is trained in a step, and the mesh. The strategy is a type.
 struct mesh_settings {
   mesh_sizes mesh{};
-  std::size_t shards = 0;   ///< ranks that divide one copy of what they keep; 0: all with the same weights; 1: every rank keeps everything
+  std::size_t shards = 0;   ///< ranks per sharded copy; 0: all ranks with the same weights; 1: no sharding
   std::size_t chunks = 1;   ///< stages on each rank
-  std::size_t rows = 1;     ///< of a step, on all devices together
-  std::size_t batch = 1;    ///< of them in a micro-batch
-  std::size_t context = 0;  ///< 0: the model's
+  std::size_t rows = 1;     ///< global batch: sequences of a step, on all devices together
+  std::size_t batch = 1;    ///< micro-batch size
+  std::size_t context = 0;  ///< sequence length; 0: the model's
 };
 
-/// What a division comes to.
+/// The result of planning one mesh.
 struct found_plan {
   std::string_view strategy{}, recompute{};
   std::size_t parameters = 0;  ///< of the model
   run_layout layout{};
-  std::size_t batch = 0;                           ///< rows of a micro-batch
+  std::size_t batch = 0;                           ///< micro-batch size
   std::size_t bytes = 0;                           ///< of device memory, on the rank that needs most
   std::array<std::size_t, memory_roles> memory{};  ///< the same by role
-  std::size_t stage = 0;                           ///< where that rank is
+  std::size_t stage = 0;                           ///< the pipeline position of that rank
   step_traffic sent{};                             ///< in a step, by the rank that sends most
   predicted_step time{};
-  double tokens_per_second = 0;  ///< of each device
-  double share_of_peak = 0;      ///< of operations that the model needs
+  double tokens_per_second = 0;  ///< per device
+  double share_of_peak = 0;      ///< of the operations that the model needs
 };
 
 namespace detail {
@@ -58,7 +58,8 @@ template <class Recipe, class Strategy>
 struct recipe_with_strategy : Recipe {
   using parallel = Strategy;
 };
-/// One device that keeps everything: its operations are those that the model needs. One type for recipes that differ in what they recompute.
+/// A single device without sharding: its operations are those that the model needs. One type for recipes that differ only in
+/// recomputation.
 template <class Device, class Precision, class Optimizer, class Offload, class Adapter>
 struct recipe_on_one {
   using device = Device;
@@ -84,7 +85,7 @@ inline constexpr bool strategy_spreads_experts = requires {
 template <class Schedule, class Beside>
 inline constexpr bool strategy_spreads_experts<pipeline<Schedule, Beside>> = strategy_spreads_experts<Beside>;
 
-/// Of a whole model on one device: operations of a place of a row, forth and back, and bytes that strategies divide.
+/// For a whole model on one device: operations per token, forward and backward, and the bytes that strategies shard.
 struct model_needs {
   std::size_t parameters = 0;
   double operations = 0;
@@ -99,7 +100,7 @@ template <class Model>
           bytes(memory_role::optimizer)};
 }
 
-/// What a rank sends in a step, of which `rehearsed` micro-batches were rehearsed.
+/// What a rank sends in a step, from a dry run of `rehearsed` micro-batches.
 [[nodiscard]] inline step_traffic sent_in_step(const rehearsal& one, std::size_t rehearsed, const run_layout& layout) {
   step_traffic all = one.sent;
   const auto for_each_micro_batch = [&](traffic_role role) {
@@ -120,9 +121,9 @@ template <class Model>
 }
 
 inline constexpr std::size_t most_devices = std::size_t{1} << 20;         // groups list their ranks
-inline constexpr std::size_t most_stage_batches = std::size_t{1} << 22;  // schedules list what stages do
+inline constexpr std::size_t most_stage_batches = std::size_t{1} << 22;  // schedules list the actions of stages
 
-/// throws config_error when the numbers cannot be those of a run
+/// throws config_error when no run can have these numbers
 inline void require_mesh(const mesh_settings& s, const machine& on) {
   const auto& [data, tensor, pipeline, context, expert] = s.mesh;
   require<config_error>(data > 0 && tensor > 0 && pipeline > 0 && s.chunks > 0 && s.batch > 0 && s.rows > 0,
@@ -135,7 +136,7 @@ inline void require_mesh(const mesh_settings& s, const machine& on) {
                           ", context ", context, ", expert ", expert, " and ", pipeline, " stages");
     ranks *= size;
   }
-  const std::size_t others = data * expert;  // ranks that see other rows
+  const std::size_t others = data * expert;  // ranks that see other sequences
   require<config_error>(s.rows % others == 0 && s.rows / others % s.batch == 0, "mesh: rows of a step must be a multiple of data x ",
                         expert > 1 ? "expert x " : "", "batch; given ", s.rows, ", ", others, " and ", s.batch);
   require<config_error>(s.rows / others / s.batch <= most_stage_batches / pipeline, "mesh: stages x micro-batches must be at most ", most_stage_batches,
@@ -144,8 +145,8 @@ inline void require_mesh(const mesh_settings& s, const machine& on) {
                         on.name, ": must have links for ", s.mesh.ranks(), " devices, 'inside' a node of ", on.devices_per_node, " and 'between' nodes");
 }
 
-/// As plan_mesh. When it needs more than `limit` bytes, nothing beyond its memory is found out.
-///   shelf   where lists are put that were proved, for the next mesh
+/// As plan_mesh. Stops early when it needs more than `limit` bytes: then only memory is filled in.
+///   shelf   the cache of checked schedules, reused for the next mesh
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config& sizes, const mesh_settings& s,
                                           const machine& on, const typename Model::device::properties& properties,
@@ -156,7 +157,7 @@ template <class Model, class Strategy>
   require<config_error>(has_stages<Strategy> || (stages == 1 && s.chunks == 1), "mesh: ", Strategy::name, " has no stages; given ", stages, " x ", s.chunks);
   require<config_error>(!divides_between_layers<Strategy>() || s.mesh.tensor > 1, "mesh: ", Strategy::name, " must have tensor ranks; given tensor 1");
   require<config_error>(strategy_spreads_experts<Strategy> || s.mesh.expert == 1, "mesh: ", Strategy::name, " does not spread experts; given expert ", s.mesh.expert);
-  // a rank never has more on the way than this many: more of them take more time, not more memory
+  // a rank never has more micro-batches in flight than this: more of them take more time, but not more memory
   const std::size_t rehearsed = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
   std::vector<std::size_t> places{0};
   if (stages > 2) places.push_back(1);
@@ -199,9 +200,9 @@ template <class Model, class Strategy>
 
 }  // namespace detail
 
-/// One division of a model, whether it fits the machine or not. Model says family, precision, optimizer, recomputation and adapter;
-/// Strategy takes the place of its own.
-///   throws  config_error when heads, layers or rows do not divide this way
+/// Plans one distribution of a model, whether it fits the machine or not. Model sets family, precision, optimizer, recomputation and
+/// adapter; Strategy replaces its own.
+///   throws  config_error when heads, layers or sequences are not divisible this way
 template <class Model, class Strategy>
 [[nodiscard]] found_plan plan_mesh(const typename Model::config& sizes, const mesh_settings& settings, const machine& on,
                                    const typename Model::device::properties& properties) {
@@ -212,7 +213,7 @@ template <class Model, class Strategy>
                                                  std::make_shared<schedule_shelf>());
 }
 
-/// A division to print.
+/// A plan as printable text.
 [[nodiscard]] inline std::string mesh_text(const found_plan& plan) {
   const auto line = [](std::string name, const std::string& text) {
     name.resize(15, ' ');

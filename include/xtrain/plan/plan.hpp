@@ -11,7 +11,7 @@
 
 namespace xtrain {
 
-/// One step of the trainer of which nothing is real. Nothing of the run is allocated.
+/// A dry run of one step of the trainer. Nothing of the run is allocated.
 ///   throws  config_error when sizes and settings contradict each other
 template <rehearsable_trainer Trainer>
 [[nodiscard]] rehearsal plan(const typename Trainer::model_type::config& sizes, const typename Trainer::model_type::options& options,
@@ -19,7 +19,7 @@ template <rehearsable_trainer Trainer>
   return Trainer::rehearse(sizes, options, settings, properties);
 }
 
-/// The plan as a table to print: parameters, memory by role, operations by kernel.
+/// The plan as a printable table: parameters, memory by role, operations by kernel.
 [[nodiscard]] inline std::string plan_text(const rehearsal& plan) {
   const auto padded = [](std::string text, std::size_t width) {
     text.resize(std::max(text.size(), width), ' ');
@@ -50,7 +50,7 @@ template <rehearsable_trainer Trainer>
   return text;
 }
 
-/// throws memory_error, with the plan, when the run does not fit `limit` bytes
+/// throws memory_error, with the plan, when the run does not fit in `limit` bytes
 inline void require_fit(const rehearsal& plan, std::size_t limit) {
   require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()),
                         ":\n", plan_text(plan), "Lower batch or context, or choose another precision, recompute or adapter policy");

@@ -1,4 +1,4 @@
-// How long a step will take on a machine: from what its ranks do and send, and how they wait for one another.
+// Predicts how long a step takes on a machine: from what its ranks compute and send, and how they wait for each other.
 #pragma once
 
 #include <algorithm>
@@ -20,17 +20,17 @@
 
 namespace xtrain {
 
-/// Seconds. The parts add up to the whole.
+/// Seconds. The parts sum to the whole.
 struct predicted_step {
   double seconds = 0;
   double passes = 0;    ///< forwards and backwards of the rank that has most of them
-  double layers = 0;    ///< that rank waits for those that divide its layers, share its rows or hold its rows' experts
+  double layers = 0;    ///< that rank waits for its tensor-, context- or expert-parallel ranks
   double bubble = 0;    ///< it waits for other stages
-  double exchange = 0;  ///< gradients and weights that nothing hides
+  double exchange = 0;  ///< gradients and weights, as far as not overlapped
   double update = 0;    ///< the optimizer
 
-  /// Of a step of the whole run.
-  ///   operations   that the model needs, of all ranks, without what recomputation repeats
+  /// For a step of the whole run.
+  ///   operations   those the model needs, on all ranks, without recomputation
   [[nodiscard]] double share_of_peak(double operations, std::size_t devices, double peak) const {
     return operations / (seconds * static_cast<double>(devices) * peak);
   }
@@ -38,24 +38,24 @@ struct predicted_step {
 
 namespace detail {
 
-/// Products of matrices: what special units of an accelerator do.
+/// Matrix products, which run on an accelerator's matrix units.
 [[nodiscard]] inline bool is_product(std::string_view kernel) {
   constexpr std::array<std::string_view, 7> products{"matmul",           "linear_cross_entropy", "attention",
                                                      "attention_backward", "attention_block",      "attention_block_backward",
                                                      "cached_attention"};
   return std::find(products.begin(), products.end(), kernel) != products.end();
 }
-/// Once in a step, whatever its micro-batches.
+/// Runs once per step, for any number of micro-batches.
 [[nodiscard]] inline bool is_update(std::string_view kernel) { return kernel == "adamw" || kernel == "sgd" || kernel == "sum_of_squares"; }
 
-/// A kernel computes while it reads and writes: whichever takes longer.                      [Williams et al. 2009, "Roofline"]
+/// Compute overlaps memory access: the longer of the two counts.                      [Williams et al. 2009, "Roofline"]
 [[nodiscard]] inline double seconds_of(const kernel_count& kernel, const machine& on, std::string_view number) {
   const double rate = is_product(kernel.name) ? on.peak(number) : on.fp32;
   return static_cast<double>(kernel.runs) * on.launch + std::max(kernel.operations / (rate * on.matmul_share),
                                                                  kernel.bytes / (on.memory_bandwidth * on.bandwidth_share));
 }
 
-/// Ranks first, first + stride, ... of which some are on one node.
+/// Ranks first, first + stride, ..., some of which are on the same node.
 struct rank_line {
   std::size_t count = 1, stride = 1;
 
@@ -70,8 +70,8 @@ struct rank_line {
   return bytes / (link.bandwidth * on.link_share);
 }
 
-/// Rounds of collectives, one after the other, in each of which a rank sends to some others, inside the node and between nodes at once. Each waits
-/// for one latency (`rounds`: what a pipeline takes to fill), and the processor posts one message after the other.
+/// The rounds of collectives, one after the other. In each a rank sends to some others, inside and between nodes at the same time, and waits for
+/// one latency: `rounds` is the time to fill. The processor posts messages one after the other.
 ///   directly   every rank sends to all others in one round, however many there are
 [[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on, bool directly = false) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
@@ -92,14 +92,14 @@ struct rank_line {
   return seconds;
 }
 
-/// Everybody sends to the next; all are as fast as the slowest link among them.
+/// Ring: every rank sends to the next; all are as fast as the slowest link.
 [[nodiscard]] inline double seconds_round(const traffic& sent, const rank_line& ranks, const machine& on) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
   const link_speed& link = ranks.on_a_node(on) == ranks.count ? on.inside : on.between;
   return seconds_of(static_cast<double>(sent.bytes), link, on) + static_cast<double>(sent.messages) * (link.latency + on.message);
 }
 
-/// What one rank does in a step.
+/// What one rank spends in a step.
 struct rank_seconds {
   double passes = 0, layers = 0;            // of all micro-batches
   double gradients = 0, weights = 0;        // of a step
@@ -109,16 +109,16 @@ struct rank_seconds {
   rank_seconds(const rehearsal& one, std::size_t rehearsed, const run_layout& layout, const machine& on, std::string_view number) {
     const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
     const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(rehearsed);
-    double attention = 0;  // on blocks of keys, while the next ones come
+    double attention = 0;  // on blocks of keys, while the next ones are in flight
     for (const kernel_count& kernel : one.record.kernels) {
       const double seconds = seconds_of(kernel, on, number);
       if (is_update(kernel.name)) update += seconds;
       else passes += times * seconds;
       if (kernel.name.starts_with("attention_block")) attention += seconds;
     }
-    const rank_line beside{data * context, tensor * expert};  // that have the same weights
+    const rank_line beside{data * context, tensor * expert};  // ranks with the same weights
     const traffic& shared = one.sent.of(traffic_role::places);
-    // of a ring's turns, all but the last have keys on their way
+    // in all turns of a ring but the last, keys are in flight
     const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
     const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
                                       : seconds_of(shared, {context, tensor}, on, true);
@@ -131,7 +131,7 @@ struct rank_seconds {
     const link_speed& link = one_node ? on.inside : on.between;
     table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
     if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {
-      // what goes together is as long as all of it, and its latencies overlap
+      // messages sent together take as long as their bytes in total, and their latencies overlap
       message = seconds_of(static_cast<double>(stages.bytes) / (static_cast<double>(stages.messages) / static_cast<double>(layout.stage_messages)), link, on);
       message_latency = link.latency + on.message;
     }
@@ -140,13 +140,13 @@ struct rank_seconds {
 
 }  // namespace detail
 
-/// A step's time, from rehearsals of ranks of one pipeline in the order of stages: of one that stands for all, of the first and the last, of
-/// the first, one between and the last, or of each.
-///   rehearsed   micro-batches of a rehearsed step; 0: as many as the layout says. What follows from their number is multiplied
-///   number      the type that products are computed in, by name: number_traits<T>::name
-///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node adds up before it sends over
-///               the network. Additions and copies are taken to be hidden behind the links
-///   throws      config_error when the schedule cannot be made, or the machine has no such numbers or links
+/// A step's time, from dry runs of ranks of one pipeline in the order of stages: of one rank for all, of the first and the last, of the
+/// first, a middle one and the last, or of each.
+///   rehearsed   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
+///   number      the dtype of products, by name: number_traits<T>::name
+///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node reduces before it sends
+///               over the network. Additions and copies are assumed to be hidden behind the links
+///   throws      config_error when the schedule cannot be made, or the machine lacks this dtype or these links
 [[nodiscard]] inline predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
                                             std::size_t rehearsed = 0) {
   require_machine(on);
@@ -160,8 +160,8 @@ struct rank_seconds {
     return spent[std::min(place, spent.size() < 3 ? 0 : spent.size() - 2)];
   };
 
-  // stages of a pipeline, with what the ranks beside them take; gradients are exchanged during the last backward and, where that does not
-  // suffice, behind it
+  // stages of the pipeline, including communication within a stage; gradients are exchanged during the last backward and, where that is
+  // too short, after it
   const double share = 1.0 / static_cast<double>(m * layout.chunks);
   pipeline_costs costs;
   for (std::size_t stage = 0; stage < places * layout.chunks; ++stage) {
@@ -175,8 +175,8 @@ struct rank_seconds {
   const pipeline_timeline line = simulate_schedule(layout.schedule(places, layout.chunks, std::vector<std::size_t>(m, 1)), costs);
 
   predicted_step step;
-  const bool steps_apart = layout.zero_stage == 1 || layout.zero_stage == 2;  // weights come back when the optimizer has stepped
-  double worked = 0, late = 0;  // when the last backward ends; how much later weights are back than the first forwards could be done
+  const bool steps_apart = layout.zero_stage == 1 || layout.zero_stage == 2;  // weights are gathered after the optimizer step
+  double worked = 0, late = 0;  // end of the last backward; delay of the first forwards by late weights
   for (std::size_t place = 0; place < places; ++place)
     for (const timed_action& timed : line.ranks[place]) {
       if (is_work(timed.action.kind)) worked = std::max(worked, timed.end);
@@ -203,12 +203,12 @@ struct rank_seconds {
   return step;
 }
 
-/// One rank stands for all.
+/// From the dry run of one rank, for all ranks.
 [[nodiscard]] inline predicted_step predict(const rehearsal& rank, const run_layout& layout, const machine& on, std::string_view number) {
   return predict(std::span<const rehearsal>(&rank, 1), layout, on, number);
 }
 
-/// A prediction to print.
+/// A prediction as printable text.
 [[nodiscard]] inline std::string prediction_text(const predicted_step& step) {
   std::string text = concat("step           ", fixed(step.seconds * 1e3, 1), " ms\n");
   const auto line = [&](std::string name, double seconds) {

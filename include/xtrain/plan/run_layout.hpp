@@ -1,4 +1,4 @@
-// How a run is divided among ranks: what a prediction must know of it beside what one rank does.
+// How a run is distributed over ranks: what a prediction needs besides the work of a single rank.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 
 namespace xtrain {
 
-/// Ranks that divide layers are neighbours, then come those that share rows, those that hold other experts (and see other rows), those that see
-/// other rows, then stages of a pipeline: as strategies place them.
+/// From innermost to outermost: tensor-, context-, expert- (these also see other sequences), data- and pipeline-parallel ranks, in the
+/// order in which strategies assign them.
 struct run_layout {
   mesh_sizes mesh{};
-  bool between_layers = false;    ///< what is between layers is divided, too
-  bool ring = false;              ///< ranks that share rows send keys and values round
+  bool between_layers = false;    ///< sequence parallelism: the regions between layers are sharded too
+  bool ring = false;              ///< ring attention: keys and values circulate
   std::size_t chunks = 1;         ///< stages on each rank
   std::size_t micro_batches = 1;  ///< of a step
   std::size_t zero_stage = 0;
-  std::size_t stage_messages = 1;  ///< from a stage to the next together: two where balanced experts' load goes with the rows
-  double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter where everything is recomputed
+  std::size_t stage_messages = 1;  ///< from a stage to the next, sent together: 2 with the load of balanced experts
+  double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter with full recomputation
   pipeline_schedule (*schedule)(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) = one_forward_one_backward::make;
 };
 
@@ -53,7 +53,7 @@ template <class Strategy>
 }  // namespace detail
 
 /// The layout of a run of this recipe.
-///   throws  config_error when its ranks do not divide among the axes
+///   throws  config_error when its ranks are not a multiple of the axis sizes
 template <class Recipe>
 [[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
   using strategy = typename Recipe::parallel;
@@ -71,8 +71,8 @@ template <class Recipe>
     expert = config.expert;
     const std::size_t together = tensor * context * expert;
     if constexpr (requires { config.shards; })
-      if (config.shards == 1) layout.zero_stage = 0;  // nobody divides anything
-    if constexpr (requires { config.chunks; }) {  // `data` are all that see other rows, whatever experts they hold
+      if (config.shards == 1) layout.zero_stage = 0;  // no sharding
+    if constexpr (requires { config.chunks; }) {  // `data` counts all ranks that see other sequences, whatever experts they hold
       const std::size_t beside = config.data * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data % expert == 0,
                             "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ", config.data, ", ", tensor, ", ",

@@ -1,4 +1,4 @@
-// Which division of a model among devices is fastest: every mesh that fits is rehearsed and predicted.
+// Finds the fastest distribution of a model over devices: every mesh that fits is planned with a dry run, and its step time predicted.
 #pragma once
 
 #include <algorithm>
@@ -20,37 +20,37 @@
 
 namespace xtrain {
 
-/// What is looked for: how `devices` train `rows` rows of `context` places in a step.
+/// What to search: how `devices` devices train a global batch of `rows` sequences of length `context`.
 struct search_settings {
   std::size_t devices = 1;
-  std::size_t rows = 1;                            ///< of a step, on all devices together
-  std::size_t context = 0;                         ///< 0: the model's
-  std::vector<std::size_t> batches{1, 2, 4, 8};    ///< rows of a micro-batch that are tried
-  std::vector<std::size_t> tensors{1, 2, 4, 8};    ///< ranks that divide layers, likewise; more than a node has are left out
-  std::vector<std::size_t> contexts{1};            ///< ranks that share rows, likewise
-  std::vector<std::size_t> experts{1, 2, 4, 8};    ///< ranks that spread experts, likewise, by strategies that do
-  std::vector<std::size_t> pipelines{};            ///< stages, likewise; empty: every divisor of the devices
-  std::vector<std::size_t> chunks{1};              ///< stages on each rank, likewise
+  std::size_t rows = 1;                            ///< global batch: sequences of a step, on all devices together
+  std::size_t context = 0;                         ///< sequence length; 0: the model's
+  std::vector<std::size_t> batches{1, 2, 4, 8};    ///< micro-batch sizes to try
+  std::vector<std::size_t> tensors{1, 2, 4, 8};    ///< tensor-parallel sizes to try; those larger than a node are skipped
+  std::vector<std::size_t> contexts{1};            ///< context-parallel sizes to try
+  std::vector<std::size_t> experts{1, 2, 4, 8};    ///< expert-parallel sizes to try, by strategies that have this axis
+  std::vector<std::size_t> pipelines{};            ///< numbers of stages to try; empty: every divisor of the devices
+  std::vector<std::size_t> chunks{1};              ///< numbers of stages per rank to try
 };
 
-/// Strategies that a search tries.
+/// The strategies that a search tries.
 template <class... Strategy>
 struct strategies {};
-/// One of them, where every rank keeps everything: with zero<Stage>, what data_parallel is. It costs no compiling.
+/// One of them without sharding over ranks with the same weights: with zero<Stage>, this is data_parallel. It needs no extra compilation.
 template <class Strategy>
 struct undivided {};
-/// Rows, layers, places and stages at once, without and with a divided optimizer; gradients, and weights, divided where
-/// there are no stages; and what is between layers.
+/// Data, tensor, context and pipeline parallelism combined, with and without a sharded optimizer; without stages, also sharded gradients
+/// and sharded weights; and sequence parallelism.
 using usual_strategies =
     strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>>,
                pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel>>,
                parallel<zero<2>, tensor_parallel, context_parallel>, parallel<zero<3>, tensor_parallel, context_parallel>,
                pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>>;
-/// For long rows: keys and values go round among those who share them.
+/// For long sequences: ring attention among the context-parallel ranks.
 using ring_strategies = strategies<undivided<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>>,
                                    pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>,
                                    parallel<zero<3>, tensor_parallel, ring_context_parallel>>;
-/// For mixtures of experts: beside layers and rows, too.
+/// For mixtures of experts: expert parallelism combined with tensor and context parallelism.
 using expert_strategies = strategies<pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>,
                                      parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>>;
 
@@ -74,8 +74,8 @@ class plan_search {
     needs_ = needs_of<Model>(sizes, settings_.context, of_device);
   }
 
-  /// Every mesh that this strategy can make of the devices, and that fits.
-  ///   shards   as mesh_settings'
+  /// Plans every mesh that this strategy allows on the devices, and keeps those that fit.
+  ///   shards   as in mesh_settings
   template <class Strategy>
   void search(std::size_t shards = 0) {
     for_each_mesh<Strategy>([&](const mesh_sizes& mesh) {
@@ -96,7 +96,7 @@ class plan_search {
   }
 
  private:
-  /// Calls visit(mesh) for every mesh of all devices whose axes the strategy has.
+  /// Calls visit(mesh) for every mesh of all devices that uses only axes of the strategy.
   template <class Strategy, class Visit>
   void for_each_mesh(Visit&& visit) const {
     static const std::vector<std::size_t> one{1};
@@ -117,7 +117,7 @@ class plan_search {
     return !has_stages<Strategy> || wanted.empty() || std::find(wanted.begin(), wanted.end(), pipeline) != wanted.end();
   }
 
-  /// Where nobody else has the same weights, strategies that divide something among those who have are all the same.
+  /// When no other rank has the same weights, strategies that differ only in what such ranks shard are the same.
   template <class Strategy>
   [[nodiscard]] bool is_there(const mesh_settings& s) const {
     return s.mesh.data * s.mesh.context == 1 && std::any_of(found_.begin(), found_.end(), [&](const found_plan& one) {
@@ -127,14 +127,14 @@ class plan_search {
            });
   }
 
-  /// Weights, gradients and optimizer state alone: a rank's share, if it were equal, is never more than what its rehearsal finds.
+  /// Weights, gradients and optimizer state only: the mean over the ranks, which is never more than what a dry run finds.
   [[nodiscard]] bool weights_fit(const mesh_sizes& mesh, std::size_t stage) const {
     const auto alike = static_cast<double>(mesh.data * mesh.context), held = static_cast<double>(mesh.tensor * mesh.pipeline * mesh.expert);
     const double bytes = needs_.weights / (stage >= 3 ? alike : 1) + needs_.gradients / (stage >= 2 ? alike : 1) + needs_.optimizer / (stage >= 1 ? alike : 1);
     return bytes / held <= static_cast<double>(on_->memory);
   }
 
-  /// False: it does not fit, and larger micro-batches do not either.
+  /// False: it does not fit, and larger micro-batches would not either.
   template <class Strategy>
   [[nodiscard]] bool try_one(const mesh_settings& one) {
     try {
@@ -142,7 +142,7 @@ class plan_search {
       if (found.bytes > on_->memory) return false;
       found_.push_back(found);
     } catch (const config_error&) {
-      // heads, layers or micro-batches do not divide this way
+      // heads, layers or micro-batches are not divisible this way
     }
     return true;
   }
@@ -173,8 +173,8 @@ void search_each(Search& search, strategies<Strategy...>) {
 
 }  // namespace detail
 
-/// Everything that fits, the fastest first. Model says family, precision, optimizer, recomputation and adapter; its own strategy does not matter.
-///   properties   of the device that is rehearsed: its scratch memory is what is counted
+/// All plans that fit, fastest first. Model sets family, precision, optimizer, recomputation and adapter; its own strategy is ignored.
+///   properties   of the device in the dry run: its scratch memory is what is counted
 ///   throws       config_error when sizes or settings make no sense
 template <class Model, class Strategies = usual_strategies>
 [[nodiscard]] std::vector<found_plan> search_plans(const typename Model::config& sizes, const search_settings& settings, const machine& on,
@@ -184,7 +184,8 @@ template <class Model, class Strategies = usual_strategies>
   return search.take();
 }
 
-/// The first `most` as a table. "8+s": eight ranks divide layers, and what is between them. "4+r": four share rows, whose keys and values go round.
+/// The first `most` plans as a table. "8+s": eight tensor-parallel ranks with sequence parallelism. "4+r": four context-parallel ranks
+/// with ring attention.
 [[nodiscard]] inline std::string search_text(const std::vector<found_plan>& found, std::size_t most = 10) {
   if (found.empty()) return "nothing fits\n";
   const auto cell = [](std::string text, std::size_t width) {

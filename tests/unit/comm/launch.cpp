@@ -1,4 +1,4 @@
-// How a process was started is read from its environment, whichever launcher it was.
+// How a process was started is read from environment variables, for every supported launcher.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -42,7 +42,7 @@ TEST_CASE("every launcher's variables are understood") {
   check(started({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "3(x2),2"}}), "srun", 2, 3);
   check(started({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}), "a launcher (RANK, WORLD_SIZE)", 1, 2);
   CHECK(started({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}}).mpi);
-  CHECK_FALSE(started({{"RANK", "5"}, {"WORLD_SIZE", "8"}}).mpi);  // such a launcher does not bring MPI
+  CHECK_FALSE(started({{"RANK", "5"}, {"WORLD_SIZE", "8"}}).mpi);  // such a launcher does not imply MPI
 }
 
 TEST_CASE("where only MPI knows how many there are, a process is not taken to be alone") {

@@ -1,4 +1,4 @@
-// Some of a run's ranks, as if they were all there are.
+// A subset of a run's ranks, as a transport of its own.
 #include <doctest/doctest.h>
 
 #include <mutex>

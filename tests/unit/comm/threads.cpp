@@ -106,7 +106,7 @@ std::size_t most_messages(std::size_t ranks) {
   return all;
 }
 
-/// Every rank's numbers, and their sum in the order of rounds, made in Sum and rounded once.
+/// Every rank's values, and their sum in the order of the rounds, computed in Sum and rounded once.
 template <class T, class Sum>
 void check_many_ranks(std::size_t ranks, std::size_t n) {
   CAPTURE(ranks);
@@ -238,7 +238,7 @@ TEST_CASE("what is sent is what the formulas say") {
     gathers.all_gather(std::span<const float>(part), std::span<float>(values));
     CHECK(gathers.sent().bytes == (ranks - 1) * n / ranks * sizeof(float));
 
-    // and the run that never happens sends the same
+    // a dry run counts the same traffic
     group dry_all(std::make_shared<dry_transport>(w->rank(), ranks));
     dry_all.all_reduce(std::span<float>(values), reduction::sum);
     CHECK(dry_all.sent().bytes == all.sent().bytes);
@@ -256,7 +256,7 @@ TEST_CASE("parts of any length and order go to the ranks they are for") {
     const std::size_t rank = w->rank(), sent_rows = 2 * ranks;
     std::vector<float> rows(sent_rows * length);
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(100 * rank + i);
-    // two parts to the next rank, the later one first, and one to itself
+    // two parts to the next rank, the later one first, and one to this rank
     const std::size_t next = (rank + 1) % ranks, previous = (rank + 2) % ranks;
     const std::vector<message_part> sends{{next, 3, 2}, {rank, 0, 1}, {next, 1, 1}, {previous, 0, 0}};
     const std::vector<message_part> receives{{previous, 2, 2}, {previous, 0, 1}, {rank, 1, 1}};
@@ -320,7 +320,7 @@ TEST_CASE("a rank that fails is named to those who wait for it") {
   CHECK(cause == "disk: full");
   CHECK(told == "threads: rank 0 waits for rank 1 for a message, but that rank has stopped: disk: full");
 
-  // one that returned early, and one that asks for something else
+  // a rank that returned early, and a rank that calls another operation
   CHECK(message_of([] {
           run_ranks(2, [](const wires& w) {
             if (w->rank() == 1) return;
@@ -388,6 +388,6 @@ TEST_CASE("where a rank gets no thread, no rank runs, and the error says how man
     CHECK(std::string(problem.what()).starts_with("run_ranks: each of 3 ranks must have a thread; the system started 0 beside the caller's, then said: "));
   }
   CHECK(ran == 0);
-  run_ranks(1, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });  // one rank needs none
+  run_ranks(1, [&](const std::shared_ptr<transport>&) { ran.fetch_add(1); });  // a single rank needs no thread
   CHECK(ran == 1);
 }

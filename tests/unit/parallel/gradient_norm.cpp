@@ -1,4 +1,4 @@
-// The norm of gradients that ranks divide: each number counts once, and a rank sends one message to each other of a group that it shares with.
+// The norm of sharded gradients: each value counts once, and a rank sends one message to each other rank of a group.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ struct recipe : defaults {
   using parallel = Parallel;
 };
 
-/// On every rank: spans are given together, every number is in one of them on one rank, and this many messages are sent.
+/// Checks on every rank: all spans are passed in one call, every value is in one span on one rank, and this many messages are sent.
 template <class Parallel>
 void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::config layout) {
   const decoder_config shape{.vocabulary = 64, .width = 64, .layers = 4, .heads = 4, .feed_forward = 128, .context = 16};
@@ -37,7 +37,7 @@ void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::con
     std::size_t all_of_model = 0;
     for (const auto& entry : model.parameters().entries()) all_of_model += entry.whole_size();
     CHECK(asked == 1);
-    CHECK(numbers == static_cast<double>(all_of_model));  // sizes are such that nothing is padded
+    CHECK(numbers == static_cast<double>(all_of_model));  // sizes are chosen without padding
     CHECK(traffic_of(model.parallel()).since(before).total().messages == messages);
   });
 }

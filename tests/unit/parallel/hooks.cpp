@@ -1,4 +1,4 @@
-// Where a step meets its parallel strategy: the hooks come in order, once each, and layers reduce where they are divided.
+// How a step calls its parallel strategy: the hooks are called in order, once each, and tensor-parallel layers reduce.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -136,9 +136,9 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
   }
   for (const char* what : {"finish", "squares", "changed"}) expected.push_back(what);
   CHECK(calls() == expected);
-  // by inputs: the outputs of attention and of feed-forward, forth; by outputs: their inputs' gradients, back
+  // row parallel: the outputs of attention and of feed-forward, in the forward; column parallel: their input gradients, in the backward
   CHECK(model.parallel().tensor().device_reductions == 2 * 2 * (2 + 2));
-  CHECK(model.parallel().data().host_reductions == 2);  // counts of targets, then the loss
+  CHECK(model.parallel().data().host_reductions == 2);  // target counts, then the loss
 }
 
 TEST_CASE("hooks surround every block of a pass that is only read from, the head included") {
@@ -146,7 +146,7 @@ TEST_CASE("hooks surround every block of a pass that is only read from, the head
   const array<token, 2> tokens{{1, 2, 3, 4}};
   calls().clear();
   (void)logits(model, tokens);
-  // the pass is rehearsed first: the same calls, twice
+  // the pass begins with a dry run: the same calls, twice
   std::vector<std::string> expected;
   for (int pass = 0; pass < 2; ++pass)
     for (int block = 0; block < 4; ++block)

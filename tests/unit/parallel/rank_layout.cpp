@@ -1,4 +1,4 @@
-// Which ranks a rank works with.
+// The process groups of a rank.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -75,7 +75,7 @@ TEST_CASE("ranks that the axes do not divide, and axes that the strategy does no
   CHECK(at.shards == 8);
   CHECK(at.replicas == 1);
   CHECK(at.data(3) == members{0, 1, 2, 3, 4, 5, 6, 7});
-  const detail::rank_axes alone(rank_layout{}, nothing);  // without ranks there is one
+  const detail::rank_axes alone(rank_layout{}, nothing);  // without a transport there is one rank
   CHECK(alone.shards == 1);
   CHECK(alone.alike(0) == members{0});
   CHECK(axes_of(8, {.tensor = 8}).replicas == 1);

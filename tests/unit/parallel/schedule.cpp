@@ -1,4 +1,4 @@
-// Schedules of every size: complete, and as short, as small and as much in order as their papers say.
+// Schedules of many sizes: complete, and with the duration, memory and order that their papers state.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows 
   return std::vector<std::size_t>(micro_batches, rows);
 }
 
-/// A forward takes 1, a backward 2, whatever the rows.
+/// A forward takes 1, a backward 2, for any number of sequences.
 pipeline_costs unit_costs(double forward = 1, double input = 1, double weight = 1) {
   return {.stages = {{.forward = {forward, 0}, .backward_input = {input, 0}, .backward_weight = {weight, 0}}}};
 }
@@ -57,13 +57,13 @@ void for_many_schedules(Visit&& visit) {
     for_each_schedule(ranks, micro_batches, visit);
 }
 
-/// The sizes of a schedule, where a check of one out of thousands fails.
+/// The sizes of a schedule, to identify the one that fails out of thousands.
 std::string sizes_text(const pipeline_schedule& schedule) {
   return concat(schedule.name, " on ", schedule.ranks(), " ranks, ", schedule.chunks, " chunks, ", schedule.micro_batches(),
                 " micro-batches");
 }
 
-/// The most micro-batches that a rank of a schedule should keep.
+/// The number of micro-batches that a rank of a schedule should save at most.
 std::size_t expected_stash(const pipeline_schedule& schedule, std::size_t rank) {
   const std::size_t ranks = schedule.ranks(), all = schedule.micro_batches() * schedule.chunks;
   if (schedule.name == "one_forward_one_backward") return std::min(all, ranks - rank);
@@ -94,7 +94,7 @@ TEST_CASE("every schedule is complete, in order and free of deadlock, and keeps 
     REQUIRE(report.gradients_in_order);
     for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
       REQUIRE(report.stashed[rank] == expected_stash(schedule, rank));
-      REQUIRE(report.stashed_rows[rank] == report.stashed[rank]);  // of one row each
+      REQUIRE(report.stashed_rows[rank] == report.stashed[rank]);  // of one sequence each
     }
     ++count;
   });
@@ -120,7 +120,7 @@ TEST_CASE("moved messages are safe for sends that wait, and leave the order of w
       REQUIRE(work_of(moved) == work_of(schedule));
     }
   });
-  CHECK(unsafe > 1000);  // so there was something to move
+  CHECK(unsafe > 1000);  // so with_rendezvous had messages to move
 }
 
 TEST_CASE("sends that wait cost nothing where neighbours take turns") {
@@ -144,7 +144,7 @@ TEST_CASE("bubbles are what papers say") {
     const double expected = schedule.name == "zero_bubble" ? zero_bubble_bubble(ranks, count, 1, 1, 1)
                             : schedule.chunks == 1         ? one_forward_one_backward_bubble(ranks, count)
                                                            : interleaved_bubble(ranks, schedule.chunks, count);
-    REQUIRE(bubble == doctest::Approx(expected).epsilon(1e-12));  // times are whole numbers; a few divisions round
+    REQUIRE(bubble == doctest::Approx(expected).epsilon(1e-12));  // times are integers; a few divisions round
     const double work = 3.0 * static_cast<double>(schedule.chunks * count);
     const double idle = schedule.name == "zero_bubble" ? 1.0 : 3.0;
     REQUIRE(step_time(schedule) == work + idle * static_cast<double>(ranks - 1));
@@ -201,11 +201,11 @@ TEST_CASE("a message names the rank and the chunk at its other end") {
       CHECK(schedule.stage_of(action.peer, action.peer_chunk) + (next ? 0 : 2) == schedule.stage_of(rank, action.chunk) + 1);
       ++messages;
     }
-  CHECK(messages == 2 * 2 * 5 * 3);  // two ends, two ways, five borders, three micro-batches
+  CHECK(messages == 2 * 2 * 5 * 3);  // two ends, two directions, five stage boundaries, three micro-batches
 }
 
 TEST_CASE("a list of work of one's own becomes a schedule") {
-  // forth 0, 1, back 1, 0: the stack that GPipe's paper draws
+  // forward 0, 1, backward 1, 0: the order drawn in GPipe's paper
   pipeline_schedule work = empty_schedule("reversed", 2, 1, {1, 1});
   for (auto& list : work.actions)
     list = {{action_kind::forward, 0}, {action_kind::forward, 1}, {action_kind::backward, 1}, {action_kind::backward, 0}};
@@ -240,7 +240,7 @@ TEST_CASE("lists of AscendSpeed's optimized pipeline have the rows and the micro
 }
 
 TEST_CASE("small micro-batches at both ends make the bubble smaller for the same rows") {
-  // time is proportional to rows: 20 % and 30 % less bubble is what AscendSpeed says of its two lists
+  // time is proportional to sequences: AscendSpeed claims 20 % and 30 % less bubble for its two lists
   const pipeline_costs by_row{.stages = {{.forward = {0, 1}, .backward_input = {0, 1}, .backward_weight = {0, 1}}}};
   const auto idle = [&](const pipeline_schedule& schedule, double rows) { return step_time(schedule, by_row) - 3 * rows; };
   CHECK(idle(one_forward_one_backward_schedule(4, equal_rows(16, 4)), 64) == 36);

@@ -1,4 +1,4 @@
-// The checker, given schedules that are wrong: it says which rank, which action, and what must hold.
+// The checker, given incorrect schedules: its errors name the rank, the action, and the violated rule.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -31,7 +31,7 @@ std::string place_text(std::size_t rank, std::size_t index, const pipeline_actio
   return concat("rank ", rank, ", action ", index, ": ", action_text(action));
 }
 
-/// A few of each kind, small enough to spoil every one of their actions.
+/// A few of each kind, small enough to break every one of their actions.
 std::vector<pipeline_schedule> some_schedules() {
   const std::vector<std::size_t> rows = {1, 2, 3, 4};
   return {gpipe_schedule(3, rows),
@@ -212,7 +212,7 @@ TEST_CASE("each rule has its sentence") {
   }
   SUBCASE("nobody waits for ever") {
     pipeline_schedule schedule = gpipe_schedule(2, {1});
-    auto& list = schedule.actions[0];  // the gradient before the forward that it comes from
+    auto& list = schedule.actions[0];  // the gradient is received before the forward that it comes from
     list = {list[2], list[0], list[1], list[3], list[4]};
     CHECK(
         verdict(schedule) ==

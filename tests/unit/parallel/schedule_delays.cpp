@@ -1,4 +1,4 @@
-// Ranks that sleep instead of computing carry out every schedule: each action after what it needs, and all of it ends.
+// Ranks that sleep instead of computing execute every schedule: each action after its dependencies, and without deadlock.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -37,7 +37,7 @@ void is_in_order(const pipeline_schedule& schedule, const pipeline_timeline& tim
       REQUIRE(timed.action == schedule.actions[rank][i]);
       REQUIRE(timed.start >= before);
       REQUIRE(timed.end >= timed.start);
-      if (is_work(timed.action.kind)) REQUIRE(timed.end - timed.start >= 1e-4);  // nobody sleeps less than asked
+      if (is_work(timed.action.kind)) REQUIRE(timed.end - timed.start >= 1e-4);  // no sleep is shorter than requested
       before = timed.end;
     }
   }

@@ -1,4 +1,4 @@
-// Pictures of time lines: well-formed whatever is in them, with a bar for every action that takes time.
+// Pictures of timelines: well-formed for any content, with a bar for every action that takes time.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -24,7 +24,7 @@ std::size_t count(std::string_view text, std::string_view part) {
   return found;
 }
 
-/// What follows an '&' must be one of the five names that XML knows.
+/// An '&' must be followed by one of the five names that XML knows.
 bool entities_are_known(std::string_view text) {
   for (std::size_t at = text.find('&'); at != std::string_view::npos; at = text.find('&', at + 1)) {
     const std::string_view rest = text.substr(at);
@@ -35,7 +35,7 @@ bool entities_are_known(std::string_view text) {
   return true;
 }
 
-/// ' name="value"' until the end of a tag; no attribute twice.
+/// Parses ' name="value"' until the end of a tag; no attribute twice.
 bool attributes_are_right(std::string_view rest) {
   std::vector<std::string_view> names;
   while (!rest.empty()) {
@@ -52,7 +52,7 @@ bool attributes_are_right(std::string_view rest) {
   return true;
 }
 
-/// As much of XML as a picture has: one root, tags that close in order, quoted attributes, known entities.
+/// The subset of XML that a picture uses: one root, tags that close in order, quoted attributes, known entities.
 bool is_well_formed(std::string_view text) {
   std::vector<std::string_view> open;
   std::size_t roots = 0;
@@ -112,7 +112,7 @@ TEST_CASE("pictures of simulated steps are well-formed, with a bar for every act
         std::size_t bars = 0;
         for (const auto& rank : timeline.ranks)
           for (const timed_action& timed : rank) bars += timed.end > timed.start ? 1 : 0;
-        const std::size_t kinds = schedule.name == "zero_bubble" ? 4 : 3;  // the legend's, and the ground
+        const std::size_t kinds = schedule.name == "zero_bubble" ? 4 : 3;  // the legend's, and the background
         REQUIRE(count(picture, "<rect") == bars + kinds * schedule.chunks + 1);
         REQUIRE(count(picture, ">rank ") == ranks);
       }

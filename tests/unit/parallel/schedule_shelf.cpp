@@ -1,4 +1,4 @@
-// A list that was made once is not made again, and a shelf does not grow without end.
+// The schedule cache: a cached list is not made again, and the cache is bounded.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -45,6 +45,6 @@ TEST_CASE("a shelf that is full begins anew, and what is too long for it is not 
   (void)long_list(3, 1'100'000);
   (void)long_list(3, 1'100'000);
   CHECK(made == 5);
-  (void)long_list(1, 600'000);  // it is still there
+  (void)long_list(1, 600'000);  // it is still cached
   CHECK(made == 5);
 }

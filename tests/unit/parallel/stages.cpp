@@ -1,4 +1,4 @@
-// A model cut into stages: every block is in one.
+// A model split into stages: every block is in exactly one.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A search over ranks that share rows, spread experts, divide gradients, or divide what is between layers.
+// A search over context-parallel, expert-parallel, sequence-parallel and ZeRO configurations.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -48,12 +48,12 @@ decoder_config even() {
 decoder_config four_experts() {
   decoder_config shape = even();
   shape.experts = 4;
-  shape.vocabulary = 130;  // divisible: all ranks send as much
+  shape.vocabulary = 130;  // divisible: all ranks send the same amount
   shape.attention_dropout = shape.residual_dropout = 0;
   return shape;
 }
 
-/// Every rank of a mesh needs at most what was found, and one of them as much.
+/// Every rank of a mesh needs at most the memory of the found plan, and one of them exactly as much.
 template <class Model>
 void check_ranks(const decoder_config& shape, const found_plan& found) {
   std::size_t most = 0;
@@ -157,7 +157,7 @@ TEST_CASE("neighbours with other experts add up gradients of everything else, an
   const decoder_config shape = four_experts();
   const auto one = plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 16, .batch = 2}, a100(), cpu::properties{1});
   const std::size_t experts = shape.layers * shape.experts * 3 * shape.width * shape.feed_forward;
-  CHECK(one.sent.of(traffic_role::parts).bytes == (one.parameters - experts) * sizeof(float));  // gradients are fp32; two ranks: half of it, twice
+  CHECK(one.sent.of(traffic_role::parts).bytes == (one.parameters - experts) * sizeof(float));  // in fp32; two ranks: half of it, twice
 }
 
 TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a message of its own") {
@@ -175,7 +175,7 @@ TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a m
   CHECK(balanced.layout.stage_messages == 2);
   CHECK(rows.messages == m);
   CHECK(both.messages == 2 * m);
-  const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: of two layers forth, or back
+  const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: of two layers forward, or backward
   CHECK((load == m * 16 * shape.experts * 2 || load == m * 8 * shape.experts));
   CHECK(balanced.time.bubble >= plain.time.bubble);
 }

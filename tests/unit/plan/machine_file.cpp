@@ -1,4 +1,4 @@
-// Descriptions of machines are files that anybody can write.
+// Machine descriptions as files that users can write.
 #include <doctest/doctest.h>
 
 #include <string>

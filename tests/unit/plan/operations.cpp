@@ -1,4 +1,4 @@
-// The operations of a plan against formulas counted by hand. Nothing real runs here.
+// The operations of a plan, compared with formulas derived by hand. Everything here is a dry run.
 #include <doctest/doctest.h>
 
 #include <string_view>
@@ -23,7 +23,7 @@ struct adapted_recipe : defaults {
 
 constexpr double layers = 3, width = 32, inner = 48, vocabulary = 65, b = 3, t = 12, micro_batches = 2;
 constexpr double tokens = micro_batches * b * t;
-/// A triangle of t · (t + 1) / 2 pairs of places per row; heads together are as wide as the model.
+/// A triangle of t · (t + 1) / 2 pairs of tokens per sequence; all heads together are as wide as the model.
 constexpr double pairs = micro_batches * b * t * (t + 1) / 2;
 
 template <class Model>
@@ -63,7 +63,7 @@ TEST_CASE("a step multiplies 6 numbers per weight and token, head included: 2 fo
   CHECK(operations(llama_plan, "matmul") == 6 * llama_weights * tokens);
   CHECK(operations(gpt2_plan, "matmul") == 6 * gpt2_weights * tokens);
   for (const rehearsal& plan : {llama_plan, gpt2_plan}) CHECK(operations(plan, "linear_cross_entropy") == 6 * head * tokens);
-  // one run for each of forward, gradient of the weight, gradient of the input; llama has 4 matrices a layer, and so has gpt2
+  // one run for each of forward, weight gradient and input gradient; llama has 4 matrices per layer, and so has gpt2
   CHECK(runs(llama_plan, "matmul") == 2 * 3 * 3 * 4);
   CHECK(runs(gpt2_plan, "matmul") == 2 * 3 * 3 * 4);
 }
@@ -79,8 +79,8 @@ TEST_CASE("matrices and attention are all that counts: the rest is proportional 
   const rehearsal plan = planned<llama<recipe>>();
   const double known = 6 * (llama_weights + head) * tokens + 7 * 2 * layers * width * pairs;
   const double rest = plan.record.operations() - known;
-  // adamw: 14 per weight, and the norm's square 2; per token less than 100 per channel and layer, all norms, activations,
-  // rotations and residuals together
+  // adamw: 14 per weight, and 2 for the norm's square; per token less than 100 per channel and layer for all norms, activations, rotary
+  // embeddings and residuals together
   CHECK(rest > 14.0 * static_cast<double>(plan.parameters));
   CHECK(rest < 20.0 * static_cast<double>(plan.parameters) + 100 * layers * (width + inner) * tokens);
   CHECK(operations(plan, "adamw") == 14.0 * static_cast<double>(plan.parameters));
@@ -94,7 +94,7 @@ TEST_CASE("recomputing everything costs one more forward of the blocks, and only
     CHECK(operations(full, kernel) == 2 * operations(kept, kernel));
     CHECK(runs(full, kernel) == 2 * runs(kept, kernel));
   }
-  // two norms in each of three layers again, not the final one: 2 micro-batches of 7 norms, and 6 more
+  // two norms again in each of three layers, not the final one: 2 micro-batches of 7 norms, and 6 more
   CHECK(runs(kept, "rms_norm") == 2 * 7);
   CHECK(runs(full, "rms_norm") == 2 * 13);
   for (const std::string_view kernel : {"linear_cross_entropy", "embedding", "attention_backward", "swiglu_backward", "adamw"}) {
@@ -114,8 +114,8 @@ TEST_CASE("recomputing attention alone costs attention's forward, and no matrix 
 TEST_CASE("an adapter saves the gradients of frozen weights and adds its own products") {
   constexpr double rank = 4;
   const rehearsal plan = planned<llama<adapted_recipe>>(planned_run::sizes(), {.adapter = {.rank = 4}});
-  // beside q_proj [32, 32] and v_proj [16, 32]: A is multiplied forth, forth again on the way back, and for its own and its
-  // input's gradient; B forth, and for its own and its input's gradient
+  // in addition to q_proj [32, 32] and v_proj [16, 32]: A is multiplied in the forward, again in the backward, and for its weight and
+  // input gradients; B in the forward, and for its weight and input gradients
   const double a = 2 * rank * width, both_b = rank * (32 + 16);
   CHECK(operations(plan, "matmul") == (4 * llama_weights + layers * (8 * a + 6 * both_b)) * tokens);
   CHECK(operations(plan, "linear_cross_entropy") == 4 * head * tokens);

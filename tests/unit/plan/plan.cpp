@@ -1,4 +1,4 @@
-// The plan of an fp32 run is what the run takes; it costs nothing, it can be read, and it refuses what does not fit.
+// The plan of an fp32 run equals the run; it allocates nothing, can be printed, and refuses what does not fit.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ TEST_CASE("the plan of an fp32 run is what the run takes, whatever the number of
   const rehearsal three = planned_run::check_memory<model_type>(each, {}, 3, cpu::context({.threads = 1}));
   const rehearsal threads =
       planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.executor = std::make_shared<thread_pool>(3)}));
-  CHECK(one.bytes == three.bytes);  // micro-batches follow one another in the same memory
+  CHECK(one.bytes == three.bytes);  // micro-batches reuse the same memory
   CHECK(three.places == 3 * one.places);
   CHECK(threads.of(memory_role::stash) == one.of(memory_role::stash));
 }
@@ -50,10 +50,10 @@ TEST_CASE("planning allocates nothing: a model that no machine holds is planned"
   const cpu::context on;
   const rehearsal plan = xtrain::plan<trainer_type>(enormous, {}, {.steps = 1, .batch = 1}, on.properties());
   CHECK(on.memory().allocations == 0);
-  // on the host there are one batch and the table of rotary positions: 8192 · 128 fp32 numbers, 4 MiB, more under a sanitizer;
-  // weights would be 1.5 TiB
+  // on the host there are one batch and the rotary embedding table: 8192 · 128 fp32 values, 4 MiB, more with a sanitizer; weights would
+  // be 1.5 TiB
   CHECK(resident() - before < 256 * 1024);
-  // 405,853,388,800 parameters: embedding and head, then four matrices of attention, three of feed-forward, two norms a layer
+  // 405,853,388,800 parameters: embedding and head, then four matrices of attention, three of feed-forward, two norms per layer
   const std::size_t c = 16'384, kv = 8 * 128, f = 53'248, v = 128'256;
   CHECK(plan.parameters == 2 * v * c + 126 * (2 * c * c + 2 * c * kv + 3 * c * f + 2 * c) + c);
   CHECK(plan.of(memory_role::weights) == 4 * plan.parameters + 8'192 * 128 * 4);
@@ -89,7 +89,7 @@ TEST_CASE("the plan's text names every role that takes memory, with its bytes") 
   CHECK(roles == 6);  // weights, gradients, optimizer, stash, workspace, batch
   CHECK(text.starts_with(concat("parameters     ", plan.parameters, " (")));
   CHECK(text.find(concat("  total        ", bytes_text(plan.total()), "\n")) != std::string::npos);
-  CHECK(text.find("a step of 36 tokens\n") != std::string::npos);  // 3 rows of 12
+  CHECK(text.find("a step of 36 tokens\n") != std::string::npos);  // 3 sequences of 12 tokens
   CHECK(text.find("\n    matmul ") != std::string::npos);
 }
 

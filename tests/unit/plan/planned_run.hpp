@@ -1,4 +1,4 @@
-// A plan beside the run it is of: what every test of this folder compares.
+// Compares a plan with its run, for all tests of this folder.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ inline xtrain::decoder_config sizes() {
           .residual_dropout = 0.2};
 }
 
-/// Rows shorter than the context and rows as long as it.
+/// Sequences shorter than the model's maximum length and sequences of this length.
 inline const xtrain::dataset& data() {
   static const xtrain::dataset all = [] {
     xtrain::dataset d("numbers", xtrain::row_layout::separate);
@@ -56,13 +56,13 @@ inline xtrain::host_batch full_rows(std::size_t b, std::size_t t) {
   return rows;
 }
 
-/// Bytes of device memory per number, as the precision's description says.
+/// Bytes of device memory per value, from the precision's description.
 struct bytes_per_number {
   std::size_t weight = 0, gradient = 0, optimizer = 0;
 };
 
-/// Plans a run, does it with an evaluation after every step, and compares: role by role and in total, at the peak, to the
-/// byte. Gives the plan.
+/// Plans a run, runs it with an evaluation after every step, and compares peak memory by role and in total, to the byte. Returns the
+/// plan.
 template <class Model>
 xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Model::options& options = {}, std::size_t accumulate = 1,
                                const typename Model::context& on = {}) {
@@ -83,7 +83,7 @@ xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Mode
     CHECK(plan.bytes[r] == used.peak[r]);
   }
 
-  // what is known without running anything; the table of rotary positions is in fp32 and counted as weights
+  // known without running anything; the rotary embedding table is in fp32 and counted as weights
   const xtrain::decoder_config& c = model.sizes();
   CHECK(plan.parameters == model.parameters().count());
   CHECK(plan.trained == model.parameters().trained_count());
@@ -93,7 +93,7 @@ xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Mode
   CHECK(plan.passes.boundaries == (c.layers + 1) * how.batch * c.context * c.width * each.weight);
   CHECK(plan.of(memory_role::stash) == plan.passes.boundaries + plan.passes.kept);
 
-  // the arenas are what a pass over full rows takes: not too small, or it throws, and not too large
+  // the arenas are what a pass over full sequences needs: not too small, or it throws, and not too large
   const xtrain::host_batch rows = full_rows(how.batch, c.context);
   xtrain::pass_memory<Model> passes(model, plan.passes);
   const xtrain::batch_memory<typename Model::device> batch(on, rows.token_count);

@@ -1,4 +1,4 @@
-// The plan is what the run takes, with recomputation and with an adapter, and it says what these save.
+// The plan equals the run with recomputation and with an adapter, and shows what these save.
 #include <doctest/doctest.h>
 
 #include <xtrain/adapt/lora.hpp>
@@ -28,11 +28,11 @@ TEST_CASE("the plan of a run that recomputes blocks or pieces is what the run ta
   const rehearsal full = planned_run::check_memory<llama<full_recipe>>(fp32_bytes);
   const rehearsal selective = planned_run::check_memory<llama<selective_recipe>>(fp32_bytes);
   CHECK(full.passes.boundaries == kept.passes.boundaries);
-  // Per place, the widths that one block keeps, in fp32: the inputs of both branches and what is between them (3 · 32), queries,
-  // keys and values (64), attention's output (32) and statistics (4 heads), gate and up (96), their product (48), two norms'
-  // statistics (2). The head keeps its gradient (32), the final norm its statistic (1).
+  // Per token, the saved activations of one block in channels, in fp32: the inputs of both branches and what is between them (3 · 32),
+  // queries, keys and values (64), attention's output (32) and statistics (4 heads), gate and up (96), their product (48), two norms'
+  // statistics (2). The head saves its gradient (32), the final norm its statistic (1).
   constexpr std::size_t block = 3 * 32 + 64 + 32 + 4 + 96 + 48 + 2, end = 32 + 1, places = 3 * 12;
-  // each piece of the stash begins on a cache line: statistics of 36 places take 144 bytes and occupy 192
+  // each entry of the stash begins on a cache line: statistics of 36 tokens take 144 bytes and occupy 192
   constexpr std::size_t gap = 192 - 144;
   CHECK(kept.passes.kept == 4 * places * (3 * block + end) + (3 * 2 + 1) * gap);
   // one block at a time, after the head's gradient is popped: the final norm's statistic and the head's are gone by then

@@ -1,4 +1,4 @@
-// The plan is what the run takes, in every 16-bit precision.
+// The plan equals the run in every 16-bit precision.
 #include <doctest/doctest.h>
 
 #include "planned_run.hpp"

@@ -1,4 +1,4 @@
-// A predicted step is what its parts come to: kernels, messages, bubbles; by hand, and by the formulas of papers.
+// A predicted step is the sum of its parts: kernels, messages, bubbles; checked by hand, and by the formulas of papers.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,14 +17,14 @@ using namespace xtrain;
 
 namespace {
 
-/// Round numbers: 1e6 operations and 1e6 bytes a second, all of which are reached; links of 1e3 and 1e2 bytes a second, four devices in a node.
+/// Round numbers: 1e6 operations and 1e6 bytes per second, fully reached; links of 1e3 and 1e2 bytes per second, four devices per node.
 machine round_numbers() {
   machine m{.name = "round", .fp32 = 1e6, .memory_bandwidth = 1e6, .memory = 1000, .devices_per_node = 4, .inside = {1e3, 0}, .between = {1e2, 0}};
   m.matmul_share = m.bandwidth_share = m.link_share = 1;
   m.message = 0;
   return m;
 }
-/// A rank that computes for so many seconds.
+/// A rank that computes for this many seconds.
 rehearsal working(double seconds) {
   rehearsal r;
   r.record.count("matmul", 1e6 * seconds, 1);
@@ -100,22 +100,22 @@ TEST_CASE("the slowest stage sets the pace") {
   const run_layout layout{.mesh = {.pipeline = 4}, .micro_batches = 8};
   const predicted_step step = predict(ranks, layout, round_numbers(), "fp32");
   CHECK_CLOSE(step.passes, 16.0);
-  CHECK_CLOSE(step.bubble, 3 * 1.0);  // three stages before it go forth and back once: a second each
+  CHECK_CLOSE(step.bubble, 3 * 1.0);  // three stages before it run forward and backward once: a second each
 }
 
 TEST_CASE("messages take the link that joins their ranks") {
   rehearsal r = working(3);
   r.sent.of(traffic_role::layers) = {3, 1000};  // to three others
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4}}, round_numbers(), "fp32").layers, 1.0);
-  r.sent.of(traffic_role::layers) = {7, 700};  // to seven others, of whom three are near: 0.3 s; and 4 s to the others
+  r.sent.of(traffic_role::layers) = {7, 700};  // to seven others, three of them in the node: 0.3 s; and 4 s to the others
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, round_numbers(), "fp32").layers, 4.0);
   machine slow = round_numbers();
   slow.between.latency = 2;
   r.sent.of(traffic_role::layers).rounds = 1;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
-  slow.message = 0.25;  // each of seven keeps the processor
+  slow.message = 0.25;  // each of seven messages occupies the processor
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 7.75);
-  machine wide = round_numbers();  // 128 ranks halve seven times: as many latencies for each piece
+  machine wide = round_numbers();  // 128 ranks halve seven times: seven latencies for each piece
   wide.devices_per_node = 1;
   wide.between.latency = 0.5;
   r.sent.of(traffic_role::layers) = {7, 100, 7, 1};
@@ -130,7 +130,7 @@ TEST_CASE("messages take the link that joins their ranks") {
   distant.inside.latency = 1;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
   r.sent = {};
-  r.sent.of(traffic_role::places) = {3, 1000};  // neighbours share rows; four ranks apart, they are on nodes of their own
+  r.sent.of(traffic_role::places) = {3, 1000};  // context-parallel ranks are adjacent; four ranks apart, each is on its own node
   CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .context = 4}}, round_numbers(), "fp32").layers, 10.0);
   r.sent = {};
@@ -140,17 +140,17 @@ TEST_CASE("messages take the link that joins their ranks") {
   r.sent.of(traffic_role::experts) = {15, 1500};  // rows go straight to the ranks of their experts, three of 15 on the node
   CHECK_CLOSE(predict(r, {.mesh = {.expert = 16}}, round_numbers(), "fp32").layers, 12.0);
   r.sent = {};
-  r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both ways
+  r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both directions
   const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
   const double far = predict(r, {.mesh = {.tensor = 4, .pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
-  CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // forth and back once: everything else goes on beside work
+  CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // once forward and once backward: everything else overlaps compute
   CHECK_CLOSE(far, 4.5 + 2 * 1.0);
   r.sent.of(traffic_role::stages) = {8, 400};  // each in two messages
   CHECK_CLOSE(predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2, .stage_messages = 2}, round_numbers(), "fp32").seconds, near);
 }
 
 TEST_CASE("gradients are exchanged during the last backward, and what is left of them behind it") {
-  rehearsal r = working(6);  // two micro-batches: 1 s forth, 2 s back
+  rehearsal r = working(6);  // two micro-batches: 1 s forward, 2 s backward
   run_layout layout{.mesh = {.data = 2}, .micro_batches = 2};
   r.sent.of(traffic_role::gradients) = {1, 2000};
   CHECK(predict(r, layout, round_numbers(), "fp32").exchange <= 1e-12);
@@ -160,7 +160,7 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
     layout.zero_stage = 1;
     r.sent.of(traffic_role::weights) = {1, 1000};
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.0);
-    r.sent.of(traffic_role::weights) = {1, 1500};  // it is over after 1 s
+    r.sent.of(traffic_role::weights) = {1, 1500};  // it is complete after 1 s
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 3.5);
     layout.zero_stage = 2;
     CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 1.0 + 0.5);
@@ -178,19 +178,19 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
 
 TEST_CASE("weights are waited for where a stage's first forward would be done before they are back") {
   const rehearsal light = working(6);
-  rehearsal heavy = light;  // 1 s forth
+  rehearsal heavy = light;  // 1 s forward
   heavy.sent.of(traffic_role::weights) = {1, 3000};
   run_layout layout{.mesh = {.data = 2, .pipeline = 2}, .micro_batches = 2, .zero_stage = 1};
   CHECK_CLOSE(predict(std::vector{heavy, heavy}, layout, round_numbers(), "fp32").exchange, 2.0);
-  CHECK_CLOSE(predict(std::vector{light, heavy}, layout, round_numbers(), "fp32").exchange, 1.0);  // 2 s from when the step began
-  layout.chunks = 2;  // half a second forth; the first stage's second chunk is done after 1.5 s
+  CHECK_CLOSE(predict(std::vector{light, heavy}, layout, round_numbers(), "fp32").exchange, 1.0);  // 2 s after the step began
+  layout.chunks = 2;  // half a second forward; the first stage's second chunk is done after 1.5 s
   layout.schedule = interleaved::make;
   CHECK_CLOSE(predict(heavy, layout, round_numbers(), "fp32").exchange, 1.5);
 }
 
 TEST_CASE("gradients of what neighbours with other experts all have are added up among these, others among those that hold the same") {
-  rehearsal r = working(6);  // 4 s back
-  r.sent.of(traffic_role::parts) = {3, 2000};      // to three neighbours
+  rehearsal r = working(6);  // 4 s backward
+  r.sent.of(traffic_role::parts) = {3, 2000};      // to three adjacent ranks
   r.sent.of(traffic_role::gradients) = {1, 300};   // to the other node
   const run_layout layout{.mesh = {.data = 2, .expert = 4}};
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 2.0 + 3.0 - 4.0);
@@ -205,7 +205,7 @@ TEST_CASE("keys and values go round while attention is computed, but in the last
   const predicted_step near = predict(r, layout, round_numbers(), "fp32");
   CHECK_CLOSE(near.passes, 4.0);
   CHECK_CLOSE(near.layers, 3.0 - 4.0 / 2);
-  layout.mesh.tensor = 4;  // neighbours in the ring are on other nodes
+  layout.mesh.tensor = 4;  // neighbors in the ring are on other nodes
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 / 2);
   layout.mesh = {.context = 8};  // some are
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 * 7 / 8);
@@ -227,7 +227,7 @@ TEST_CASE("a rehearsal of some micro-batches tells of many") {
   const predicted_step whole = predict(eight, {.micro_batches = 8}, m, "fp32");
   const predicted_step scaled = predict(std::span<const rehearsal>(&two, 1), {.micro_batches = 8}, m, "fp32", 2);
   CHECK_CLOSE(scaled.update, whole.update);
-  // gradients begin at zero once in a step, here four times: 1/1000 of the bytes of a pass
+  // gradients are zeroed once per step, here four times: 1/1000 of the bytes of a pass
   CHECK(scaled.passes >= whole.passes);
   CHECK(scaled.passes <= 1.01 * whole.passes);
 }

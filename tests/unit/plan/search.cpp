@@ -1,4 +1,4 @@
-// A search finds what fits, says what it takes, and puts the fastest first.
+// A search finds what fits, reports its needs, and puts the fastest first.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -111,7 +111,7 @@ TEST_CASE("a model of 65 billion parameters on ten thousand devices is searched 
   for (const found_plan& one : found) {
     CHECK(one.layout.mesh.ranks() == 10'240);
     CHECK(one.bytes < a100().memory);
-    // 2 + 2 bytes of each parameter a rank has, and what of its optimizer's 12 is not other ranks'
+    // 2 + 2 bytes per parameter of a rank, and its shard of the optimizer's 12
     CHECK(static_cast<double>(one.bytes) > 4 * 65.2e9 / 8 / static_cast<double>(one.layout.mesh.pipeline));
   }
 }

@@ -1,4 +1,4 @@
-// What a plan says that a rank sends is what it sends, to the byte and to the message.
+// The traffic that a plan predicts for a rank equals what it sends, to the byte and to the message.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -24,7 +24,7 @@ decoder_config four_layers() {
   return shape;
 }
 
-/// Plans a step of every rank, does two on threads, and compares each with its plan. Gives the plans.
+/// Plans a step of every rank, runs two on threads, and compares each with its plan. Returns the plans.
 template <class Parallel>
 std::vector<rehearsal> check_traffic(std::size_t ranks, typename Parallel::config layout = {}, std::size_t accumulate = 2) {
   using model_type = llama<recipe<Parallel>>;
@@ -79,7 +79,7 @@ TEST_CASE("one rank sends nothing, and its plan does not speak of it") {
 
 TEST_CASE("ranks that see other rows: gradients once, and what ZeRO adds") {
   const std::size_t all = 4 * check_traffic<data_parallel>(1)[0].trained;  // bytes in fp32
-  // three quarters of 6 blocks' bytes; a rank's part of a block is rounded up to at most 32 numbers more
+  // three quarters of the bytes of 6 blocks; a rank's shard of a block is padded by at most 32 values
   const auto is_three_quarters = [](std::size_t sent, std::size_t of) { return sent >= of * 3 / 4 && sent <= (of + 6 * 4 * 32 * 4) * 3 / 4; };
   const auto rows = check_traffic<data_parallel>(4);
   CHECK(is_three_quarters(rows[0].sent.of(traffic_role::gradients).bytes, 2 * all));
@@ -93,7 +93,7 @@ TEST_CASE("ranks that see other rows: gradients once, and what ZeRO adds") {
   CHECK(plan_text(rows[0]).find(concat("    gradients                         ", rows[0].sent.of(traffic_role::gradients).messages, " x")) !=
         std::string::npos);
   check_traffic<zero<3>>(4, {.shards = 2});
-  for (const std::size_t many : {9U, 11U}) {  // the plan runs a few of them
+  for (const std::size_t many : {9U, 11U}) {  // the plan runs only a few of them
     check_traffic<data_parallel>(4, {}, many);
     check_traffic<zero<2>>(4, {}, many);
     check_traffic<zero<3>>(4, {}, many);
@@ -117,7 +117,7 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   CHECK(stages[1].sent.of(traffic_role::stages).bytes == 4 * 2 * rows);
   CHECK(stages[1].sent.of(traffic_role::stages).messages == 4 * 2);
   CHECK(stages[0].sent.of(traffic_role::stages).bytes == 4 * rows);
-  CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both ways
+  CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both directions
   CHECK(stages[1].sent.of(traffic_role::table).bytes == 0);
   check_traffic<pipeline<interleaved, data_parallel>>(4, {.data = 2, .chunks = 2}, 4);
   using beside = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
@@ -126,7 +126,7 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   CHECK(kept[0].sent.of(traffic_role::weights).bytes == 0);
   const std::size_t twice = 2 * divided[0].sent.of(traffic_role::gradients).bytes;  // where nothing is padded
   CHECK(kept[0].sent.of(traffic_role::gradients).bytes <= twice);
-  CHECK(kept[0].sent.of(traffic_role::gradients).bytes >= twice - 2 * 4 * 64 * 4);  // two of four blocks' bytes, padded to 2 x 32 numbers
+  CHECK(kept[0].sent.of(traffic_role::gradients).bytes >= twice - 2 * 4 * 64 * 4);  // two of four blocks, padded to 2 x 32 values
 }
 
 TEST_CASE("of a pipeline's many micro-batches a few are planned, and come to what all of them take") {

@@ -1,4 +1,4 @@
-// What balanced experts have to do, on its way from stage to stage: their balance is of all layers together.
+// Load statistics of balanced experts in flight from stage to stage: the load-balancing loss covers all layers together.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace xtrain {
 
-/// Forth: how many rows each expert of the layers so far has, and their probabilities. Back: what the last stage made of all layers', the
-/// gradient of each expert's probability. Few numbers, which the host has waited for already: so they travel as the host's.
+/// Forward: the token count of each expert in the layers so far, and their probabilities. Backward: the last stage's gradient of each
+/// expert's probability, over all layers. These few values, for which the host has synchronized already, are sent from host memory.
 template <class Device, class T>
 class load_message {
  public:
   using stream = typename Device::stream;
   using load = expert_load<Device, T>;
 
-  /// Of the first `layers`.
+  /// Of the first `layers` layers.
   void take_counts(stream& on, const load& of, std::size_t layers) {
     const std::size_t n = layers * of.count_le.shape(1);
     counts_.resize(n);
@@ -58,9 +58,9 @@ class load_message {
     on.synchronize();
   }
 
-  /// What was taken.
+  /// Sends what take_counts or take_gradient has read.
   void send(group& between, std::size_t to) { begun_ = between.begin_send(to, std::span<const double>(numbers_)); }
-  /// As many numbers as the other stage took.
+  /// Receives as many values as the other stage sends.
   void receive(group& between, std::size_t from, std::size_t numbers) {
     numbers_.resize(numbers);
     begun_ = between.begin_receive(from, std::span<double>(numbers_));
@@ -73,10 +73,10 @@ class load_message {
  private:
   using sum = accumulate_t<T>;
 
-  std::vector<double> numbers_;  // no number of the two is rounded by it
+  std::vector<double> numbers_;  // holds counts and sums without rounding
   std::vector<token> counts_;
   std::vector<sum> sums_;
-  pending_message begun_;  // last: it ends before its memory does
+  pending_message begun_;  // last: destroyed before its buffer
 };
 
 }  // namespace xtrain

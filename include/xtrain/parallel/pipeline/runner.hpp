@@ -1,4 +1,4 @@
-// Carries out one rank's list: micro-batches forth and back through its stages, as the schedule says.
+// Executes one rank's action list: runs micro-batches forward and backward through its stages in the order of the schedule.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +28,14 @@
 
 namespace xtrain {
 
-/// How many micro-batches a rank has memory for: `kept` between their forward and their backward, or its first part, `put_off` between
-/// that part and the second, and `arrived` from when the stage before may send them until their gradient is there again.
+/// How many micro-batches a rank needs memory for: `kept` between their forward and their backward (or its first part, B), `put_off`
+/// between B and W, and `arrived` from when the previous stage may send them until their gradient has been sent back.
 struct pipeline_memory {
   std::size_t kept = 0, put_off = 0, arrived = 0;
 };
 
-/// What a list takes. An arrival is free when its gradient has been sent; one more is there, so that nobody waits for that.
+/// The memory that a list needs. A receive buffer is free when its gradient has been sent; one more is counted so that no rank waits for
+/// that.
 [[nodiscard]] inline pipeline_memory memory_of(const std::vector<pipeline_action>& list) {
   std::size_t kept = 0, put_off = 0, arrived = 0;
   pipeline_memory most;
@@ -52,11 +53,11 @@ struct pipeline_memory {
   return most;
 }
 
-/// The list in which a backward is whole where its two parts are neighbours, or only receives lie between them: nobody waits for the
-/// first alone, so nothing needs to be put off.
+/// Merges B and W into a whole backward where they are adjacent, or only receives are between them: no rank waits for B alone, so nothing
+/// needs to be deferred.
 [[nodiscard]] inline std::vector<pipeline_action> with_whole_backwards(const std::vector<pipeline_action>& list) {
   std::vector<pipeline_action> whole;
-  std::size_t input = 0;  // where the last input part is
+  std::size_t input = 0;  // index of the last backward_input
   for (const pipeline_action& action : list) {
     const bool joins = action.kind == action_kind::backward_weight && input < whole.size() && whole[input].kind == action_kind::backward_input &&
                        whole[input].micro_batch == action.micro_batch && whole[input].chunk == action.chunk &&
@@ -72,8 +73,8 @@ struct pipeline_memory {
   return whole;
 }
 
-/// A step of one rank. Messages are begun where they stand on the list and waited for where they are needed. The list is one whose
-/// sends may wait for their receives, so it does not matter how early or late they do: no rank waits for ever.
+/// Runs one rank's part of a step. Messages are begun at their position in the list and waited for where they are needed. The list is
+/// safe for rendezvous sends, so their timing does not matter: no rank deadlocks.
 template <class Model, class Schedule>
 class pipeline_runner {
  public:
@@ -92,9 +93,9 @@ class pipeline_runner {
       "xtrain pipeline: the model must go forth and back block by block (forward_blocks, backward_blocks), as decoders do; see "
       "models/README.md");
 
-  /// One step has micro-batches of rows_of(batch, accumulate) rows of up to `context` places. `sizes` is the memory of one micro-batch;
-  /// where nothing is real it does not matter.
-  ///   throws  config_error when the schedule cannot be made of these numbers, memory_error
+  /// One step has micro-batches of rows_of(batch, accumulate) sequences of up to `context` tokens (the sequence length). `sizes` is the
+  /// memory of one micro-batch; in a dry run it does not matter.
+  ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
       : model_(&model), proved_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))), schedule_(*proved_),
         ended_(schedule_.chunks), places_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
@@ -108,23 +109,23 @@ class pipeline_runner {
     for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
   }
 
-  /// throws  config_error when a step's micro-batches are not as many as the schedule has, shape_error when they are too large
+  /// throws  config_error when a step does not have as many micro-batches as the schedule, shape_error when they are too large
   void require_batches(std::span<const batch_view> batches) const {
     require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
                           " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
     for (const batch_view& batch : batches)
       require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
   }
-  /// After a step that threw, on one rank: nothing is put off there, and nothing is on its way.
+  /// Resets this rank after a step that threw: nothing is deferred or in flight afterwards.
   void forget() {
     for (flight& f : flights_) end_flight(f);
   }
 
   [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
-  /// Places of the largest micro-batch.
+  /// Tokens of the largest micro-batch.
   [[nodiscard]] std::size_t places() const { return places_; }
 
-  /// The most that any micro-batch took.
+  /// The most memory that any micro-batch has used.
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most;
     for (const flight& f : flights_) {
@@ -139,14 +140,14 @@ class pipeline_runner {
     }
     return most;
   }
-  /// What all micro-batches take that there is room for, if each takes this.
+  /// Total memory for all micro-batches that have slots, if each uses `each`.
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return flights_.size() * each.stash() + put_off_.size() * each.put_off; }
 
-  /// All micro-batches of a step, which require_batches has seen, forth and back; gradients are added to and finished. Returns the sum of losses, which only the last
-  /// stage has: elsewhere 0.
-  ///   prepare(pass)   tells a pass what it must know of the step
+  /// Runs all micro-batches of a step, which require_batches has checked, forward and backward; adds to the gradients and finishes them.
+  /// Returns the sum of losses, which only the last stage has: 0 on the others.
+  ///   prepare(pass)   sets the pass's per-step values
   ///   losses(n)       memory for n losses
-  ///   sum(n)          their sum, when the stream has made them
+  ///   sum(n)          their sum, once the stream has computed them
   template <class Prepare, class Losses, class Sum>
   double run(const execution<device>& on, std::span<const batch_view> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
     std::fill(ended_.begin(), ended_.end(), std::size_t{0});
@@ -162,7 +163,7 @@ class pipeline_runner {
           flight& f = begin_flight(on, action, batch, pass_mode::training);
           prepare(*f.going);
           begin_load(on.stream, action, f);
-          const std::size_t n = f.going->batch.n();  // whose losses this rank has
+          const std::size_t n = f.going->batch.n();  // tokens whose losses this rank has
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f),
                                        last ? losses(n) : losses_view{});
@@ -179,7 +180,7 @@ class pipeline_runner {
         }
         case action_kind::receive_backward: {
           flight& f = flight_of(action);
-          f.message.wait(on.stream);  // what was sent is where its gradient will be
+          f.message.wait(on.stream);  // the gradient overwrites what was sent
           f.load.wait();
           f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
           if (balances()) f.load.receive(strategy().between(), action.peer, model_->sizes().experts);
@@ -196,7 +197,7 @@ class pipeline_runner {
           arrival& a = arrival_of(action);
           a.message.send(on.stream, strategy().between(), action.peer, a.x.span());
           if (balances()) a.load.send(strategy().between(), action.peer);
-          a.is_free = true;  // when the message is gone
+          a.is_free = true;  // once the message has been sent
           break;
         }
         default:
@@ -211,7 +212,7 @@ class pipeline_runner {
     return loss;
   }
 
-  /// One batch forth through all stages, without a way back.
+  /// Runs one batch forward through all stages, without a backward pass.
   template <class Losses, class Sum>
   double evaluate(const execution<device>& on, const batch_view& batch, Losses&& losses, Sum&& sum) {
     const std::size_t ranks = strategy().depth(), own = strategy().position();
@@ -236,7 +237,7 @@ class pipeline_runner {
   }
 
  private:
-  /// A micro-batch between its forward and its backward.
+  /// An in-flight micro-batch: between its forward and its backward.
   struct flight {
     flight(Model& of, const pass_sizes& sizes, std::size_t places)
         : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees(), places_of(of.parallel())) {
@@ -246,18 +247,18 @@ class pipeline_runner {
     stash<device> boundaries, kept;
     batch_memory<device> rows;
     std::optional<pass<recipe>> going;
-    matrix y{};  // what leaves the stage, then its gradient
+    matrix y{};  // the stage's output, then its gradient
     bool is_free = true;
     stage_message<device, compute> message;
     load_message<device, compute> load;
   };
-  /// A micro-batch between the two parts of its backward.
+  /// A micro-batch between the two parts (B and W) of its backward.
   struct put_off {
     put_off(Model& of, const pass_sizes& sizes) : products(of.on(), sizes.put_off, sizes.put_off_entries) {}
     put_off_products<device, compute, typename pass<recipe>::gradient_type> products;
     bool is_free = true;
   };
-  /// What comes from the stage before; its gradient goes out of the same memory.
+  /// A receive buffer for the input from the previous stage; its gradient is sent from the same memory.
   struct arrival {
     arrival(Model& of, std::size_t bytes) : values(of.on(), bytes, memory_role::stash) {}
     buffer<device> values;
@@ -275,7 +276,7 @@ class pipeline_runner {
   }
   template <class State>
   static pipeline_schedule made_and_proved(const State& strategy, std::vector<std::size_t> rows) {
-    // one rank goes forth and back with each micro-batch, however its layers are called
+    // a single rank runs each micro-batch forward and backward, whatever its stages are called
     const std::size_t ranks = strategy.depth(), chunks = strategy.chunks(), count = rows.size();
     pipeline_schedule schedule =
         ranks == 1 ? one_forward_one_backward_schedule(1, std::move(rows)) : Schedule::make(ranks, chunks, std::move(rows));
@@ -302,25 +303,24 @@ class pipeline_runner {
   [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
   [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
 
-  /// Of a batch, what flows from stage to stage: this rank's places where ranks share rows, and of these its part where ranks divide what
-  /// lies between layers.
+  /// The tokens of a batch that this rank sends from stage to stage: its context-parallel shard, and of this its sequence-parallel shard.
   [[nodiscard]] std::size_t places_between_layers(const batch_view& batch) {
     return batch.b * places_of(strategy()).count_of(batch.t) / ranks_between_layers(strategy());
   }
 
-  /// Memory for what the stage before sends, and the message begun.
+  /// Takes a free receive buffer and begins the receive from the previous stage.
   void await_input(stream& on, const pipeline_action& action, std::size_t n) {
     const auto free = std::find_if(arrivals_.begin(), arrivals_.end(), [](const arrival& a) { return a.is_free; });
     require<shape_error>(free != arrivals_.end(), schedule_.name, ": a list must not have more on the way than was counted; ", arrivals_.size());
     free->is_free = false;
-    free->message.wait(on);  // for the gradient that went out of it
+    free->message.wait(on);  // until the gradient has been sent from it
     free->load.wait();
     const std::size_t c = model_->sizes().width;
     free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
     free->message.receive(on, strategy().between(), action.peer, free->x.span());
     arrival_of_[at(action)] = &*free;
   }
-  /// Experts whose load is balanced are in layers of several stages: what those before have had to do comes from there.
+  /// Layers with balanced experts are in several stages: the loads in earlier layers are received from earlier stages.
   [[nodiscard]] bool balances() const { return model_->balances_load(); }
   [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->sizes().experts; }
   void begin_load(stream& on, const pipeline_action& action, flight& f) {
@@ -332,7 +332,7 @@ class pipeline_runner {
     a.load.give_counts(on, f.going->load);
   }
 
-  /// A stage's input: what has arrived, or memory for the embedding's output.
+  /// A stage's input: what has been received, or memory for the embedding's output.
   [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f) {
     const std::size_t n = f.going->places_between_layers(), c = model_->sizes().width;
     if (strategy().is_first(action.chunk)) return {f.boundaries.template push<compute>(n * c), {n, c}};
@@ -381,7 +381,7 @@ class pipeline_runner {
     }
     end_flight(f);
   }
-  /// Whether this was the last micro-batch of a step to come back through its chunk.
+  /// Counts the micro-batch, and returns whether it was the last of the step to finish its backward on this chunk.
   [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule_.micro_batches(); }
 
   [[nodiscard]] put_off& begin_putting_off(const pipeline_action& action) {
@@ -391,7 +391,7 @@ class pipeline_runner {
     put_off_of_[at(action)] = &*free;
     return *free;
   }
-  /// The second part of a backward: with it, a block's gradients of this micro-batch are complete.
+  /// W, the second part of a backward: after it, a block's gradients of this micro-batch are complete.
   void make_put_off(execution<device> on, const pipeline_action& action) {
     put_off& mine = *put_off_of_[at(action)];
     const bool last_of_step = ends_step(action);
@@ -410,7 +410,7 @@ class pipeline_runner {
   Model* model_;
   std::shared_ptr<const pipeline_schedule> proved_;
   const pipeline_schedule& schedule_;
-  std::vector<std::size_t> ended_;  // micro-batches that are back, by chunk
+  std::vector<std::size_t> ended_;  // micro-batches whose backward is done, by chunk
   std::size_t places_;
   std::vector<flight*> flight_of_;    // by chunk and micro-batch
   std::vector<put_off*> put_off_of_;  // likewise

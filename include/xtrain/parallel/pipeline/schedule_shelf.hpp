@@ -1,4 +1,4 @@
-// Schedules that were made and proved once, for who plans one rank after the other of the same pipelines.
+// A cache of made and checked schedules, for planning many ranks of the same pipelines.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace xtrain {
 
-/// A list is as good for one rank of a pipeline as for the next: it follows from the schedule and how much there is of what. One thread at a
-/// time. What is here is bounded: where it becomes too much, everything is made anew.
+/// A schedule covers all ranks of a pipeline and depends only on the policy and the sizes. Not thread-safe. The cache is bounded: when it
+/// would grow beyond the limit, it is cleared.
 class schedule_shelf {
  public:
-  /// What make() gave when it was first asked for these. Whoever makes another kind of lists names another Kind.
+  /// Returns what make() returned on the first call with these sizes. Different kinds of lists need different Kinds.
   template <class Kind, class Make>
   [[nodiscard]] std::shared_ptr<const pipeline_schedule> get(std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows, Make&& make) {
     const key wanted{&kind_of<Kind>, ranks, chunks, rows};
@@ -36,7 +36,7 @@ class schedule_shelf {
 
  private:
   template <class Kind>
-  static constexpr char kind_of = 0;  // its address tells one from another
+  static constexpr char kind_of = 0;  // its address identifies the kind
   using key = std::tuple<const void*, std::size_t, std::size_t, std::vector<std::size_t>>;
   static constexpr std::size_t most_actions = std::size_t{1} << 20;  // 40 MiB of them
 

@@ -1,4 +1,4 @@
-// The schedules of schedule/ as types: what a recipe names.
+// The schedules of schedule/ as policy types that a recipe names.
 #pragma once
 
 #include <concepts>
@@ -17,8 +17,8 @@
 
 namespace xtrain {
 
-/// make(ranks, chunks, rows): every rank's list, for micro-batches of so many rows. A schedule whose backwards may be in two parts also
-/// has splits_backwards = true.
+/// make(ranks, chunks, rows): every rank's action list, for micro-batches of `rows[i]` sequences. A schedule whose backwards may be in
+/// two parts also has splits_backwards = true.
 template <class S>
 concept pipeline_schedule_policy = requires(std::size_t count, std::vector<std::size_t> rows) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -43,7 +43,8 @@ struct gpipe {
   }
 };
 
-/// In turn: as few micro-batches are kept as there are ranks.                        [Narayanan et al. 2021, section 2.2.1]
+/// 1F1B: at most as many micro-batches are saved as there are ranks.
+///                                                               [Narayanan et al. 2021, section 2.2.1]
 struct one_forward_one_backward {
   static constexpr std::string_view name = "one_forward_one_backward";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
@@ -52,7 +53,8 @@ struct one_forward_one_backward {
   }
 };
 
-/// The same over several chunks on each rank.                                        [Narayanan et al. 2021, section 2.2.2]
+/// 1F1B over several chunks on each rank (virtual stages).
+///                                                               [Narayanan et al. 2021, section 2.2.2]
 struct interleaved {
   static constexpr std::string_view name = "interleaved";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
@@ -60,8 +62,9 @@ struct interleaved {
   }
 };
 
-/// Every micro-batch through a chunk before any goes through the next: gradients of one chunk are reduced during the backwards of
-/// the others.                                                                                        [Li et al. 2023]
+/// Every micro-batch passes a chunk before any passes the next one: the gradients of one chunk are reduced during the backwards of the
+/// others.
+///                                                                                                     [Li et al. 2023]
 struct all_in_all_out {
   static constexpr std::string_view name = "all_in_all_out";
   static pipeline_schedule make(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
@@ -69,7 +72,8 @@ struct all_in_all_out {
   }
 };
 
-/// In turn, with backwards in two parts: gradients of weights are made where the rank would wait.              [Qi et al. 2023, ZB-H1]
+/// 1F1B with backwards in two parts: weight gradients (W) fill the bubbles.
+///                                                               [Qi et al. 2023, ZB-H1]
 struct zero_bubble {
   static constexpr std::string_view name = "zero_bubble";
   static constexpr bool splits_backwards = true;

@@ -1,4 +1,4 @@
-// Numbers on their way from one stage to another.
+// A matrix in flight from one stage to another.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace xtrain {
 
-/// One message at a time, begun where a list says so and waited for where it is needed. Until then its memory must stay as it is.
-/// Where the host cannot follow the device's pointers, a copy of the numbers travels.
+/// One message at a time, begun where the action list says and waited for where it is needed. Until then its memory must stay unchanged.
+/// Where the host cannot access device memory, a host copy is sent.
 template <class Device, class T>
 class stage_message {
  public:
@@ -30,7 +30,7 @@ class stage_message {
   }
   void receive(stream& on, group& between, std::size_t from, device_span<T, memory> values) {
     if constexpr (directly) {
-      on.synchronize();  // whoever used the memory before is done
+      on.synchronize();  // previous users of the memory are done
       begun_ = between.begin_receive(from, std::span<T>(values.raw(), values.size()));
     } else {
       host_.resize(values.size());
@@ -38,7 +38,7 @@ class stage_message {
       received_ = values;
     }
   }
-  /// What was sent may change; what was received is there, for whatever the stream does next.
+  /// Afterwards the sent memory may be overwritten, and received values are available to what is queued on the stream next.
   void wait([[maybe_unused]] stream& on) {
     if (begun_) begun_->wait();
     begun_.reset();
@@ -55,7 +55,7 @@ class stage_message {
 
   std::vector<T> host_;
   device_span<T, memory> received_{};
-  pending_message begun_;  // last: it ends before its memory does
+  pending_message begun_;  // last: destroyed before its buffer
 };
 
 }  // namespace xtrain

@@ -1,4 +1,4 @@
-// Which rank of a pipeline has which blocks, and what ranks tell one another beside what flows from stage to stage.
+// Which blocks each rank of a pipeline has, and what its ranks exchange besides the messages between stages.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,19 @@
 
 namespace xtrain {
 
-/// The ranks of a run whose layers are divided among them. Rank i is at place i / (data · tensor · context) of its pipeline: a pipeline's
-/// neighbours are far apart, because they talk least.
+/// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline: neighbors in a
+/// pipeline are far apart, because they communicate least.
 struct pipeline_ranks {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
-  std::size_t data = 1;                ///< pipelines beside one another, which train the same weights on other rows
-  std::size_t tensor = 1;              ///< ranks that divide every layer of a stage
-  std::size_t context = 1;             ///< ranks that share rows
-  std::size_t expert = 1;              ///< of the pipelines beside one another, how many neighbours spread every layer's experts
-  std::size_t shards = 0;              ///< of the ranks with the same weights, how many divide one copy of what they keep (zero<Stage>); 0: all
+  std::size_t data = 1;                ///< data-parallel pipelines, which train the same weights on other sequences
+  std::size_t tensor = 1;              ///< tensor-parallel ranks per stage
+  std::size_t context = 1;             ///< context-parallel ranks
+  std::size_t expert = 1;              ///< expert-parallel size: adjacent ranks with the same shard of a stage's layers
+  std::size_t shards = 0;              ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
   std::size_t chunks = 1;              ///< stages on each rank
-  std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; none: as equal as can be
-  std::vector<std::size_t> rows{};     ///< of each micro-batch, where they differ
-  std::shared_ptr<schedule_shelf> shelf{};  ///< of lists that are proved, for who plans many ranks; none: a rank proves its own
+  std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; empty: as equal as possible
+  std::vector<std::size_t> rows{};     ///< sequences of each micro-batch, where they differ
+  std::shared_ptr<schedule_shelf> shelf{};  ///< cache of checked schedules, for planning many ranks; none: each rank checks its own
 };
 
 namespace detail {
@@ -50,12 +50,12 @@ class pipeline_state {
   using beside_state = typename Beside::template state<Device>;
   static constexpr bool divides_between_layers = divides_between_layers_of<beside_state>;
 
-  /// throws  config_error when the ranks do not divide among the pipelines
+  /// throws  config_error when ranks are not a multiple of data x tensor x context
   explicit pipeline_state(const pipeline_ranks& config) : pipeline_state(config, wires_of(config)) {}
 
-  // ---- what every strategy has ----
+  // ---- members of every strategy ----
 
-  /// Ranks that have the same blocks and see other rows.
+  /// Data-parallel ranks with the same blocks.
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
   [[nodiscard]] group& everyone() { return everyone_; }
@@ -93,7 +93,7 @@ class pipeline_state {
     beside_.finish_gradients(stream, store);
   }
 
-  /// Of all stages' gradients. The table of a tied head is on two of them and counts once.
+  /// Over all stages' gradients. The table of a tied head is on two stages and counts once.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
     const auto copy = store.divided().gradients ? store.kept_gradients(0) : store.block_gradients(0).whole;
@@ -117,7 +117,7 @@ class pipeline_state {
     beside_.weights_changed(stream, store);
   }
 
-  /// A parameter's numbers, whole, on rank 0: from the first pipeline's rank that has them.
+  /// Gathers the whole values of a parameter on rank 0, from the rank of the first pipeline that has them.
   template <class Store, class Entry, class Span, class T>
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
     const std::size_t holder = place_of(entry.block);
@@ -133,14 +133,14 @@ class pipeline_state {
     return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : kept_numbers{};
   }
 
-  // ---- what a model asks ----
+  // ---- used by models ----
 
-  /// A model says what there is to divide before it allocates anything.
-  ///   tied_table   what the head reads, where it is the embedding's
-  ///   throws       config_error when stages and layers do not fit
+  /// A model calls this with its layers before it allocates anything.
+  ///   tied_table   the embedding table, if the head is tied to it
+  ///   throws       config_error when stages and layers do not match
   void divide_blocks(std::size_t layers, parameter tied_table) {
     stages_ = stage_blocks(layers, depth() * chunks_given_, layers_given_);
-    if (depth() == 1) stages_ = {{0, layers + 2}};  // its stages are one
+    if (depth() == 1) stages_ = {{0, layers + 2}};  // one rank has a single stage
     if (depth() > 1) table_ = tied_table;
   }
   [[nodiscard]] bool holds_all() const { return depth() == 1; }
@@ -149,7 +149,7 @@ class pipeline_state {
     return place_of(entry.block) == position() || (holds_table() && entry.group == table_.first());
   }
 
-  // ---- what the runner asks ----
+  // ---- used by the runner ----
 
   [[nodiscard]] std::size_t depth() const { return between_.size(); }
   [[nodiscard]] std::size_t position() const { return between_.rank(); }
@@ -157,16 +157,16 @@ class pipeline_state {
   [[nodiscard]] const block_range& blocks_of(std::size_t chunk) const { return stages_[chunk * depth() + position()]; }
   [[nodiscard]] bool is_first(std::size_t chunk) const { return blocks_of(chunk).first == 0; }
   [[nodiscard]] bool is_last(std::size_t chunk) const { return chunk + 1 == chunks() && position() + 1 == depth(); }
-  /// Carries what flows from stage to stage.
+  /// The process group for messages between stages.
   [[nodiscard]] group& between() { return between_; }
-  /// Where lists may be that are proved; none, perhaps.
+  /// The cache of checked schedules; may be null.
   [[nodiscard]] const std::shared_ptr<schedule_shelf>& shelf() const { return shelf_; }
-  /// Sums over the stages: only the last knows losses.
+  /// Sums over the stages: only the last one has losses.
   void add_up(std::span<double> sums) {
     if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
   }
-  /// Rows of each micro-batch of a step.
-  ///   throws  config_error when those that were given are not as many
+  /// Sequences of each micro-batch of a step.
+  ///   throws  config_error when the given ones do not match in number or sum
   [[nodiscard]] std::vector<std::size_t> rows_of(std::size_t batch, std::size_t accumulate) const {
     if (rows_given_.empty()) return std::vector<std::size_t>(accumulate, batch);
     std::size_t sum = 0;
@@ -181,7 +181,7 @@ class pipeline_state {
     return rows_given_;
   }
 
-  /// What this rank has sent so far, from stage to stage and beside its pipeline.
+  /// What this rank has sent so far, between stages and in the strategy `Beside`.
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     beside_.visit_traffic(visit);
@@ -191,7 +191,7 @@ class pipeline_state {
   }
 
  private:
-  /// A table that is tied to the head is on the first rank and on the last.
+  /// The table of a tied head is on the first rank and on the last.
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
@@ -204,7 +204,7 @@ class pipeline_state {
 
   static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    const bool small = std::max({config.data, config.tensor, config.context}) <= ranks;  // so that the product is a product
+    const bool small = std::max({config.data, config.tensor, config.context}) <= ranks;  // so that the product does not overflow
     const std::size_t beside = ranks_beside(config);
     require<config_error>(small && beside > 0 && ranks % beside == 0,
                           "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given ", ranks,

@@ -1,5 +1,5 @@
-// What papers say of bubbles: the share of a step in which a rank has nothing to do, when all stages and micro-batches take equally
-// long and messages take no time. simulate.hpp measures what these formulas claim.
+// Published formulas for pipeline bubbles: the fraction of a step in which a rank is idle, when all stages and micro-batches take equally
+// long and messages take no time. simulate.hpp can check these formulas.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace xtrain {
 
 /// zero_bubble with at least as many micro-batches as ranks, where a stage takes `forward`, `input` and `weight` for the parts of a
 /// micro-batch.                                                      [Qi et al. 2023, table 2: forward + input - weight]
-///   departs   a weight part fills no gap that is shorter than itself: gaps are as long as forward and as input
+///   departs   a weight part (W) fills no gap that is shorter than itself: gaps are as long as forward and as input
 [[nodiscard]] constexpr double zero_bubble_bubble(std::size_t ranks, std::size_t micro_batches, double forward, double input,
                                                   double weight) {
   const double shorter = forward < input ? forward : input;

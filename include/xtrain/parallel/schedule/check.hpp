@@ -1,4 +1,5 @@
-// Proves a schedule: complete, in a right order, free of deadlock. Whoever runs a list that was checked need not doubt it.
+// Checks a schedule: that it is complete, correctly ordered and free of deadlock. A list that has been checked can be run without further
+// checks.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +14,17 @@
 
 namespace xtrain {
 
-/// What is known of a schedule beyond that it is right.
+/// Further properties of a schedule that is correct.
 struct schedule_report {
-  bool rendezvous_safe = false;           // no deadlock even if a send waits for its receive
-  bool gradients_in_order = true;         // every stage adds up micro-batches in ascending order, as one rank alone does
-  std::vector<std::size_t> stashed;       // the most micro-batches that a rank keeps at a time, counted on each of its chunks
-  std::vector<std::size_t> stashed_rows;  // the most rows
+  bool rendezvous_safe = false;           // no deadlock even if every send waits for its receive (rendezvous)
+  bool gradients_in_order = true;         // every stage sums micro-batches in ascending order, as a single rank does
+  std::vector<std::size_t> stashed;       // the most micro-batches whose activations a rank saves at a time, counted per chunk
+  std::vector<std::size_t> stashed_rows;  // the most sequences
 };
 
 namespace detail {
 
-/// What one rank's list says, action by action: has everything happened that must come before?
+/// Checks one rank's list action by action: everything that an action depends on must come before it.
 class rank_check {
  public:
   rank_check(const pipeline_schedule& schedule, std::size_t rank)
@@ -114,7 +115,7 @@ class rank_check {
     reduced_[action_->chunk] = true;
   }
 
-  /// Whether what this action needs of a neighbouring stage is there: received, or computed on this rank, or needed by nobody.
+  /// Whether what this action needs from an adjacent stage is available: received, computed on this rank, or not needed at all.
   [[nodiscard]] bool is_there(action_kind receive, event received, event computed) const {
     if (other_end(*schedule_, rank_, action_->chunk, receive).exists) return has(received);
     const bool forth = receive == action_kind::receive_forward;
@@ -158,12 +159,12 @@ class rank_check {
   std::size_t rank_, index_ = 0;
   const pipeline_action* action_ = nullptr;
   std::vector<unsigned> happened_;  // events of each micro-batch on each chunk
-  std::vector<std::size_t> ended_;  // micro-batches of each chunk
+  std::vector<std::size_t> ended_;  // finished micro-batches of each chunk
   std::vector<bool> reduced_;
-  std::size_t kept_ = 0, rows_ = 0;  // now
+  std::size_t kept_ = 0, rows_ = 0;  // saved at the moment
 };
 
-/// The messages of a channel, at one of its ends: where they are on the rank's list.
+/// The messages of a channel at one of its ends, as indices into the rank's list.
 [[nodiscard]] inline std::vector<std::size_t> messages_between(const pipeline_schedule& schedule, std::size_t rank, std::size_t peer,
                                                                bool sent) {
   std::vector<std::size_t> places;
@@ -178,19 +179,19 @@ class rank_check {
          send.micro_batch == receive.micro_batch && send.chunk == receive.peer_chunk && send.peer_chunk == receive.chunk;
 }
 
-/// That what is received is what was sent. Both ends have every message once, so there are as many of either.
+/// Checks that every receive matches its send. Both ends have every message once, so the counts are equal.
 inline void check_channel(const pipeline_schedule& schedule, std::size_t from, std::size_t to) {
   const auto sends = messages_between(schedule, from, to, true), receives = messages_between(schedule, to, from, false);
   for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
     const pipeline_action &send = schedule.actions[from][sends[i]], &receive = schedule.actions[to][receives[i]];
-    if (!are_one_message(send, receive)) [[unlikely]]  // texts are made when they are needed: lists are long
+    if (!are_one_message(send, receive)) [[unlikely]]  // texts are made only on errors: lists are long
       fail<config_error>(schedule.name, ": messages from one rank to another must be received in the order they are sent; given rank ", from,
                          ", action ", sends[i], ": ", action_text(send), ", and rank ", to, ", action ", receives[i], ": ",
                          action_text(receive));
   }
 }
 
-/// Lists by themselves, and the two ends of every message.
+/// Checks each list by itself, and the two ends of every message.
 [[nodiscard]] inline schedule_report check_lists(const pipeline_schedule& schedule) {
   const std::size_t ranks = schedule.ranks();
   require_schedule_sizes(schedule.name, ranks, schedule.chunks, schedule.rows);
@@ -210,7 +211,7 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   return report;
 }
 
-/// An order in which sends with buffers can be carried out.
+/// An execution order for buffered sends.
 [[nodiscard]] inline schedule_walk walk_to_the_end(const pipeline_schedule& schedule) {
   schedule_walk buffered = walk(schedule, send_mode::buffered);
   for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
@@ -224,8 +225,8 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
 
 }  // namespace detail
 
-/// That every micro-batch goes forth and back once through every stage, each action after what it needs; that messages of two
-/// ranks meet in order; that no rank waits for ever while sends have buffers.
+/// Checks that every micro-batch passes once forward and backward through every stage, each action after its dependencies; that the
+/// messages between two ranks match in order; and that no rank deadlocks with buffered sends.
 ///   throws  config_error that names rank, index and action
 [[nodiscard]] inline schedule_report check_schedule(const pipeline_schedule& schedule) {
   schedule_report report = detail::check_lists(schedule);

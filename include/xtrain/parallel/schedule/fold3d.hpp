@@ -1,4 +1,4 @@
-// The two schedules of Fold3D, which hides the reduction of gradients behind backwards that are still to come.   [Li et al. 2023]
+// The two schedules of Fold3D, which overlaps gradient reduction with the remaining backward passes.              [Li et al. 2023]
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace xtrain {
 
-/// All in, all out: every micro-batch goes through chunk 0, then every one through chunk 1, ...; then back, last chunk first. When the
-/// backward moves on to a chunk, the one above it is complete, and its reduction has all the other chunks' backwards to hide behind.
-/// The price is memory: everything is kept until the forwards are over.
-///   rows      of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
+/// All in, all out: every micro-batch passes chunk 0, then every one passes chunk 1, ...; then backward, last chunk first. When the
+/// backward moves on to a chunk, the chunk above it is complete, and its gradient reduction overlaps all remaining backwards. The price
+/// is memory: all activations stay saved until the forwards are over.
+///   rows      sequences of each micro-batch; with fewer micro-batches than ranks every change of chunk is a bubble
 [[nodiscard]] inline pipeline_schedule all_in_all_out_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("all_in_all_out", ranks, chunks, std::move(rows));
   for (auto& list : schedule.actions) {
@@ -25,9 +25,9 @@ namespace xtrain {
   return with_messages(std::move(schedule));
 }
 
-/// First in, first out: the work of `interleaved_schedule` in the same order. What Fold3D adds to it, messages that are under way while a
-/// rank computes, every schedule here has: sends do not wait, and a receive stands where its message is needed.
-///   throws    config_error when micro-batches do not divide by ranks
+/// First in, first out: the work of `interleaved_schedule` in the same order. What Fold3D adds, overlap of messages with compute, every
+/// schedule here has: sends do not block, and a receive stands where its message is needed.
+///   throws    config_error when micro-batches are not divisible by ranks
 [[nodiscard]] inline pipeline_schedule fifo_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = interleaved_schedule(ranks, chunks, std::move(rows));
   schedule.name = "fifo";

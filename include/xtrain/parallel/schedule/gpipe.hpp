@@ -9,9 +9,10 @@
 
 namespace xtrain {
 
-/// The first schedule, and the reference of the others: every micro-batch is kept until all have gone forth.   [Huang et al. 2019]
-///   rows      of each micro-batch
-///   departs   backwards come in the order of the forwards, not reversed: gradients are then added up as one rank alone adds them
+/// The first pipeline schedule, and the reference for the others: every micro-batch stays saved until all forwards are done.
+///                                                                                          [Huang et al. 2019]
+///   rows      sequences of each micro-batch
+///   departs   backwards run in the order of the forwards, not reversed: gradients are then summed in the order of a single rank
 [[nodiscard]] inline pipeline_schedule gpipe_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("gpipe", ranks, 1, std::move(rows));
   for (auto& list : schedule.actions)

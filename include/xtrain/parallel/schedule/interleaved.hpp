@@ -1,4 +1,4 @@
-// Several short stages on each rank instead of a long one: the pipeline fills, and drains, in a fraction of the time.
+// Several short stages per rank instead of one long stage: the pipeline fills and drains in a fraction of the time.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,18 @@
 
 namespace xtrain {
 
-/// One forward, one backward over chunks: groups of `ranks` micro-batches go through chunk 0, then 1, ..., and back from the last to 0.
-/// The bubble is that of one stage per rank, divided by chunks; messages are as many times more.   [Narayanan et al. 2021, section 2.2.2]
-///   rows      of each micro-batch
-///   throws    config_error when micro-batches do not divide by ranks
+/// 1F1B over chunks: groups of `ranks` micro-batches pass chunk 0, then 1, ..., and back from the last to 0. The bubble is that of one
+/// stage per rank divided by the number of chunks; the number of messages is multiplied by it.
+///                                                                        [Narayanan et al. 2021, section 2.2.2]
+///   rows      sequences of each micro-batch
+///   throws    config_error when micro-batches are not divisible by ranks
 [[nodiscard]] inline pipeline_schedule interleaved_schedule(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("interleaved", ranks, chunks, std::move(rows));
   require<config_error>(schedule.micro_batches() % ranks == 0, schedule.name, ": micro-batches (", schedule.micro_batches(),
                         ") must be divisible by ranks (", ranks, ")");
   if (chunks == 1) return one_forward_one_backward_schedule(ranks, std::move(schedule.rows));
 
-  const std::size_t count = schedule.micro_batches() * chunks;  // of a rank's forwards
+  const std::size_t count = schedule.micro_batches() * chunks;  // forwards of a rank
   const std::size_t group = ranks * chunks;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     auto& list = schedule.actions[rank];

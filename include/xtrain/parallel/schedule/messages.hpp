@@ -1,4 +1,4 @@
-// From what ranks compute to what they also send, receive and reduce. A function that makes a schedule lists work only.
+// Adds sends, receives and reduces to a schedule that lists only work. Functions that make schedules list work only.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace detail {
 
 struct message_in_order {
   pipeline_action receive;
-  std::size_t before;  // the action of the receiver's work that must not begin without it
+  std::size_t before;  // index of the receiver's work that needs it
 };
 
-/// Where work of a rank is on its list; the list's length, where it is missing.
+/// The index of each piece of work in its rank's list; the list's length if it is missing.
 class work_places {
  public:
   explicit work_places(const pipeline_schedule& work)
@@ -33,7 +33,7 @@ class work_places {
     }
   }
 
-  /// Of what needs the message that was received as `receive`.
+  /// The index of the work that needs the message received by `receive`.
   [[nodiscard]] std::size_t user_of(std::size_t rank, const pipeline_action& receive) const {
     const auto& places = receive.kind == action_kind::receive_forward ? forward_ : backward_;
     return places[at(rank, receive.chunk, receive.micro_batch)];
@@ -48,7 +48,7 @@ class work_places {
   std::vector<std::size_t> forward_, backward_;
 };
 
-/// The message that an action's result leaves in; its kind is the action's own where there is none.
+/// The send of an action's result; if there is none, the action itself.
 [[nodiscard]] inline pipeline_action send_after(const pipeline_schedule& work, std::size_t rank, const pipeline_action& action) {
   if (action.kind != action_kind::forward && !makes_input_gradient(action.kind)) return action;
   const action_kind kind = action.kind == action_kind::forward ? action_kind::send_forward : action_kind::send_backward;
@@ -57,9 +57,8 @@ class work_places {
   return {kind, action.micro_batch, action.chunk, end.rank, end.chunk};
 }
 
-/// What every rank must receive, sorted by the place where it must be there. Messages of a channel are received in the order they were
-/// sent: one that is needed late is received early if another behind it is needed early. It had been sent by then, so
-/// nobody waits longer for that.
+/// The receives of every rank, sorted by the work that needs them. Messages of a channel are received in the order they were sent: one
+/// that is needed late is received early if a later one is needed early. It has been sent by then, so no rank waits longer because of it.
 [[nodiscard]] inline std::vector<std::vector<message_in_order>> receives_of(const pipeline_schedule& work) {
   const work_places places(work);
   std::vector<std::vector<message_in_order>> channels(2 * work.ranks()), receives(work.ranks());
@@ -75,7 +74,7 @@ class work_places {
       auto& channel = channels[channel_of(work, from, to)];
       for (std::size_t i = channel.size(); i-- > 1;) channel[i - 1].before = std::min(channel[i - 1].before, channel[i].before);
       receives[to].insert(receives[to].end(), channel.begin(), channel.end());
-      channel.clear();  // of two ranks, both are this one
+      channel.clear();  // with two ranks, both neighbors are the same rank
     }
   }
   for (auto& list : receives) std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
@@ -84,10 +83,10 @@ class work_places {
 
 }  // namespace detail
 
-/// The schedule whose lists hold forwards and backwards only, with everything else in its place: results are sent as soon as
-/// they are there, received where they are needed, and a chunk is reduced after its last backward. This is for sends that do not wait for
-/// their receive; rendezvous.hpp moves messages for those that do.
-///   throws  config_error when an action is no work, or of a micro-batch or chunk that does not exist
+/// Completes a schedule whose lists hold forwards and backwards only: results are sent as soon as they are computed and received where
+/// they are needed, and a chunk is reduced after its last backward. This is for buffered sends; rendezvous.hpp reorders messages for
+/// sends that wait for their receive.
+///   throws  config_error when an action is not work, or its micro-batch or chunk does not exist
 [[nodiscard]] inline pipeline_schedule with_messages(pipeline_schedule work) {
   for (std::size_t rank = 0; rank < work.ranks(); ++rank)
     for (std::size_t i = 0; i < work.actions[rank].size(); ++i) {

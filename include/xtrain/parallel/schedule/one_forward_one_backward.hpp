@@ -1,4 +1,4 @@
-// One forward, one backward, in turn: as few micro-batches are kept as there are ranks.
+// 1F1B (one forward, one backward): at most as many micro-batches are saved as there are ranks.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,10 @@
 
 namespace xtrain {
 
-/// A rank begins with as many forwards as there are ranks behind it, and then does a backward after every forward. The bubble is
-/// that of gpipe; rank r keeps ranks - r micro-batches instead of all.                [Narayanan et al. 2021, section 2.2.1]
-///   rows      of each micro-batch; they may differ, see variable_micro_batch.hpp
+/// A rank starts with as many forwards as there are ranks after it, then alternates forwards and backwards. The bubble is that of gpipe;
+/// rank r saves ranks - r micro-batches instead of all.
+///                                                                                    [Narayanan et al. 2021, section 2.2.1]
+///   rows      sequences of each micro-batch; they may differ, see variable_micro_batch.hpp
 [[nodiscard]] inline pipeline_schedule one_forward_one_backward_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("one_forward_one_backward", ranks, 1, std::move(rows));
   const std::size_t count = schedule.micro_batches();

@@ -1,4 +1,4 @@
-// A time line as a picture: SVG, which is text. It says the same of a simulated step and of a measured one.
+// Draws a timeline as SVG, in the same way for a simulated and a measured step.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace xtrain {
 
 /// title   above the picture; empty: none
-/// unit    of times, behind the numbers of the axis
-/// width   of the whole picture, in pixels
+///   unit    of times, after the numbers of the axis
+///   width   of the whole picture, in pixels
 struct paint_options {
   std::string title = {};
   std::string unit = {};
@@ -30,7 +30,7 @@ struct colour {
   std::uint8_t red, green, blue;
 };
 
-/// Three groups that are told apart without seeing colours well, too: forth, back, and what is no work.
+/// Three groups that color-blind readers can tell apart: forward, backward, and everything that is not compute.
 [[nodiscard]] constexpr colour colour_of(action_kind kind) {
   switch (kind) {
     case action_kind::forward:
@@ -47,7 +47,7 @@ struct colour {
   }
 }
 
-/// Every chunk is lighter than the one before it.
+/// Each chunk is lighter than the one before it.
 [[nodiscard]] inline std::string shade(action_kind kind, std::size_t chunk, std::size_t chunks) {
   constexpr std::string_view digits = "0123456789abcdef";
   const double white = 0.6 * static_cast<double>(chunk) / static_cast<double>(chunks);
@@ -68,19 +68,19 @@ struct colour {
     else if (c == '<') escaped += "&lt;";
     else if (c == '>') escaped += "&gt;";
     else if (c == '"') escaped += "&quot;";
-    else escaped += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML has no other control characters
+    else escaped += static_cast<unsigned char>(c) < 32 ? ' ' : c;  // XML allows no other control characters
   }
   return escaped;
 }
 
-/// A place or a length: tenths of pixels are enough, and ".0" says nothing.
+/// A coordinate or length in pixels, rounded to tenths, without a trailing ".0".
 [[nodiscard]] inline std::string pixels(double value) {
   std::string text = fixed(value, 1);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text;
 }
 
-/// The distance of the axis's marks: 1, 2 or 5 times a power of ten, so that there are about ten.
+/// The distance between marks of the axis: 1, 2 or 5 times a power of ten, for about ten marks.
 [[nodiscard]] inline double mark_distance(double length) {
   const double power = std::pow(10.0, std::floor(std::log10(length / 10)));
   for (const double times : {1.0, 2.0, 5.0})
@@ -124,7 +124,7 @@ class timeline_painter {
 
   void axis(double bottom) {
     const double distance = length_ > 0 ? mark_distance(length_) : 0;
-    if (!(distance > 0)) return;  // no time, or less than can be divided
+    if (!(distance > 0)) return;  // zero length, or too small to divide
     for (std::size_t i = 0; distance * static_cast<double>(i) <= length_; ++i) {
       const double x = at(distance * static_cast<double>(i));
       svg_ += concat("<path d=\"M", pixels(x), " ", pixels(top_), "V", pixels(bottom), "\" stroke=\"#ddd\"/>\n");
@@ -139,11 +139,11 @@ class timeline_painter {
     return digits > 12 || digits < -12 ? concat(value) : fixed(value, digits > 0 ? static_cast<int>(digits) : 0);
   }
 
-  /// What a rank computes, and below it, thinner, what is under way meanwhile: messages, reductions.
+  /// A rank's compute and, below it in a thinner lane, what overlaps it: messages, reductions.
   void row(std::size_t rank) {
     const double y = top_ + row_height() * static_cast<double>(rank);
     text(8, y + 14, concat("rank ", rank));
-    for (const bool messages : {true, false})  // waiting for a message hides no reduction
+    for (const bool messages : {true, false})  // waits for messages must not cover reductions
       for (const timed_action& timed : timeline_->ranks[rank])
         if (messages == is_message(timed.action.kind) && timed.end > timed.start) bar(timed, y);
   }
@@ -184,8 +184,8 @@ class timeline_painter {
 
 }  // namespace detail
 
-/// Ranks are rows, kinds are colours, chunks are shades of them; numbers are micro-batches.
-///   throws  config_error when times are no numbers, negative, or end before they start
+/// Ranks are rows, kinds are colors, chunks are shades of them; numbers are micro-batches.
+///   throws  config_error when times are not finite, negative, or end before they start
 [[nodiscard]] inline std::string paint_timeline(const pipeline_timeline& timeline, const paint_options& options = {}) {
   require<config_error>(options.width >= 200 && options.width <= 100000,
                         "paint_timeline: the width must be from 200 to 100000 pixels; given ", options.width);

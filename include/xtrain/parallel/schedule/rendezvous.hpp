@@ -1,4 +1,4 @@
-// The same schedule for sends that wait for their receives, as messages without buffers do.
+// Reorders a schedule's messages for rendezvous sends, which wait for their receives because they have no buffer.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace xtrain {
 
-/// Work stays in its order, messages move. All ranks' lists become parts of one order of everything, in which a message is one event, at
-/// the moment when it could be sent if a forward takes 1, a backward 2, and a message nothing: whatever comes first in that order can be done,
-/// so no rank waits for ever, however long anything really takes.
-///   throws  config_error when the schedule is not right
+/// Work keeps its order; only messages move. All lists become parts of one total order in which a send and its receive are one event, at
+/// the time when it could be sent if a forward takes 1, a backward 2 and a message 0. The first event of that order can always run, so no
+/// rank deadlocks, however long anything really takes.
+///   throws  config_error when the schedule is not correct
 [[nodiscard]] inline pipeline_schedule with_rendezvous(pipeline_schedule schedule) {
   struct event {
     double time;

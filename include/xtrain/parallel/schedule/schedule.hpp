@@ -1,5 +1,5 @@
-// A pipeline schedule is data: what every rank does in a step, in order. Small functions make schedules (gpipe.hpp and its
-// neighbours), one checker proves them (check.hpp), one simulation times them (simulate.hpp), one painter draws them (paint.hpp).
+// A pipeline schedule is data: the ordered list of every rank's actions in a step. Small functions make schedules (gpipe.hpp and the
+// headers beside it), one checker verifies them (check.hpp), one simulator times them (simulate.hpp), one painter draws them (paint.hpp).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace xtrain {
 
-/// backward is backward_input and backward_weight in one: a micro-batch has either the one or the other two.
-/// reduce begins to add up a chunk's gradients over the ranks that train the same weights; nothing waits for it until the step ends.
+/// backward is backward_input (B) and backward_weight (W) in one: a micro-batch has either backward or the other two. reduce begins to
+/// sum a chunk's gradients over the data-parallel ranks; nothing waits for it until the step ends.
 enum class action_kind : std::uint8_t {
   forward,
   backward,
@@ -42,21 +42,21 @@ inline constexpr std::size_t action_kinds = 9;
 [[nodiscard]] constexpr bool is_message(action_kind kind) { return is_send(kind) || is_receive(kind); }
 /// Forwards and backwards: what a rank computes.
 [[nodiscard]] constexpr bool is_work(action_kind kind) { return static_cast<std::size_t>(kind) <= 3; }
-/// What makes the gradient that the stage before waits for.
+/// Computes the input gradient that the previous stage waits for.
 [[nodiscard]] constexpr bool makes_input_gradient(action_kind kind) {
   return kind == action_kind::backward || kind == action_kind::backward_input;
 }
-/// What ends a micro-batch on a stage: nothing of it needs to be kept any more.
+/// Finishes a micro-batch on a stage: its saved activations can be freed.
 [[nodiscard]] constexpr bool makes_weight_gradient(action_kind kind) {
   return kind == action_kind::backward || kind == action_kind::backward_weight;
 }
 
 struct pipeline_action {
   action_kind kind = action_kind::forward;
-  std::size_t micro_batch = 0;  // 0 where kind is reduce
-  std::size_t chunk = 0;        // which of this rank's stages
-  std::size_t peer = 0;         // of a message: the rank at its other end
-  std::size_t peer_chunk = 0;   // of a message: which of that rank's stages
+  std::size_t micro_batch = 0;  // 0 for reduce
+  std::size_t chunk = 0;        // index among this rank's stages
+  std::size_t peer = 0;         // of a message: the rank at the other end
+  std::size_t peer_chunk = 0;   // of a message: the chunk on that rank
 
   friend bool operator==(const pipeline_action&, const pipeline_action&) = default;
 };
@@ -70,12 +70,12 @@ struct pipeline_action {
   return text;
 }
 
-/// The model is cut into ranks() · chunks stages of consecutive layers. Stages are dealt out in turn: chunk 0 of every rank, then
-/// chunk 1, ... Two neighbours on one rank (there is only one rank) hand on without a message.
+/// The model is split into ranks() · chunks stages of consecutive layers. Stages are assigned round-robin: chunk 0 of every rank, then
+/// chunk 1, ... With a single rank, adjacent stages pass data without messages.
 struct pipeline_schedule {
   std::string name;
   std::size_t chunks = 1;                             // stages on each rank
-  std::vector<std::size_t> rows;                      // of each micro-batch
+  std::vector<std::size_t> rows;                      // sequences of each micro-batch
   std::vector<std::vector<pipeline_action>> actions;  // of each rank, in order
 
   [[nodiscard]] std::size_t ranks() const { return actions.size(); }
@@ -87,9 +87,9 @@ struct pipeline_schedule {
   [[nodiscard]] std::size_t chunk_of(std::size_t stage) const { return stage / ranks(); }
 };
 
-/// throws config_error when there is nothing to do, or more than a list should hold
+/// throws config_error when there is nothing to do, or the lists would be too long
 inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std::size_t chunks, const std::vector<std::size_t>& rows) {
-  constexpr std::size_t most = std::size_t{1} << 22;  // forwards of all stages: any real step is far below
+  constexpr std::size_t most = std::size_t{1} << 22;  // forwards of all stages: far above any real step
   require<config_error>(ranks > 0 && chunks > 0 && !rows.empty(), name, ": ranks, chunks and micro-batches must be at least 1; given ",
                         ranks, ", ", chunks, " and ", rows.size());
   require<config_error>(ranks <= most && chunks <= most / ranks && rows.size() <= most / (ranks * chunks), name,
@@ -99,7 +99,7 @@ inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std
                           ": a micro-batch must have at least one row, and fewer than 2^32; given ", rows[i], " rows of micro-batch ", i);
 }
 
-/// A schedule in which nobody does anything yet.
+/// A schedule without actions.
 ///   throws  config_error as require_schedule_sizes does
 [[nodiscard]] inline pipeline_schedule empty_schedule(std::string name, std::size_t ranks, std::size_t chunks,
                                                       std::vector<std::size_t> rows) {
@@ -109,8 +109,8 @@ inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std
   return schedule;
 }
 
-/// Where a message of this kind, at this stage, has its other end. False: at the first or last stage, or between two stages
-/// of one rank, there is none.
+/// The other end of a message of this kind at this stage. exists is false where there is none: at the first or last stage, or between two
+/// stages of a single rank.
 struct message_end {
   bool exists = false;
   std::size_t rank = 0, chunk = 0;
@@ -123,8 +123,8 @@ struct message_end {
   return {true, schedule.rank_of(other), schedule.chunk_of(other)};
 }
 
-/// Messages from one rank to another stay in order. A rank sends to its two neighbours only, so two channels are its own; of
-/// two ranks, both are the same one.
+/// Messages from one rank to another stay in order. A rank sends to its two neighbors only, so it has two channels; with two ranks, both
+/// lead to the same one.
 [[nodiscard]] inline std::size_t channel_of(const pipeline_schedule& schedule, std::size_t from, std::size_t to) {
   return 2 * from + (to == (from + 1) % schedule.ranks() ? 0 : 1);
 }

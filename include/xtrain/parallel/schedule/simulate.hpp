@@ -1,4 +1,4 @@
-// A time line of a schedule from how long its parts take: what a pipeline will do before there is one.
+// Simulates a schedule from the durations of its parts: predicts the timeline of a pipeline before it exists.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ struct row_cost {
   [[nodiscard]] double of(std::size_t rows) const { return fixed + static_cast<double>(rows) * per_row; }
 };
 
-/// How long a stage takes for a micro-batch. A backward in one part takes as long as its two parts.
+/// How long a stage takes for a micro-batch. A whole backward takes as long as its two parts.
 struct stage_cost {
   row_cost forward = {}, backward_input = {}, backward_weight = {};
-  double reduce = 0;  // of all its gradients
+  double reduce = 0;  // of all gradients of the stage
 };
 
-/// stages    of each stage, or one that stands for all
-/// message   fixed is its latency. Messages of a channel follow one another at per_row; latencies overlap
+/// stages    one entry per stage, or a single one for all
+///   message   fixed is the latency. Messages of a channel are sent one after the other, per_row each; latencies overlap
 struct pipeline_costs {
   std::vector<stage_cost> stages = {};
   row_cost message = {};
@@ -62,7 +62,7 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
                                                const pipeline_action& action) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[schedule.stage_of(rank, action.chunk)];
 }
-/// How long a forward or a backward takes.
+/// Duration of a forward or a backward.
 [[nodiscard]] inline double work_time_of(const pipeline_schedule& schedule, const pipeline_costs& costs, std::size_t rank,
                                          const pipeline_action& action) {
   const stage_cost& cost = cost_of(schedule, costs, rank, action);
@@ -79,7 +79,7 @@ inline void require_costs(const pipeline_schedule& schedule, const pipeline_cost
   }
 }
 
-/// Every rank has a clock for what it computes and one for what it reduces meanwhile.
+/// Every rank has one clock for compute and one for the reductions that overlap it.
 class simulated_step {
  public:
   simulated_step(const pipeline_schedule& schedule, const pipeline_costs& costs)
@@ -110,7 +110,7 @@ class simulated_step {
     arrivals.pop_front();
   }
 
-  /// A send and its receive, both of which wait.
+  /// A send and its receive, both blocking.
   void meet(std::size_t from, const pipeline_action& send, std::size_t to, const pipeline_action& receive) {
     const double end = std::max(clock_[from], clock_[to]) + costs_->message.of(schedule_->rows[send.micro_batch]);
     advance(from, send, end);
@@ -134,9 +134,9 @@ class simulated_step {
 
 }  // namespace detail
 
-/// When every action begins and ends. Every rank does its list in order; receives wait, sends as `mode` says, a reduce goes on beside what
-/// follows it.
-///   throws  config_error when the schedule is not right (check.hpp), when its sends would wait for ever, or a cost is negative
+/// Returns when every action begins and ends. Every rank runs its list in order; receives block, sends block depending on `mode`, and a
+/// reduce overlaps what follows it.
+///   throws  config_error when the schedule is not correct (check.hpp), when its sends would deadlock, or a cost is negative
 [[nodiscard]] inline pipeline_timeline simulate_schedule(const pipeline_schedule& schedule, const pipeline_costs& costs,
                                                          send_mode mode = send_mode::buffered) {
   (void)detail::check_lists(schedule);

@@ -1,4 +1,4 @@
-// When every action of a step began and ended: simulated, or measured by whoever ran the list.
+// The begin and end of every action of a step, simulated or measured.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// start, end   seconds, or any other unit, from the step's beginning. A buffered send ends when its message arrives; a receive
-///              lasts from when the rank is ready for it until the message is there.
+/// start, end   since the beginning of the step, in seconds or any other unit. A buffered send ends when its message arrives; a receive
+///                lasts from when the rank is ready for it until the message is there.
 struct timed_action {
   pipeline_action action;
   double start = 0, end = 0;
@@ -28,7 +28,7 @@ struct pipeline_timeline {
     return last;
   }
 
-  /// Time in which a rank goes forth or back.
+  /// The time a rank spends in forwards and backwards.
   [[nodiscard]] double work_time(std::size_t rank) const {
     double sum = 0;
     for (const timed_action& timed : ranks[rank])
@@ -36,13 +36,13 @@ struct pipeline_timeline {
     return sum;
   }
 
-  /// The share of the step in which a rank does neither.
+  /// The fraction of the step in which a rank is idle (the bubble).
   [[nodiscard]] double bubble(std::size_t rank) const {
     const double step = step_time();
     return step > 0 ? 1 - work_time(rank) / step : 0;
   }
 
-  /// The same of all ranks together.
+  /// The same over all ranks together.
   [[nodiscard]] double bubble() const {
     double work = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) work += work_time(rank);

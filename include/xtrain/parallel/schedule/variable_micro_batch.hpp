@@ -1,4 +1,4 @@
-// Micro-batches of different sizes: small ones fill and drain the pipeline, large ones go through while it is full.
+// Micro-batches of different sizes: small ones fill and drain the pipeline, large ones run while it is full.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace xtrain {
 
-/// The lists that AscendSpeed has built in for its "optimized pipeline", whose parameter they were named after (--manual-mbs): 64 rows
-/// in 16 micro-batches for 4 ranks, 96 rows in 24 for 8.
+/// The lists built into AscendSpeed for its "optimized pipeline", named after its parameter (--manual-mbs): 64 sequences in 16
+/// micro-batches for 4 ranks, 96 sequences in 24 for 8.
 ///   throws  config_error for other numbers of ranks
 [[nodiscard]] inline std::vector<std::size_t> manual_micro_batches(std::size_t ranks) {
   require<config_error>(ranks == 4 || ranks == 8, "manual_micro_batches: lists exist for 4 and 8 ranks; given ", ranks);
@@ -18,10 +18,10 @@ namespace xtrain {
   return {1, 2, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 4, 3, 3, 3, 2};
 }
 
-/// one_forward_one_backward over a list of sizes that takes the place of equal micro-batches.
-///   rows          of each micro-batch: as many as there would be equal ones, and as many rows together
-///   step_rows     of a step, on one data-parallel rank
-///   micro_batch   rows of an equal micro-batch
+/// one_forward_one_backward with a list of sizes instead of equal micro-batches.
+///   rows          sequences of each micro-batch: as many entries, and as many sequences in total, as with equal micro-batches
+///   step_rows     sequences of a step, on one data-parallel rank
+///   micro_batch   sequences of an equal micro-batch
 ///   throws        config_error when the list has another length or sum
 [[nodiscard]] inline pipeline_schedule variable_micro_batch_schedule(std::size_t ranks, std::vector<std::size_t> rows,
                                                                      std::size_t step_rows, std::size_t micro_batch) {

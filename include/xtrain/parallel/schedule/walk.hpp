@@ -1,4 +1,4 @@
-// An order in which ranks that wait for one another could carry out a schedule, if there is one.
+// Finds an order in which the ranks can execute a schedule, if there is one.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,7 @@
 
 namespace xtrain {
 
-/// buffered: a send is over at once. rendezvous: it waits until the other end receives, as a message without a buffer does.
-/// A receive always waits.
+/// buffered: a send completes at once. rendezvous: it waits for its receive, like a message without a buffer. A receive always blocks.
 enum class send_mode : std::uint8_t { buffered, rendezvous };
 
 struct action_place {
@@ -19,8 +18,8 @@ struct action_place {
 };
 
 struct schedule_walk {
-  std::vector<action_place> order;   // with rendezvous, a send is followed by its receive
-  std::vector<std::size_t> stopped;  // where each rank stands in the end
+  std::vector<action_place> order;   // in rendezvous mode, a send is followed by its receive
+  std::vector<std::size_t> stopped;  // the index each rank has reached at the end
 
   [[nodiscard]] bool finished(const pipeline_schedule& schedule) const {
     for (std::size_t rank = 0; rank < stopped.size(); ++rank)
@@ -50,7 +49,7 @@ class schedule_walker {
   }
 
  private:
-  /// One action of a rank, or two where a message has both its ends there. False: the rank must wait, or is done.
+  /// Runs one action of a rank, or two when both ends of a message are ready. False: the rank must wait, or is done.
   bool advance(std::size_t rank) {
     if (is_done(rank)) return false;
     const pipeline_action& action = current(rank);
@@ -85,13 +84,13 @@ class schedule_walker {
   const pipeline_schedule* schedule_;
   send_mode mode_;
   schedule_walk walk_;
-  std::vector<std::size_t> arrived_;  // messages of each channel that nobody has received
-  std::vector<std::size_t> awake_;    // ranks that may be able to go on
+  std::vector<std::size_t> arrived_;  // messages of each channel that have not been received yet
+  std::vector<std::size_t> awake_;    // ranks that may be able to continue
 };
 
 }  // namespace detail
 
-/// Peers must exist and be neighbours: check.hpp sees to that.
+/// Peers must exist and be neighbors, which check.hpp verifies.
 [[nodiscard]] inline schedule_walk walk(const pipeline_schedule& schedule, send_mode mode) {
   return detail::schedule_walker(schedule, mode).run();
 }

@@ -1,4 +1,4 @@
-// Backwards in two parts: what the rank before waits for comes first, what nobody waits for fills the gaps.
+// Zero bubble: backwards in two parts. B, which the previous rank waits for, comes first; W, which no rank waits for, fills the bubbles.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace xtrain {
 
-/// One forward, one backward, where gradients of weights are put off: rank r stays r micro-batches behind with them, and catches up
-/// while the pipeline drains. No rank keeps more micro-batches than the first rank of one_forward_one_backward.
+/// 1F1B with deferred weight gradients: W of rank r lags r micro-batches behind B, and catches up while the pipeline drains. No rank
+/// saves more micro-batches than the first rank of one_forward_one_backward.
 ///                                                                        [Qi et al. 2023, ZB-H1]
-///   rows      of each micro-batch
+///   rows      sequences of each micro-batch
 [[nodiscard]] inline pipeline_schedule zero_bubble_schedule(std::size_t ranks, std::vector<std::size_t> rows) {
   pipeline_schedule schedule = empty_schedule("zero_bubble", ranks, 1, std::move(rows));
   const std::size_t count = schedule.micro_batches();
