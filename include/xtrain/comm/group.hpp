@@ -35,9 +35,9 @@ struct message_part {
 struct traffic {
   std::size_t messages = 0;
   std::size_t bytes = 0;
-  std::size_t rounds = 0;       ///< of collectives, that follow one another: the latency of each is waited for
+  std::size_t rounds = 0;       ///< of collectives, one after the other: each costs one latency
   std::size_t collectives = 0;  ///< calls
-  std::size_t scratch = 0;      ///< bytes of host memory that messages are made in, at the most
+  std::size_t scratch = 0;      ///< bytes of host memory in which messages are made, at most
 
   traffic& operator+=(const traffic& more) {
     messages += more.messages;
@@ -47,11 +47,11 @@ struct traffic {
     scratch += more.scratch;
     return *this;
   }
-  /// What was sent beyond `before`. Scratch memory stays.
+  /// What was sent since `before`, with the scratch memory of now.
   [[nodiscard]] traffic since(const traffic& before) const {
     return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives, scratch};
   }
-  /// Sent so many times, from the same scratch memory.
+  /// The same n times, from the same scratch memory.
   [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, scratch}; }
 
   friend bool operator==(const traffic&, const traffic&) = default;
@@ -436,7 +436,7 @@ class group {
     return memory;
   }
 
-  // ---- each sends to each ----
+  // ---- direct messages: each rank to each ----
 
   /// result[i] = parts[0][i] + parts[1][i] + ..., in this order
   template <class T, class Sum>
@@ -509,19 +509,19 @@ class group {
     wait_all(sends);
   }
 
-  // ---- in rounds: each exchanges with the few whose number differs in one digit ----
+  // ---- rounds: a rank exchanges with those that differ from it in one digit ----
 
   /// This rank's digit in a round.
   [[nodiscard]] std::size_t digit(const halving_round& round) const { return rank_ / round.stride % round.ranks; }
-  /// The rank whose digit in a round is another.
+  /// The rank that differs from this one in this digit only.
   [[nodiscard]] std::size_t with_digit(const halving_round& round, std::size_t value) const {
     return rank_ - digit(round) * round.stride + value * round.stride;
   }
   [[nodiscard]] bool is_aside() const { return rank_ >= tree_.active(); }
-  /// The rank that stands aside and gives this one what it has; or ~0.
+  /// The rank set aside that gives this one its data; ~0: none.
   [[nodiscard]] std::size_t beside() const { return tree_.active() + rank_ < size() ? tree_.active() + rank_ : ~std::size_t{0}; }
 
-  /// All of a few numbers go through every round, to `root` alone or to everybody.
+  /// An all-reduce of few values, or a reduce to `root`: all values go through every round.
   template <class T>
   void reduce_whole(std::span<T> values, reduction how, std::size_t root = ~std::size_t{0}) {
     using sum = typename sum_number<T>::type;
@@ -565,7 +565,7 @@ class group {
     }
     finish();
   }
-  /// One round of it among ranks that differ in its digit.
+  /// One round of it. `only`: the rank that gets the sums, unless everybody does.
   template <class T>
   void reduce_digits(const halving_round& round, std::span<const T> own, std::span<T> others, std::span<T> result, reduction how, bool everybody,
                      std::size_t only, std::size_t count_of_dry = ~std::size_t{0}) {
@@ -585,7 +585,7 @@ class group {
     reduce_parts(std::span<const T* const>(parts), result, how);
   }
 
-  /// The root's few numbers go down a tree, in which every rank has one that sends to it.
+  /// A broadcast of few values, down a binomial tree.
   template <class T>
   void broadcast_whole(std::span<T> values, std::size_t root) {
     if (tree_.is_direct()) {
@@ -606,9 +606,10 @@ class group {
     wait_all(sends);
   }
 
-  /// The ranks' parts of one piece, as messages are cut from them: at each position of the rounds' order an active rank's part, and behind
-  /// it that of the rank aside. visit(owner, first in the whole, first here, count) for those that are not empty.
-  ///   first   written: where each position's parts begin here, and the end
+  /// The layout of one piece in scratch memory: the parts in the order of recursive_halving::rank_at, each followed by that of the rank set
+  /// aside beside it, so that what a rank sends in a round is contiguous. Calls visit(owner, first in the whole, first here, count) for every
+  /// part that is not empty.
+  ///   first   written: where the parts of each position begin, and the end
   template <class Visit>
   void lay_out(std::size_t n, std::size_t part, std::size_t begin, std::size_t length, std::vector<std::size_t>& first, Visit&& visit) const {
     first.clear();
@@ -626,7 +627,7 @@ class group {
     }
     first.push_back(here);
   }
-  /// Of a round: positions that are left to this rank before it are `begin` and those after it, `width` for each digit.
+  /// Before a round this rank has the positions from `begin` on, `width` for each value of the digit.
   struct halving_range {
     std::size_t begin, width;
   };
@@ -640,15 +641,15 @@ class group {
     }
     return ranges;
   }
-  /// Numbers of each rank's part that go through the rounds together.
+  /// Values of each rank's part in one piece.
   template <class Number>
   [[nodiscard]] std::size_t length_of_pieces(std::size_t part) const {
     return std::clamp<std::size_t>(tree_bytes / sizeof(Number) / size(), 1, part);
   }
 
-  // What those rounds would send is counted without the ranks' lists.
+  // A dry run counts these rounds in closed form.
 
-  /// Numbers in the parts of ranks that are `residue` modulo `stride`, and of those aside beside them.
+  /// Values in the parts of active ranks that are `residue` modulo `stride`, and of the ranks set aside beside them.
   [[nodiscard]] std::size_t numbers_of(std::size_t residue, std::size_t stride, std::size_t n, std::size_t part) const {
     const std::size_t whole = n / part, rest = n % part, active = tree_.active();
     const auto below = [&](std::size_t limit) { return limit > residue ? (limit - residue - 1) / stride + 1 : 0; };
@@ -665,8 +666,8 @@ class group {
     return std::min(part, n - std::min(n, rank * part));
   }
 
-  /// Recursive halving, of pieces of tree_bytes: in each round a rank sends the parts of those that differ from it in the round's digit, and
-  /// adds up what it receives. 16-bit numbers travel as they are in the first round, then in fp32.
+  /// Recursive halving, in pieces of tree_bytes. In each round a rank sends the parts of the ranks that differ from it in the round's digit,
+  /// and adds what it receives to its own. 16-bit values travel as they are in the first round, then in fp32.
   template <class T>
   void reduce_scatter_in_rounds(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
     using sum = typename sum_number<T>::type;
@@ -749,10 +750,10 @@ class group {
     }
   }
   /// A round of it.
-  ///   from     read: what this rank has, laid out
-  ///   arrived  written: what comes, one rank's after the other
-  ///   to       written: the sums that are left to this rank, where they are laid out; may be `from`
-  ///   sends    added to: their memory is `from`
+  ///   from     read: this rank's values, in the layout of the piece
+  ///   arrived  written: what is received, one rank after the other
+  ///   to       written: the sums that this rank keeps, in the same layout; may be `from`
+  ///   sends    added to: sends that are still reading `from`
   template <class In, class Sum>
   void halve(std::size_t k, const halving_range& range, std::span<const std::size_t> first, std::span<const In> from, std::span<In> arrived,
              std::span<Sum> to, reduction how, std::vector<pending_message>& sends) {
@@ -776,8 +777,8 @@ class group {
     if (count > 0) reduce_parts(std::span<const In* const>(parts), to.subspan(begin_of(mine), count), how);
   }
 
-  /// Recursive doubling, of pieces of tree_bytes: the same rounds backwards. What a rank has gathered goes to those that differ from it in the
-  /// round's digit.
+  /// Recursive doubling, in pieces of tree_bytes: the same rounds backwards. A rank sends what it has gathered so far to those that differ
+  /// from it in the round's digit.
   template <class T>
   void all_gather_in_rounds(std::span<T> values, std::size_t part) {
     const std::size_t n = values.size(), length = length_of_pieces<T>(part), other = beside();

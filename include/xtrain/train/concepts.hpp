@@ -25,7 +25,7 @@ struct rehearsal {
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
-  std::size_t host = 0;    ///< bytes of host memory beside them: batches of two steps, scratch memory of collectives, a parameter collected to be saved
+  std::size_t host = 0;    ///< bytes of host memory in addition: batches of two steps, scratch memory of collectives, a parameter collected to be saved
   dry_record record{};     ///< of one step
   step_traffic sent{};     ///< by this rank in one step
 

@@ -107,7 +107,7 @@ class trainer {
                                           const config& settings, const typename device::properties& properties) {
     auto model = rehearse_model<Model>(sizes, options, properties);
     using rehearsing = trainer<rehearsed<Model>>;
-    // every micro-batch is like the one before: of many, the last of a few stands for the rest; in a pipeline, as many as it has stages do
+    // every micro-batch is like the one before: the last of a few stands for the rest; in a pipeline, as many as it has stages do
     const config all = rehearsing::complete(model, settings);
     std::size_t few = 8, together = 1;
     if constexpr (strategy_runs && requires { model.parallel().depth(); options.parallel.rows; }) {
@@ -441,7 +441,11 @@ class trainer {
     const std::size_t used = model_->on().memory().total_now;
     const std::size_t there = plan_.in_files.has(memory_role::weights) ? 0 : plan_.of(memory_role::weights);
     const std::size_t more = plan_.total() - there;
-    if (used <= limit && more <= limit - used) return require_host_fit<device>(plan_, used > there ? used - there : 0);
+    if (used <= limit && more <= limit - used) {
+      // of an ulimit, what was left when the device was opened: part of it has been taken since
+      const std::size_t here = clause::memory_is_host_addressable<memory> ? limit : 0;
+      return require_host_fit<device>(plan_, used > there ? used - there : 0, std::max(detail::host_memory_available(), here));
+    }
     std::string roles;
     for (std::size_t r = 0; r < memory_roles; ++r)
       if (plan_.bytes[r] > 0 && !plan_.in_files.has(static_cast<memory_role>(r)))
