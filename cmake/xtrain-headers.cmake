@@ -17,6 +17,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
     xtrain/comm/part.hpp
+    xtrain/comm/recursive_halving.hpp
     xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp

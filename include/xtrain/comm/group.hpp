@@ -1,10 +1,11 @@
-// A process group and its collectives. Every collective is built from point-to-point messages and reduces in rank order: its result has
-// the same bits on every rank and over every transport, however messages are delayed and however an array is split. 16-bit values are
-// summed in fp32 and rounded once.
+// A process group and its collectives. Every collective is built from point-to-point messages and reduces in an order that follows from
+// the number of ranks alone (recursive_halving.hpp): its result has the same bits on every rank and over every transport, however messages
+// are delayed and however an array is split. 16-bit values are summed in fp32 and rounded once.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/comm/recursive_halving.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
@@ -33,12 +35,26 @@ struct message_part {
 struct traffic {
   std::size_t messages = 0;
   std::size_t bytes = 0;
+  std::size_t rounds = 0;       ///< of collectives, one after the other: each costs one latency
+  std::size_t collectives = 0;  ///< calls
+  std::size_t scratch = 0;      ///< bytes of host memory in which messages are made, at most
 
   traffic& operator+=(const traffic& more) {
     messages += more.messages;
     bytes += more.bytes;
+    rounds += more.rounds;
+    collectives += more.collectives;
+    scratch += more.scratch;
     return *this;
   }
+  /// What was sent since `before`, with the scratch memory of now.
+  [[nodiscard]] traffic since(const traffic& before) const {
+    return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives, scratch};
+  }
+  /// The same n times, from the same scratch memory.
+  [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, scratch}; }
+
+  friend bool operator==(const traffic&, const traffic&) = default;
 };
 
 /// The type in which values of T are summed: fp32 for 16-bit types, T itself for all others.
@@ -58,13 +74,10 @@ struct sum_number<fp16> {
 /// A communicator. Only one thread at a time may use a group. Two groups of the same ranks on different channels are independent.
 class group {
  public:
-  /// Up to this many ranks send every other rank its part of a reduction directly. Larger groups pass partial sums from rank to rank.
-  static constexpr std::size_t most_direct = 64;
-
   /// `members`: ranks of the transport, in group rank order. Every member constructs the group with the same members and channel.
   ///   throws  config_error when this rank is not a member, or is listed twice
   group(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t channel)
-      : wires_(std::move(wires)), members_(std::move(members)), channel_(channel) {
+      : wires_(std::move(wires)), members_(std::move(members)), channel_(channel), tree_(members_.size()) {
     require<config_error>(std::count(members_.begin(), members_.end(), wires_->rank()) == 1, "group: rank ", wires_->rank(),
                           " makes it and must be a member, once");
     for (const std::size_t member : members_)
@@ -113,15 +126,10 @@ class group {
   template <class T>
   void all_reduce(std::span<T> values, reduction how) {
     if (size() == 1) return;
-    if (values.size_bytes() <= small) {
-      // one hop: every rank sends everything to every other rank
-      std::vector<T>& all = scratch<T>(values.size() * size());
-      gather_parts(std::span<const T>(values), all);
-      reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
-      return;
-    }
+    ++sent_.collectives;
+    if (values.size_bytes() <= small) return reduce_whole(values, how);
     const std::size_t part = part_of(values.size());
-    reduce_scatter_ranges(std::span<const T>(values), values, part, how);
+    reduce_scatter_to(std::span<const T>(values), range(values, rank_, part), part, how);
     all_gather_ranges(values, part);
   }
   void all_reduce(std::span<double> values, reduction how) { all_reduce<double>(values, how); }
@@ -133,6 +141,8 @@ class group {
     require_parts(part.size(), whole.size());
     const std::span<T> mine = whole.subspan(rank_ * part.size(), part.size());
     if (carries() && mine.data() != part.data()) std::copy(part.begin(), part.end(), mine.begin());
+    if (size() == 1) return;
+    ++sent_.collectives;
     all_gather_ranges(whole, part.size());
   }
 
@@ -145,6 +155,7 @@ class group {
       if (carries() && part.data() != whole.data()) std::copy(whole.begin(), whole.end(), part.begin());
       return;
     }
+    ++sent_.collectives;
     reduce_scatter_to(whole, part, part.size(), how);
   }
 
@@ -152,13 +163,11 @@ class group {
   template <class T>
   void broadcast(std::span<T> values, std::size_t root) {
     if (size() == 1) return;
-    if (values.size_bytes() <= small) {
-      if (rank_ != root) return receive(root, values);
-      const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(values)); });
-      return wait_all(sends);
-    }
+    ++sent_.collectives;
+    if (values.size_bytes() <= small) return broadcast_whole(values, root);
     // the root sends everything once, one part to each rank; the ranks then all-gather their parts
     const std::size_t part = part_of(values.size());
+    ++sent_.rounds;
     if (rank_ == root) {
       const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(range(values, to, part))); });
       wait_all(sends);
@@ -168,15 +177,12 @@ class group {
     all_gather_ranges(values, part, root);
   }
 
-  /// Only `root` gets the reduction, in place; the values of the other ranks are unchanged.
+  /// Only `root` gets the reduction, in place, with the bits of all_reduce; the values of the other ranks are unchanged.
   template <class T>
   void reduce(std::span<T> values, reduction how, std::size_t root) {
     if (size() == 1) return;
-    if (rank_ != root) return send(root, std::span<const T>(values));
-    std::vector<T>& all = scratch<T>(values.size() * size());
-    const auto receives = to_all_others([&](std::size_t from) { return begin_receive(from, range_of_all(all, from, values.size())); });
-    wait_all(receives);
-    reduce_parts(std::span<const T>(all.data(), carries() ? all.size() : 0), std::span<const T>(values), values, how);
+    ++sent_.collectives;
+    reduce_whole(values, how, root);
   }
 
   /// whole, used on `root` only: the parts of all ranks, in rank order.
@@ -215,6 +221,7 @@ class group {
     require<shape_error>(sends.size() == size() && receives.size() == size() && total(sends) == from.size() && total(receives) == to.size() &&
                              sends[rank_] == receives[rank_],
                          "group: lengths of parts must be given for ", size(), " ranks and add up to what is sent and received");
+    if (size() > 1) sent_ += {0, 0, 1, 1};
     std::vector<pending_message> all;
     const auto first = [&](std::span<const std::size_t> counts, std::size_t i) { return total(counts.subspan(0, i)); };
     for (std::size_t i = 0; i < size(); ++i)
@@ -236,6 +243,7 @@ class group {
                 std::size_t length = 1) {
     for (const message_part& part : sends) require_in(part, from.size(), length);
     for (const message_part& part : receives) require_in(part, to.size(), length);
+    if (size() > 1) sent_ += {0, 0, 1, 1};
     std::vector<pending_message> all;
     for (const message_part& part : receives)
       if (part.rank != rank_ && part.count != 0) all.push_back(begin_receive(part.rank, to.subspan(part.first * length, part.count * length)));
@@ -257,6 +265,8 @@ class group {
   /// that the last ones may be shorter.
   template <class T>
   void share_ranges(std::span<T> values) {
+    if (size() == 1) return;
+    ++sent_.collectives;
     all_gather_ranges(values, part_of(values.size()));
   }
 
@@ -273,6 +283,7 @@ class group {
     const auto mine = whole.subspan(rank_ * part.size(), part.size());
     if (mine.raw() != part.raw()) copy_within(stream, mine, part);
     if (size() == 1) return;
+    ++sent_.collectives;
     on_host(stream, whole, true, [&](std::span<T> host) { all_gather_ranges(host, part.size()); });
   }
   template <class Stream, class T, class Memory>
@@ -347,8 +358,9 @@ class group {
   }
 
  private:
-  static constexpr std::size_t small = 4096;           // bytes; below this, one hop is faster than two hops with half the bytes
-  static constexpr std::size_t piece_bytes = 1U << 20;  // in flight at a time: smaller messages cost time, larger ones scratch memory
+  static constexpr std::size_t small = 4096;            // bytes; up to here, sending everything in each round is faster than twice the rounds
+  static constexpr std::size_t piece_bytes = 1U << 20;  // of a direct message: smaller messages cost time, larger ones scratch memory
+  static constexpr std::size_t tree_bytes = 1U << 25;   // of the parts of all ranks that go through the rounds at a time
 
   /// The host can dereference the pointers, or (in a dry run) nothing ever does.
   template <class Memory>
@@ -367,9 +379,10 @@ class group {
     const std::size_t begin = std::min(whole.size(), rank * part);
     return whole.subspan(begin, std::min(part, whole.size() - begin));
   }
+  /// Some of the scratch memory, where there is any.
   template <class T>
-  [[nodiscard]] std::span<T> range_of_all(std::vector<T>& all, std::size_t rank, std::size_t part) const {
-    return carries() ? std::span<T>(all).subspan(rank * part, part) : std::span<T>(all.data(), 0);
+  [[nodiscard]] std::span<T> some(std::vector<T>& memory, std::size_t first, std::size_t n) const {
+    return carries() ? std::span<T>(memory).subspan(first, n) : std::span<T>();
   }
   void require_parts(std::size_t part, std::size_t whole) const {
     require<shape_error>(part * size() == whole, "group: ", size(), " ranks' parts must make up the whole; a part has ", part,
@@ -382,6 +395,12 @@ class group {
                          " ranks' and in an array of ", rows, " rows; given rank ", part.rank, ", row ", part.first, " and ", part.count, " rows");
   }
 
+  /// send() of n numbers in scratch memory.
+  template <class T>
+  void send_some(std::size_t to, std::span<T> values, std::size_t n) {
+    if (carries()) send(to, std::span<const T>(values));
+    else count(1, n * sizeof(T));
+  }
   static void wait(const pending_message& begun) {
     if (begun) begun->wait();
   }
@@ -408,6 +427,7 @@ class group {
       if (const std::size_t n = range(whole, to, part).size(); to != rank_ && n > 0) sent_ += {(n + piece - 1) / piece, n * sizeof(T)};
   }
 
+  void takes_scratch(std::size_t bytes) { sent_.scratch = std::max(sent_.scratch, bytes); }
   template <class T>
   [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -416,26 +436,18 @@ class group {
     return memory;
   }
 
-  template <class T>
-  void gather_parts(std::span<const T> part, std::vector<T>& all) {
-    if (!carries()) return count(size() - 1, part.size_bytes());
-    auto begun = to_all_others([&](std::size_t from) { return begin_receive(from, range_of_all(all, from, part.size())); });
-    const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, part); });
-    wait_all(begun);
-    wait_all(sends);
-  }
+  // ---- direct messages: each rank to each ----
 
-  /// result[i] = parts[0][i] + parts[1][i] + ..., in this order; this rank's part is read from `mine`
-  template <class T>
-  void reduce_parts(std::span<const T> parts, std::span<const T> mine, std::span<T> result, reduction how) const {
-    if (!carries()) return;
+  /// result[i] = parts[0][i] + parts[1][i] + ..., in this order
+  template <class T, class Sum>
+  static void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction how) {
     using sum = typename sum_number<T>::type;
     constexpr std::size_t block = 256;
     std::array<sum, block> acc;
     for (std::size_t begin = 0; begin < result.size(); begin += block) {
       const std::size_t n = std::min(block, result.size() - begin);
-      for (std::size_t r = 0; r < size(); ++r) {
-        const T* from = (r == rank_ ? mine.data() : parts.data() + r * mine.size()) + begin;
+      for (std::size_t r = 0; r < parts.size(); ++r) {
+        const T* from = parts[r] + begin;
         if (r == 0)
           for (std::size_t i = 0; i < n; ++i) acc[i] = static_cast<sum>(from[i]);
         else if (how == reduction::sum)
@@ -443,20 +455,20 @@ class group {
         else
           for (std::size_t i = 0; i < n; ++i) acc[i] = std::max(acc[i], static_cast<sum>(from[i]));
       }
-      for (std::size_t i = 0; i < n; ++i) result[begin + i] = static_cast<T>(acc[i]);
+      for (std::size_t i = 0; i < n; ++i) result[begin + i] = static_cast<Sum>(acc[i]);
     }
   }
 
-  /// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into its range of `to`.
-  template <class T>
-  void reduce_scatter_ranges(std::span<const T> whole, std::span<T> to, std::size_t part, reduction how) {
-    reduce_scatter_to(whole, range(to, rank_, part), part, how);
-  }
+  /// Part r of the whole (`part` elements, or what is left of them) is reduced to rank r, into `mine`.
   template <class T>
   void reduce_scatter_to(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
-    if (size() > most_direct) return reduce_scatter_in_chain(whole, mine, part, how);
+    if (part == 0) return;
+    if (!tree_.is_direct()) return reduce_scatter_in_rounds(whole, mine, part, how);
     const std::size_t piece = std::max(piece_bytes, 4 * piece_bytes / size()) / sizeof(T);
+    sent_.rounds += (part + piece - 1) / piece;
+    takes_scratch(std::min(piece, size_of_part(rank_, whole.size(), part)) * size() * sizeof(T));
     if (!carries()) return count_pieces(whole, part, piece);
+    std::vector<const T*> parts(size());
     for (std::size_t begin = 0; begin < part; begin += piece) {
       const auto piece_of = [&](std::size_t rank) {
         const std::span<const T> theirs = range(whole, rank, part);
@@ -466,102 +478,25 @@ class group {
       const std::span<const T> own = piece_of(rank_);
       std::vector<T>& all = scratch<T>(own.size() * size());
       const auto receives = to_all_others([&](std::size_t from) {
-        return own.empty() ? nullptr : begin_receive(from, range_of_all(all, from, own.size()));
+        return own.empty() ? nullptr : begin_receive(from, std::span<T>(all).subspan(from * own.size(), own.size()));
       });
       const auto sends = to_all_others([&](std::size_t to) {
         const std::span<const T> theirs = piece_of(to);
         return theirs.empty() ? nullptr : begin_send(to, theirs);
       });
       wait_all(receives);
-      if (!own.empty()) reduce_parts(std::span<const T>(all.data(), all.size()), own, mine.subspan(begin, own.size()), how);
+      for (std::size_t r = 0; r < size(); ++r) parts[r] = r == rank_ ? own.data() : all.data() + r * own.size();
+      if (!own.empty()) reduce_parts(std::span<const T* const>(parts), mine.subspan(begin, own.size()), how);
       wait_all(sends);
     }
   }
-  /// The same for large groups, where a message to each rank with its part of a piece would be small. Pieces of the whole go from rank to
-  /// rank, each rank adds its values, and the last rank sends the result to the owner ranks. Every rank sends as many bytes as with
-  /// direct messages, in messages of piece_bytes, and the order of the sums is the same.
-  template <class T>
-  void reduce_scatter_in_chain(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
-    using sum = typename sum_number<T>::type;
-    constexpr std::size_t piece = piece_bytes / sizeof(sum), slots = 4;
-    const std::size_t n = whole.size(), last = size() - 1;
-    // visit(owner, first, count) for each owner rank's part of a piece
-    const auto for_each_owner = [&](std::size_t begin, std::size_t end, auto&& visit) {
-      for (std::size_t at = begin; at < end;) {
-        const std::size_t owner = at / part, stop = std::min(end, (owner + 1) * part);
-        visit(owner, at, stop - at);
-        at = stop;
-      }
-    };
-    if (!carries()) {
-      if (rank_ != last) {
-        sent_ += {(n + piece - 1) / piece, n * sizeof(sum)};
-        return;
-      }
-      for (std::size_t owner = 0; owner < last && owner * part < n; ++owner) {
-        const std::size_t begin = owner * part, end = std::min(n, begin + part);
-        sent_ += {(end - 1) / piece - begin / piece + 1, (end - begin) * sizeof(T)};
-      }
-      return;
-    }
-    std::vector<pending_message> results;  // of this rank's part, piece by piece; each arrives once this rank's values are in the sum
-    if (rank_ != last && !mine.empty()) {
-      const std::size_t begin = rank_ * part, end = begin + mine.size();
-      for (std::size_t at = begin; at < end;) {
-        const std::size_t stop = std::min(end, (at / piece + 1) * piece);
-        results.push_back(begin_receive(last, mine.subspan(at - begin, stop - at)));
-        at = stop;
-      }
-    }
-    const std::size_t pieces = (n + piece - 1) / piece, room = std::min(n, piece);
-    std::vector<sum>& sums = scratch<sum>(slots * room);
-    std::array<pending_message, slots> received{};
-    std::array<std::vector<pending_message>, slots> sent{};
-    const auto range_of = [&](std::size_t k) { return whole.subspan(k * piece, std::min(piece, n - k * piece)); };
-    const auto sum_of = [&](std::size_t k) { return std::span<sum>(sums).subspan(k % slots * room, range_of(k).size()); };
-    const auto prepare = [&](std::size_t k) {  // waits until the slot is free, and begins its receive
-      if (k >= pieces) return;
-      wait_all(sent[k % slots]);
-      sent[k % slots].clear();
-      if (rank_ > 0) received[k % slots] = begin_receive(rank_ - 1, sum_of(k));
-    };
-    prepare(0);
-    for (std::size_t k = 0; k < pieces; ++k) {
-      prepare(k + 1);
-      const std::span<const T> own = range_of(k);
-      const std::span<sum> acc = sum_of(k);
-      if (rank_ > 0) wait(received[k % slots]);
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        const auto value = static_cast<sum>(own[i]);
-        if (rank_ == 0) acc[i] = value;
-        else if (how == reduction::sum) acc[i] = static_cast<sum>(acc[i] + value);
-        else acc[i] = std::max(acc[i], value);
-      }
-      if (rank_ != last) {
-        sent[k % slots].push_back(begin_send(rank_ + 1, std::span<const sum>(acc)));
-        continue;
-      }
-      std::span<const T> result;
-      if constexpr (std::is_same_v<sum, T>) {
-        result = acc;
-      } else {
-        const std::span<T> to = std::span<T>(scratch<T>(slots * room)).subspan(k % slots * room, acc.size());
-        std::transform(acc.begin(), acc.end(), to.begin(), [](sum value) { return static_cast<T>(value); });
-        result = to;
-      }
-      for_each_owner(k * piece, k * piece + acc.size(), [&](std::size_t owner, std::size_t first, std::size_t count) {
-        const auto theirs = result.subspan(first - k * piece, count);
-        if (owner == rank_) std::copy(theirs.begin(), theirs.end(), mine.begin() + static_cast<std::ptrdiff_t>(first - owner * part));
-        else sent[k % slots].push_back(begin_send(owner, theirs));
-      });
-    }
-    for (const auto& all : sent) wait_all(all);
-    wait_all(results);
-  }
+
   /// Part r of `values` belongs to rank r, who sends it to every rank but `except`, which has it already.
   template <class T>
   void all_gather_ranges(std::span<T> values, std::size_t part, std::size_t except = ~std::size_t{0}) {
-    if (size() == 1) return;
+    if (size() == 1 || part == 0) return;
+    if (!tree_.is_direct()) return all_gather_in_rounds(values, part);
+    ++sent_.rounds;
     const std::span<T> own = range(values, rank_, part);
     if (!carries()) return own.empty() ? void() : count(size() - 1 - (except < size() && except != rank_ ? 1 : 0), own.size_bytes());
     const auto receives = to_all_others([&](std::size_t from) {
@@ -572,6 +507,336 @@ class group {
         to_all_others([&](std::size_t to) { return own.empty() || to == except ? nullptr : begin_send(to, std::span<const T>(own)); });
     wait_all(receives);
     wait_all(sends);
+  }
+
+  // ---- rounds: a rank exchanges with those that differ from it in one digit ----
+
+  /// This rank's digit in a round.
+  [[nodiscard]] std::size_t digit(const halving_round& round) const { return rank_ / round.stride % round.ranks; }
+  /// The rank that differs from this one in this digit only.
+  [[nodiscard]] std::size_t with_digit(const halving_round& round, std::size_t value) const {
+    return rank_ - digit(round) * round.stride + value * round.stride;
+  }
+  [[nodiscard]] bool is_aside() const { return rank_ >= tree_.active(); }
+  /// The rank set aside that gives this one its data; ~0: none.
+  [[nodiscard]] std::size_t beside() const { return tree_.active() + rank_ < size() ? tree_.active() + rank_ : ~std::size_t{0}; }
+
+  /// An all-reduce of few values, or a reduce to `root`: all values go through every round.
+  template <class T>
+  void reduce_whole(std::span<T> values, reduction how, std::size_t root = ~std::size_t{0}) {
+    using sum = typename sum_number<T>::type;
+    const bool everybody = root == ~std::size_t{0};
+    const std::size_t n = values.size(), target = everybody ? 0 : root % tree_.active();
+    sent_.rounds += tree_.depth();
+    std::size_t widest = 1;
+    for (const halving_round& round : tree_.rounds()) widest = std::max(widest, round.ranks);
+    takes_scratch(n * (tree_.is_direct() ? widest * sizeof(T) : (widest + 1) * sizeof(sum)));
+    if (tree_.is_direct()) {  // as they are
+      const std::size_t only = everybody ? rank_ : root;
+      const std::span<T> all(scratch<T>(n * widest));
+      reduce_digits(tree_.rounds()[0], std::span<const T>(values), all, values, how, everybody, only);
+      return;
+    }
+    std::vector<sum>& memory = scratch<sum>(n * (widest + 1));
+    const std::span<sum> acc = some(memory, 0, n), others = some(memory, n, n * widest);
+    if (carries()) std::transform(values.begin(), values.end(), acc.begin(), [](T value) { return static_cast<sum>(value); });
+    const auto finish = [&] {
+      if (carries()) std::transform(acc.begin(), acc.end(), values.begin(), [](sum value) { return static_cast<T>(value); });
+    };
+    if (is_aside()) {
+      send_some(rank_ - tree_.active(), acc, n);
+      if (!everybody && root != rank_) return;
+      receive(rank_ - tree_.active(), acc);
+      return finish();
+    }
+    if (const std::size_t other = beside(); other < size()) {
+      receive(other, others.first(carries() ? n : 0));
+      const std::array<const sum*, 2> parts{acc.data(), others.data()};
+      if (carries()) reduce_parts(std::span<const sum* const>(parts), acc, how);
+    }
+    for (const halving_round& round : tree_.rounds()) {
+      const std::size_t wanted = everybody ? digit(round) : target / round.stride % round.ranks;
+      reduce_digits(round, std::span<const sum>(acc), others, acc, how, everybody, with_digit(round, wanted), n);
+      if (wanted != digit(round)) return;
+    }
+    if (const std::size_t other = beside(); other < size() && (everybody || other == root)) {
+      send_some(other, acc, n);
+      if (!everybody) return;
+    }
+    finish();
+  }
+  /// One round of it. `only`: the rank that gets the sums, unless everybody does.
+  template <class T>
+  void reduce_digits(const halving_round& round, std::span<const T> own, std::span<T> others, std::span<T> result, reduction how, bool everybody,
+                     std::size_t only, std::size_t count_of_dry = ~std::size_t{0}) {
+    const std::size_t n = count_of_dry == ~std::size_t{0} ? own.size() : count_of_dry, mine = digit(round);
+    if (!carries()) return count(everybody ? round.ranks - 1 : only == rank_ ? 0 : 1, n * sizeof(T));
+    std::vector<pending_message> receives, sends;
+    if (!everybody && only != rank_) return send(only, own);
+    for (std::size_t i = 1; i < round.ranks; ++i) {
+      const std::size_t other = (mine + i) % round.ranks;
+      receives.push_back(begin_receive(with_digit(round, other), others.subspan(other * n, n)));
+    }
+    for (std::size_t i = 1; i < round.ranks && everybody; ++i) sends.push_back(begin_send(with_digit(round, (mine + i) % round.ranks), own));
+    wait_all(receives);
+    wait_all(sends);  // the result may be where they came from
+    std::vector<const T*> parts(round.ranks);
+    for (std::size_t i = 0; i < round.ranks; ++i) parts[i] = i == mine ? own.data() : others.data() + i * n;
+    reduce_parts(std::span<const T* const>(parts), result, how);
+  }
+
+  /// A broadcast of few values, down a binomial tree.
+  template <class T>
+  void broadcast_whole(std::span<T> values, std::size_t root) {
+    if (tree_.is_direct()) {
+      ++sent_.rounds;
+      if (rank_ != root) return receive(root, values);
+      const auto sends = to_all_others([&](std::size_t to) { return begin_send(to, std::span<const T>(values)); });
+      return wait_all(sends);
+    }
+    const std::size_t from_root = (rank_ + size() - root) % size();
+    sent_.rounds += static_cast<std::size_t>(std::bit_width(size() - 1));
+    std::size_t bit = 1;
+    for (; bit < size() && (from_root & bit) == 0; bit *= 2) {
+    }
+    if (from_root != 0) receive((rank_ + size() - bit) % size(), values);
+    std::vector<pending_message> sends;
+    for (bit /= 2; bit > 0; bit /= 2)
+      if (from_root + bit < size()) sends.push_back(begin_send((rank_ + bit) % size(), std::span<const T>(values)));
+    wait_all(sends);
+  }
+
+  /// The layout of one piece in scratch memory: the parts in the order of recursive_halving::rank_at, each followed by that of the rank set
+  /// aside beside it, so that what a rank sends in a round is contiguous. Calls visit(owner, first in the whole, first here, count) for every
+  /// part that is not empty.
+  ///   first   written: where the parts of each position begin, and the end
+  template <class Visit>
+  void lay_out(std::size_t n, std::size_t part, std::size_t begin, std::size_t length, std::vector<std::size_t>& first, Visit&& visit) const {
+    first.clear();
+    std::size_t here = 0;
+    const auto add = [&](std::size_t owner) {
+      const std::size_t from = std::min(n, owner * part + begin), until = std::min({n, (owner + 1) * part, owner * part + begin + length});
+      if (until > from) visit(owner, from, here, until - from);
+      here += until > from ? until - from : 0;
+    };
+    for (std::size_t position = 0; position < tree_.active(); ++position) {
+      const std::size_t owner = tree_.rank_at(position);
+      first.push_back(here);
+      add(owner);
+      if (owner + tree_.active() < size()) add(owner + tree_.active());
+    }
+    first.push_back(here);
+  }
+  /// Before a round this rank has the positions from `begin` on, `width` for each value of the digit.
+  struct halving_range {
+    std::size_t begin, width;
+  };
+  [[nodiscard]] std::vector<halving_range> ranges_of_rounds() const {
+    std::vector<halving_range> ranges;
+    std::size_t begin = 0, width = tree_.active();
+    for (const halving_round& round : tree_.rounds()) {
+      width /= round.ranks;
+      ranges.push_back({begin, width});
+      begin += digit(round) * width;
+    }
+    return ranges;
+  }
+  /// Values of each rank's part in one piece.
+  template <class Number>
+  [[nodiscard]] std::size_t length_of_pieces(std::size_t part) const {
+    return std::clamp<std::size_t>(tree_bytes / sizeof(Number) / size(), 1, part);
+  }
+
+  // A dry run counts these rounds in closed form.
+
+  /// Values in the parts of active ranks that are `residue` modulo `stride`, and of the ranks set aside beside them.
+  [[nodiscard]] std::size_t numbers_of(std::size_t residue, std::size_t stride, std::size_t n, std::size_t part) const {
+    const std::size_t whole = n / part, rest = n % part, active = tree_.active();
+    const auto below = [&](std::size_t limit) { return limit > residue ? (limit - residue - 1) / stride + 1 : 0; };
+    std::size_t parts = below(std::min(whole, active)), more = whole < active && whole % stride == residue ? rest : 0;
+    if (whole > active) parts += below(std::min(whole - active, tree_.aside()));
+    if (whole >= active && whole < size() && (whole - active) % stride == residue) more += rest;
+    return parts * part + more;
+  }
+  [[nodiscard]] static std::size_t pieces_of(std::size_t rank, std::size_t n, std::size_t part, std::size_t length) {
+    const std::size_t begin = std::min(n, rank * part), count = std::min(part, n - begin);
+    return (count + length - 1) / length;
+  }
+  [[nodiscard]] static std::size_t size_of_part(std::size_t rank, std::size_t n, std::size_t part) {
+    return std::min(part, n - std::min(n, rank * part));
+  }
+
+  /// Recursive halving, in pieces of tree_bytes. In each round a rank sends the parts of the ranks that differ from it in the round's digit,
+  /// and adds what it receives to its own. 16-bit values travel as they are in the first round, then in fp32.
+  template <class T>
+  void reduce_scatter_in_rounds(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
+    using sum = typename sum_number<T>::type;
+    constexpr bool is_exact = std::is_same_v<sum, T>;
+    const std::size_t n = whole.size(), length = length_of_pieces<sum>(part), other = beside();
+    const bool begins_as_sums = is_exact || tree_.aside() > 0;
+    sent_.rounds += pieces_of(0, n, part, length) * tree_.depth();
+    takes_scratch(2 * std::min(n, length * size()) * (sizeof(T) + (is_exact ? 0 : sizeof(sum))));
+    if (!carries()) {
+      if (is_aside()) {
+        sent_ += {pieces_of(0, n, part, length), n * sizeof(T)};
+        return;
+      }
+      bool as_sums = begins_as_sums;
+      for (const halving_round& round : tree_.rounds()) {
+        for (std::size_t i = 0; i < round.ranks; ++i)
+          if (i != digit(round)) {
+            const std::size_t residue = rank_ % round.stride + i * round.stride;
+            sent_ += {pieces_of(residue, n, part, length), numbers_of(residue, round.stride * round.ranks, n, part) * (as_sums ? sizeof(sum) : sizeof(T))};
+          }
+        as_sums = true;
+      }
+      if (other < size()) sent_ += {pieces_of(other, n, part, length), size_of_part(other, n, part) * sizeof(T)};
+      return;
+    }
+    const std::vector<halving_range> ranges = is_aside() ? std::vector<halving_range>{} : ranges_of_rounds();
+    std::vector<std::size_t> first;
+    std::vector<pending_message> sends;
+    for (std::size_t begin = 0; begin < part && begin < n; begin += length) {
+      lay_out(n, part, begin, length, first, [](std::size_t, std::size_t, std::size_t, std::size_t) {});
+      const std::size_t total = first.back();
+      std::size_t received = other < size() ? total : 0;  // at once
+      for (std::size_t k = 0; k < ranges.size(); ++k) {
+        const halving_round& round = tree_.rounds()[k];
+        const std::size_t at = ranges[k].begin + digit(round) * ranges[k].width;
+        received = std::max(received, (round.ranks - 1) * (first[at + ranges[k].width] - first[at]));
+      }
+      std::vector<T>& memory = scratch<T>(total + received);
+      const std::span<T> values(memory.data(), total), arrived(memory.data() + total, received);
+      lay_out(n, part, begin, length, first, [&](std::size_t, std::size_t from, std::size_t here, std::size_t count) {
+        std::copy_n(whole.data() + from, count, values.data() + here);
+      });
+      const std::span<T> own = mine.subspan(std::min(begin, mine.size()), std::min(length, mine.size() - std::min(begin, mine.size())));
+      if (is_aside()) {
+        send(rank_ - tree_.active(), std::span<const T>(values));
+        if (!own.empty()) receive(rank_ - tree_.active(), own);
+        continue;
+      }
+      std::span<sum> sums, arrived_sums;
+      if constexpr (is_exact) {
+        sums = values;
+        arrived_sums = arrived;
+      } else {
+        std::vector<sum>& more = scratch<sum>(total + received);
+        sums = std::span<sum>(more.data(), total);
+        arrived_sums = std::span<sum>(more.data() + total, received);
+      }
+      if (other < size()) {
+        receive(other, arrived.first(total));
+        const std::array<const T*, 2> parts{values.data(), arrived.data()};
+        reduce_parts(std::span<const T* const>(parts), sums, how);
+      } else if (begins_as_sums && !is_exact) {
+        std::transform(values.begin(), values.end(), sums.begin(), [](T value) { return static_cast<sum>(value); });
+      }
+      for (std::size_t k = 0; k < ranges.size(); ++k) {
+        if (k == 0 && !begins_as_sums) halve(k, ranges[k], first, std::span<const T>(values), arrived, sums, how, sends);
+        else halve(k, ranges[k], first, std::span<const sum>(sums), arrived_sums, sums, how, sends);
+      }
+      const std::size_t at = first[ranges.empty() ? 0 : ranges.back().begin + digit(tree_.rounds().back()) * ranges.back().width];
+      const auto rounded = [](sum value) { return static_cast<T>(value); };
+      std::transform(sums.begin() + static_cast<std::ptrdiff_t>(at), sums.begin() + static_cast<std::ptrdiff_t>(at + own.size()), own.begin(), rounded);
+      if (other < size() && begin < size_of_part(other, n, part)) {
+        const std::size_t count = std::min(length, size_of_part(other, n, part) - begin);
+        const std::span<const sum> theirs = sums.subspan(at + own.size(), count);
+        std::transform(theirs.begin(), theirs.end(), values.begin() + static_cast<std::ptrdiff_t>(at + own.size()), rounded);
+        send(other, std::span<const T>(values.subspan(at + own.size(), count)));
+      }
+      wait_all(sends);
+      sends.clear();
+    }
+  }
+  /// A round of it.
+  ///   from     read: this rank's values, in the layout of the piece
+  ///   arrived  written: what is received, one rank after the other
+  ///   to       written: the sums that this rank keeps, in the same layout; may be `from`
+  ///   sends    added to: sends that are still reading `from`
+  template <class In, class Sum>
+  void halve(std::size_t k, const halving_range& range, std::span<const std::size_t> first, std::span<const In> from, std::span<In> arrived,
+             std::span<Sum> to, reduction how, std::vector<pending_message>& sends) {
+    const halving_round& round = tree_.rounds()[k];
+    const std::size_t mine = digit(round);
+    const auto begin_of = [&](std::size_t i) { return first[range.begin + i * range.width]; };
+    const std::size_t count = begin_of(mine + 1) - begin_of(mine);
+    std::vector<pending_message> receives;
+    std::vector<const In*> parts(round.ranks);
+    const In* next = arrived.data();
+    for (std::size_t i = 0; i < round.ranks; ++i) parts[i] = i == mine ? from.data() + begin_of(mine) : std::exchange(next, next + count);
+    for (std::size_t i = 1; i < round.ranks; ++i) {
+      const std::size_t other = (mine + i) % round.ranks;
+      if (count > 0) receives.push_back(begin_receive(with_digit(round, other), arrived.subspan(static_cast<std::size_t>(parts[other] - arrived.data()), count)));
+    }
+    for (std::size_t i = 1; i < round.ranks; ++i) {
+      const std::size_t other = (mine + i) % round.ranks, begin = begin_of(other), end = begin_of(other + 1);
+      if (end > begin) sends.push_back(begin_send(with_digit(round, other), from.subspan(begin, end - begin)));
+    }
+    wait_all(receives);
+    if (count > 0) reduce_parts(std::span<const In* const>(parts), to.subspan(begin_of(mine), count), how);
+  }
+
+  /// Recursive doubling, in pieces of tree_bytes: the same rounds backwards. A rank sends what it has gathered so far to those that differ
+  /// from it in the round's digit.
+  template <class T>
+  void all_gather_in_rounds(std::span<T> values, std::size_t part) {
+    const std::size_t n = values.size(), length = length_of_pieces<T>(part), other = beside();
+    const auto& rounds = tree_.rounds();
+    sent_.rounds += pieces_of(0, n, part, length) * tree_.depth();
+    takes_scratch(std::min(n, length * size()) * sizeof(T));
+    if (!carries()) {
+      if (is_aside()) {
+        sent_ += {pieces_of(rank_, n, part, length), size_of_part(rank_, n, part) * sizeof(T)};
+        return;
+      }
+      for (const halving_round& round : rounds) {
+        const std::size_t all = round.stride * round.ranks, residue = rank_ % all, bytes = numbers_of(residue, all, n, part) * sizeof(T);
+        sent_ += {(round.ranks - 1) * pieces_of(residue, n, part, length), (round.ranks - 1) * bytes};
+      }
+      if (other < size()) sent_ += {pieces_of(0, n, part, length), n * sizeof(T)};
+      return;
+    }
+    const std::vector<halving_range> ranges = is_aside() ? std::vector<halving_range>{} : ranges_of_rounds();
+    std::vector<std::size_t> first;
+    std::vector<pending_message> sends, receives;
+    for (std::size_t begin = 0; begin < part && begin < n; begin += length) {
+      lay_out(n, part, begin, length, first, [](std::size_t, std::size_t, std::size_t, std::size_t) {});
+      const std::span<T> all(scratch<T>(first.back()).data(), first.back());
+      const std::size_t held = size_of_part(rank_, n, part);
+      const std::span<const T> own = std::span<const T>(range(values, rank_, part)).subspan(std::min(begin, held), std::min(length, held - std::min(begin, held)));
+      if (is_aside()) {
+        if (!own.empty()) send(rank_ - tree_.active(), own);
+        receive(rank_ - tree_.active(), all);
+      } else {
+        const std::size_t at = first[ranges.empty() ? 0 : ranges.back().begin + digit(rounds.back()) * ranges.back().width];
+        std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(at));
+        if (other < size() && begin < size_of_part(other, n, part))
+          receive(other, all.subspan(at + own.size(), std::min(length, size_of_part(other, n, part) - begin)));
+        for (std::size_t k = ranges.size(); k-- > 0;) {
+          const halving_round& round = rounds[k];
+          const std::size_t mine = digit(round);
+          const auto block = [&](std::size_t i) {
+            const std::size_t from = first[ranges[k].begin + i * ranges[k].width];
+            return all.subspan(from, first[ranges[k].begin + (i + 1) * ranges[k].width] - from);
+          };
+          for (std::size_t i = 1; i < round.ranks; ++i) {
+            const std::size_t from = (mine + i) % round.ranks;
+            if (!block(from).empty()) receives.push_back(begin_receive(with_digit(round, from), block(from)));
+          }
+          for (std::size_t i = 1; i < round.ranks && !block(mine).empty(); ++i)
+            sends.push_back(begin_send(with_digit(round, (mine + i) % round.ranks), std::span<const T>(block(mine))));
+          wait_all(receives);
+          receives.clear();
+        }
+        if (other < size()) sends.push_back(begin_send(other, std::span<const T>(all)));
+      }
+      lay_out(n, part, begin, length, first, [&](std::size_t owner, std::size_t from, std::size_t here, std::size_t count) {
+        if (owner != rank_) std::copy_n(all.data() + here, count, values.data() + from);
+      });
+      wait_all(sends);
+      sends.clear();
+    }
   }
 
   template <class T, class Memory>
@@ -599,6 +864,7 @@ class group {
   std::shared_ptr<transport> wires_;
   std::vector<std::size_t> members_;
   std::uint32_t channel_;
+  recursive_halving tree_;
   std::size_t rank_ = 0;
   traffic sent_{};
   std::tuple<std::vector<float>, std::vector<double>, std::vector<bf16>, std::vector<fp16>, std::vector<std::uint8_t>, std::vector<std::int32_t>,

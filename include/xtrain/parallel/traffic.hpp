@@ -38,10 +38,7 @@ struct step_traffic {
   /// What has been sent since `before`.
   [[nodiscard]] step_traffic since(const step_traffic& before) const {
     step_traffic more = *this;
-    for (std::size_t r = 0; r < traffic_roles; ++r) {
-      more.sent[r].messages -= before.sent[r].messages;
-      more.sent[r].bytes -= before.sent[r].bytes;
-    }
+    for (std::size_t r = 0; r < traffic_roles; ++r) more.sent[r] = sent[r].since(before.sent[r]);
     return more;
   }
 };

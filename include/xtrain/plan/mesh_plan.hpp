@@ -105,7 +105,8 @@ template <class Model>
   step_traffic all = one.sent;
   const auto for_each_micro_batch = [&](traffic_role role) {
     traffic& sent = all.of(role);
-    sent = {sent.messages / rehearsed * layout.micro_batches, sent.bytes / rehearsed * layout.micro_batches};
+    sent = {sent.messages / rehearsed * layout.micro_batches, sent.bytes / rehearsed * layout.micro_batches,
+            sent.rounds / rehearsed * layout.micro_batches, sent.collectives / rehearsed * layout.micro_batches, sent.scratch};
   };
   for_each_micro_batch(traffic_role::layers);
   for_each_micro_batch(traffic_role::places);

@@ -33,6 +33,7 @@ template <rehearsable_trainer Trainer>
       text += concat("  ", padded(std::string(name_of(role)), 13), bytes_text(plan.bytes[r]), plan.in_files.has(role) ? " in a file\n" : "\n");
   text += concat("  total        ", bytes_text(plan.total()), "\n");
   if (plan.total_in_files() > 0) text += concat("  in files     ", bytes_text(plan.total_in_files()), "\n");
+  if (plan.host > 0) text += concat("  host         ", bytes_text(plan.host), "\n");
   text += concat("a step of ", plan.places, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
   for (const kernel_count& kernel : plan.record.kernels)

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/comm/recursive_halving.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/parallel/schedule/simulate.hpp>
@@ -69,17 +70,26 @@ struct rank_line {
   return bytes / (link.bandwidth * on.link_share);
 }
 
-/// Every rank sends to all others at once, inside and between nodes at the same time. Dependent messages cost one latency each; where
-/// partial sums go from rank to rank, one more latency per rank. The processor posts messages one after the other.
-[[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on) {
+/// The rounds of collectives, one after the other. In each a rank sends to some others, inside and between nodes at the same time, and waits for
+/// one latency: `rounds` is the time to fill. The processor posts messages one after the other.
+///   directly   every rank sends to all others in one round, however many there are
+[[nodiscard]] inline double seconds_of(const traffic& sent, const rank_line& ranks, const machine& on, bool directly = false) {
   if (sent.messages == 0 || ranks.count < 2) return 0;
-  const auto others = static_cast<double>(ranks.count - 1);
-  const std::size_t together = ranks.on_a_node(on);
-  const double near = static_cast<double>(together - 1) / others, bytes = static_cast<double>(sent.bytes);
-  const double latency = together == ranks.count ? on.inside.latency : on.between.latency;
-  const auto messages = static_cast<double>(sent.messages);
-  const double in_turn = messages / others + (ranks.count > group::most_direct ? others : 0.0);
-  return std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) + in_turn * latency + messages * on.message;
+  const recursive_halving tree(ranks.count);
+  const std::vector<halving_round> rounds = directly ? std::vector<halving_round>{{ranks.count, 1}} : tree.rounds();
+  const auto share_of = [](const halving_round& round) { return static_cast<double>(round.ranks - 1) / static_cast<double>(round.ranks * round.stride); };
+  double shares = 0, seconds = static_cast<double>(sent.messages) * on.message;
+  for (const halving_round& round : rounds) shares += share_of(round);
+  for (const halving_round& round : rounds) {
+    const rank_line line{round.ranks, round.stride * ranks.stride};
+    const std::size_t together = line.on_a_node(on);
+    const double near = static_cast<double>(together - 1) / static_cast<double>(round.ranks - 1);
+    const double bytes = static_cast<double>(sent.bytes) * share_of(round) / shares;
+    const double latency = together == round.ranks ? on.inside.latency : on.between.latency;
+    seconds += std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) +
+               static_cast<double>(sent.rounds) / static_cast<double>(rounds.size()) * latency;
+  }
+  return seconds;
 }
 
 /// Ring: every rank sends to the next; all are as fast as the slowest link.
@@ -111,9 +121,9 @@ struct rank_seconds {
     // in all turns of a ring but the last, keys are in flight
     const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
     const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
-                                      : seconds_of(shared, {context, tensor}, on);
+                                      : seconds_of(shared, {context, tensor}, on, true);
     layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + places +
-                      seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on));
+                      seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on, true));
     gradients = (layout.zero_stage >= 2 ? times : 1) * (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
                                                         seconds_of(one.sent.of(traffic_role::parts), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
     weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
@@ -134,8 +144,8 @@ struct rank_seconds {
 /// first, a middle one and the last, or of each.
 ///   rehearsed   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
 ///   number      the dtype of products, by name: number_traits<T>::name
-///   departs     from the ring of [Patarasuk & Yuan 2009]: groups send to all others at once, so a rank that shares its node with others of
-///               its group sends less over the network than in a ring, and more than where nodes reduce first
+///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node reduces before it sends
+///               over the network. Additions and copies are assumed to be hidden behind the links
 ///   throws      config_error when the schedule cannot be made, or the machine lacks this dtype or these links
 [[nodiscard]] inline predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
                                             std::size_t rehearsed = 0) {

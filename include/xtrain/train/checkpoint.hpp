@@ -124,10 +124,7 @@ class checkpoint_folder final : public observer {
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
       everyone().barrier();  // all files that are checksummed are now written
-      on_all_ranks(whole, [&] {
-        if (writes()) write_file(part + "/trainer_state.json", progress_text(part));
-      });
-      publish(later.take(), part, whole);
+      publish(later.take(), part, whole, progress());
       ranks.wait_for_all();
       written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
     } catch (...) {
@@ -247,10 +244,10 @@ class checkpoint_folder final : public observer {
     return {std::move(state), path};
   }
 
-  [[nodiscard]] std::string progress_text(const std::string& folder) const {
+  [[nodiscard]] json progress() const {
     const training_progress& p = trainer_->progress();
     const auto& c = trainer_->settings();
-    json state{{"step", p.step},
+    return json{{"step", p.step},
                 {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
                 {"loss_scale",
                  {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
@@ -264,10 +261,7 @@ class checkpoint_folder final : public observer {
                 {"context", c.context},
                 {"precision", model_type::precision::name},
                 {"optimizer", model_type::recipe::optimizer::name},
-                {"settings", settings_now()},
-                {"checksums", checksums(folder)}};
-    state["checksum"] = checksum_text(state.dump());
-    return state.dump(2) + "\n";
+                {"settings", settings_now()}};
   }
 
   [[nodiscard]] training_progress read_progress(const json_settings& s) const {
@@ -315,11 +309,19 @@ class checkpoint_folder final : public observer {
     return p;
   }
 
-  /// Makes a written checkpoint durable and renames it to its final name, now or in the background: after every rank's part is on disk.
-  void publish(unsynced_files files, const std::string& part, const std::string& whole) {
-    auto work = [this, files = std::move(files), part, whole]() mutable {
+  /// Adds the files' checksums to the state of the run, makes the checkpoint durable and renames it to its final name, now or in the background:
+  /// after every rank's part is on disk.
+  void publish(unsynced_files files, const std::string& part, const std::string& whole, json state) {
+    auto work = [this, files = std::move(files), part, whole, state = std::move(state)]() mutable {
       try {
-        on_all_ranks(whole, [&] { files.sync(); });
+        on_all_ranks(whole, [&] {
+          if (writes()) {  // reads all of it once
+            state["checksums"] = checksums(part);
+            state["checksum"] = checksum_text(state.dump());
+            write_file(part + "/trainer_state.json", state.dump(2) + "\n");
+          }
+          files.sync();
+        });
         on_all_ranks(whole, [&] {
           if (writes()) detail::replace_folder(part, whole);
         });

@@ -5,6 +5,9 @@
 #include <concepts>
 #include <cstddef>
 
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/host.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/device/rehearsal.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -22,6 +25,7 @@ struct rehearsal {
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
   std::size_t places = 0;  ///< tokens of a full step
+  std::size_t host = 0;    ///< bytes of host memory in addition: batches of two steps, scratch memory of collectives, a parameter collected to be saved
   dry_record record{};     ///< of one step
   step_traffic sent{};     ///< by this rank in one step
 
@@ -30,11 +34,15 @@ struct rehearsal {
   [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
   [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
 
-  /// The result for `more` additional micro-batches. `without` is the result with one micro-batch less.
+  /// The result for more micro-batches, extrapolated: `more` times the difference to `without`, which has one micro-batch less, or as many less as
+  /// a pipeline has stages.
   [[nodiscard]] rehearsal with_more_micro_batches(const rehearsal& without, std::size_t more) const {
     rehearsal all = *this;
     const auto times = static_cast<double>(more);
     all.places += (places - without.places) * more;
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (bytes[r] > without.bytes[r]) all.bytes[r] += (bytes[r] - without.bytes[r]) * more;
+    if (host > without.host) all.host += (host - without.host) * more;
     for (kernel_count& kernel : all.record.kernels) {
       kernel_count before{.name = kernel.name};
       for (const kernel_count& one : without.record.kernels)
@@ -46,10 +54,7 @@ struct rehearsal {
     all.record.synchronisations += (record.synchronisations - without.record.synchronisations) * more;
     all.record.bytes_from_host += (record.bytes_from_host - without.record.bytes_from_host) * times;
     all.record.bytes_to_host += (record.bytes_to_host - without.record.bytes_to_host) * times;
-    for (std::size_t r = 0; r < traffic_roles; ++r) {
-      all.sent.sent[r].messages += (sent.sent[r].messages - without.sent.sent[r].messages) * more;
-      all.sent.sent[r].bytes += (sent.sent[r].bytes - without.sent.sent[r].bytes) * more;
-    }
+    for (std::size_t r = 0; r < traffic_roles; ++r) all.sent.sent[r] += sent.sent[r].since(without.sent.sent[r]).times(more);
     return all;
   }
 
@@ -61,6 +66,18 @@ struct rehearsal {
     return all;
   }
 };
+
+/// What the host keeps must fit the host's memory; where the device's memory is the host's, together with what the device keeps.
+///   used    bytes of the device's that are in use already
+///   throws  memory_error
+template <class Device>
+void require_host_fit(const rehearsal& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
+  constexpr bool is_same = clause::memory_is_host_addressable<typename Device::memory>;
+  const std::size_t there = is_same ? plan.total() + used : 0;
+  require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ", bytes_text(available),
+                        "; batches of two steps and messages need ", bytes_text(plan.host), " of it", is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
+                        ". Lower batch, accumulate or context");
+}
 
 namespace clause {
 

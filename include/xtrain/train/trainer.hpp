@@ -108,20 +108,22 @@ class trainer {
                                           const config& settings, const typename device::properties& properties) {
     auto model = rehearse_model<Model>(sizes, options, properties);
     using rehearsing = trainer<rehearsed<Model>>;
-    if constexpr (!strategy_runs) {
-      // every micro-batch is like the one before, so the difference between few and few - 1 is extrapolated
-      constexpr std::size_t few = 8;
-      const config all = rehearsing::complete(model, settings);
-      if (all.accumulate > few) {
-        config fewer = all;
-        fewer.accumulate = few - 1;
-        const rehearsal without = rehearsing(model, fewer).rehearse_step();
-        auto again = rehearse_model<Model>(sizes, options, properties);
-        fewer.accumulate = few;
-        return rehearsing(again, fewer).rehearse_step().with_more_micro_batches(without, all.accumulate - few);
-      }
+    // every micro-batch is like the one before, so the difference that the last one makes is extrapolated; in a pipeline, the last `depth` ones
+    const config all = rehearsing::complete(model, settings);
+    std::size_t few = 8, together = 1;
+    if constexpr (strategy_runs && requires { model.parallel().depth(); options.parallel.rows; }) {
+      together = model.parallel().depth();
+      few = options.parallel.rows.empty() ? 8 * together + all.accumulate % together : all.accumulate;
+    } else if constexpr (strategy_runs) {
+      few = all.accumulate;
     }
-    return rehearsing(model, settings).rehearse_step();
+    if (all.accumulate <= few) return rehearsing(model, settings).rehearse_step();
+    config fewer = all;
+    fewer.accumulate = few - together;
+    const rehearsal without = rehearsing(model, fewer).rehearse_step();
+    auto again = rehearse_model<Model>(sizes, options, properties);
+    fewer.accumulate = few;
+    return rehearsing(again, fewer).rehearse_step().with_more_micro_batches(without, (all.accumulate - few) / together);
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
@@ -385,9 +387,13 @@ class trainer {
     return c;
   }
   /// Host memory holds the sequences of one step, and those of the next, which are prefetched.
-  static void require_host_room(const config& c) {
+  [[nodiscard]] static double bytes_of_rows(const config& c) {
     const double micro_batches = static_cast<double>(c.accumulate), places = static_cast<double>(c.batch) * static_cast<double>(c.context);
-    const double bytes = 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * places + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
+    return 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * places + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
+  }
+  /// These alone must fit, or nothing can be planned; require_room() adds everything else.
+  static void require_host_room(const config& c) {
+    const double bytes = bytes_of_rows(c);
     constexpr double never_much = 1 << 26;
     if (bytes < never_much) return;
     const std::size_t available = detail::host_memory_available();
@@ -439,7 +445,11 @@ class trainer {
     const std::size_t used = model_->on().memory().total_now;
     const std::size_t there = plan_.in_files.has(memory_role::weights) ? 0 : plan_.of(memory_role::weights);
     const std::size_t more = plan_.total() - there;
-    if (used <= limit && more <= limit - used) return;
+    if (used <= limit && more <= limit - used) {
+      // of an ulimit, what was left when the device was opened: part of it has been taken since
+      const std::size_t here = clause::memory_is_host_addressable<memory> ? limit : 0;
+      return require_host_fit<device>(plan_, used > there ? used - there : 0, std::max(detail::host_memory_available(), here));
+    }
     std::string roles;
     for (std::size_t r = 0; r < memory_roles; ++r)
       if (plan_.bytes[r] > 0 && !plan_.in_files.has(static_cast<memory_role>(r)))
@@ -475,6 +485,12 @@ class trainer {
     found.places = config_.batch * config_.accumulate * config_.context;
     const memory_count counted = model_->on().memory();
     found.in_files = recipe::offload::roles;
+    found.host = static_cast<std::size_t>(bytes_of_rows(config_)) + found.sent.total().scratch;
+    if (model_->parallel().everyone().size() > 1) {  // a whole parameter, and the part of one rank
+      std::size_t largest = 0;
+      for (const auto& entry : model_->parameters().entries()) largest = std::max(largest, entry.size());
+      found.host += 2 * largest * sizeof(float);
+    }
     for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
     found.bytes[static_cast<std::size_t>(memory_role::stash)] += memory_->stash_bytes(found.passes);
     found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;

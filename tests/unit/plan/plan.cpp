@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include <xtrain/testing/isolated.hpp>
+
 #include "planned_run.hpp"
 
 using namespace xtrain;
@@ -115,6 +117,24 @@ TEST_CASE("planning many micro-batches takes no longer than a few, and comes to 
     CHECK(c.runs == a.runs + (1000000 - 8) * (b.runs - a.runs));
     CHECK(c.operations == doctest::Approx(a.operations + (1e6 - 8) * (b.operations - a.operations)).epsilon(1e-12));
   }
+}
+
+TEST_CASE("what the host keeps is planned beside the device, and refused with it where they share memory") {
+  const rehearsal plan = small_plan();
+  const std::size_t rows = 2 * (4 * sizeof(token) * 36 + sizeof(host_batch) + sizeof(batch_view));  // of two steps, each 3 rows of 12
+  CHECK(plan.host == rows);
+  CHECK(plan_text(plan).find(concat("\n  host         ", bytes_text(rows), "\n")) != std::string::npos);
+  const std::size_t all = plan.total() + plan.host;
+  CHECK_NOTHROW(require_host_fit<cpu>(plan, 0, all));
+  CHECK_THROWS_WITH_AS(require_host_fit<cpu>(plan, 0, all - 1),
+                       concat("memory: the run must fit the host's ", bytes_text(all - 1), "; batches of two steps and messages need ", bytes_text(rows), " of it, weights and passes ",
+                              bytes_text(plan.total()), ". Lower batch, accumulate or context")
+                           .c_str(),
+                       memory_error);
+  CHECK_THROWS_AS(require_host_fit<cpu>(plan, 1, all), memory_error);
+  using apart = testing::isolated<cpu>;
+  CHECK_NOTHROW(require_host_fit<apart>(plan, 0, plan.host));
+  CHECK_THROWS_AS(require_host_fit<apart>(plan, 0, plan.host - 1), memory_error);
 }
 
 TEST_CASE("rows that the host cannot hold are refused before anything is made") {

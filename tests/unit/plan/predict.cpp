@@ -111,16 +111,24 @@ TEST_CASE("messages take the link that joins their ranks") {
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, round_numbers(), "fp32").layers, 4.0);
   machine slow = round_numbers();
   slow.between.latency = 2;
+  r.sent.of(traffic_role::layers).rounds = 1;
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
   slow.message = 0.25;  // each of seven messages occupies the processor
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 7.75);
-  machine wide = round_numbers();  // 128 ranks pass partial sums on: the last rank is reached after 127 latencies
+  machine wide = round_numbers();  // 128 ranks halve seven times: seven latencies for each piece
   wide.devices_per_node = 1;
   wide.between.latency = 0.5;
-  r.sent.of(traffic_role::layers) = {127, 100};
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 128}}, wide, "fp32").layers, 1.0 + 0.5 + 127 * 0.5);
-  r.sent.of(traffic_role::layers) = {63, 100};
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 64}}, wide, "fp32").layers, 1.0 + 0.5);
+  r.sent.of(traffic_role::layers) = {7, 100, 7, 1};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 128}}, wide, "fp32").layers, 1.0 + 7 * 0.5);
+  r.sent.of(traffic_role::layers) = {60, 100, 60, 10};  // ten collectives of 64 ranks
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 64}}, wide, "fp32").layers, 1.0 + 60 * 0.5);
+  // of 1500 bytes of 16 ranks, 800 and 400 go to neighbours in a node of four, 200 and 100 to other nodes, one round after the other
+  r.sent.of(traffic_role::layers) = {4, 1500, 4, 1};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
+  machine distant = round_numbers();
+  distant.between.latency = 2;
+  distant.inside.latency = 1;
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
   r.sent = {};
   r.sent.of(traffic_role::places) = {3, 1000};  // context-parallel ranks are adjacent; four ranks apart, each is on its own node
   CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
@@ -129,6 +137,8 @@ TEST_CASE("messages take the link that joins their ranks") {
   r.sent.of(traffic_role::experts) = {3, 1000};
   CHECK_CLOSE(predict(r, {.mesh = {.expert = 4}}, round_numbers(), "fp32").layers, 1.0);
   CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .expert = 4}}, round_numbers(), "fp32").layers, 10.0);
+  r.sent.of(traffic_role::experts) = {15, 1500};  // rows go straight to the ranks of their experts, three of 15 on the node
+  CHECK_CLOSE(predict(r, {.mesh = {.expert = 16}}, round_numbers(), "fp32").layers, 12.0);
   r.sent = {};
   r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both directions
   const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;

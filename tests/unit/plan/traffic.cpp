@@ -31,6 +31,7 @@ std::vector<rehearsal> check_traffic(std::size_t ranks, typename Parallel::confi
   const auto how = planned_run::settings(accumulate);
   std::vector<rehearsal> plans(ranks);
   std::vector<step_traffic> first(ranks), second(ranks);
+  std::vector<std::size_t> peaks(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
     const std::size_t rank = wires->rank();
     typename model_type::options options;
@@ -49,6 +50,7 @@ std::vector<rehearsal> check_traffic(std::size_t ranks, typename Parallel::confi
     };
     first[rank] = sent_by_a_step();
     second[rank] = sent_by_a_step();
+    peaks[rank] = model.on().memory().total_peak;
   });
   for (std::size_t rank = 0; rank < ranks; ++rank)
     for (std::size_t r = 0; r < traffic_roles; ++r) {
@@ -59,7 +61,11 @@ std::vector<rehearsal> check_traffic(std::size_t ranks, typename Parallel::confi
       CHECK(plans[rank].sent.sent[r].messages == first[rank].sent[r].messages);
       CHECK(second[rank].sent[r].bytes == first[rank].sent[r].bytes);
       CHECK(second[rank].sent[r].messages == first[rank].sent[r].messages);
+      CHECK(plans[rank].sent.sent[r].rounds == first[rank].sent[r].rounds);
+      CHECK(plans[rank].sent.sent[r].collectives == first[rank].sent[r].collectives);
+      CHECK(plans[rank].sent.sent[r].scratch == first[rank].sent[r].scratch);
     }
+  for (std::size_t rank = 0; rank < ranks; ++rank) CHECK(plans[rank].total() == peaks[rank]);
   return plans;
 }
 
@@ -121,4 +127,27 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   const std::size_t twice = 2 * divided[0].sent.of(traffic_role::gradients).bytes;  // where nothing is padded
   CHECK(kept[0].sent.of(traffic_role::gradients).bytes <= twice);
   CHECK(kept[0].sent.of(traffic_role::gradients).bytes >= twice - 2 * 4 * 64 * 4);  // two of four blocks, padded to 2 x 32 values
+}
+
+TEST_CASE("of a pipeline's many micro-batches a few are planned, and come to what all of them take") {
+  check_traffic<pipeline<>>(2, {}, 21);  // 17 are planned
+  check_traffic<pipeline<gpipe>>(2, {}, 20);
+  check_traffic<pipeline<interleaved, data_parallel>>(4, {.data = 2, .chunks = 2}, 20);
+  check_traffic<pipeline<zero_bubble, zero<2>>>(4, {.data = 2}, 19);
+}
+
+TEST_CASE("planning a pipeline of a million micro-batches takes no longer than a few") {
+  const auto planned = [](auto schedule, std::size_t accumulate) {
+    using model_type = llama<recipe<pipeline<decltype(schedule)>>>;
+    typename model_type::options options;
+    options.parallel.ranks = std::make_shared<dry_transport>(0, 2);
+    return plan<trainer<model_type>>(four_layers(), options, planned_run::settings(accumulate), cpu::properties{1});
+  };
+  const rehearsal few = planned(one_forward_one_backward{}, 16), many = planned(one_forward_one_backward{}, 1'000'000);
+  CHECK(many.bytes == few.bytes);
+  CHECK(many.sent.of(traffic_role::stages).messages == 1'000'000);
+  CHECK(many.places == few.places / 16 * 1'000'000);
+  CHECK(many.host > few.host * 60'000);
+  const rehearsal all = planned(gpipe{}, 1'000'000);  // keeps all of them
+  CHECK(all.of(memory_role::stash) > planned(gpipe{}, 16).of(memory_role::stash) * 60'000);
 }

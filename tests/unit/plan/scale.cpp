@@ -1,0 +1,76 @@
+// A 7B model on 512 ranks: how many messages a rank sends in a step, and how long they take.
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include <xtrain/parallel.hpp>
+#include <xtrain/plan/machines.hpp>
+#include <xtrain/plan/predict.hpp>
+#include <xtrain/xtrain.hpp>
+
+using namespace xtrain;
+
+namespace {
+
+template <class Parallel>
+struct recipe : defaults {
+  using precision = bf16_mixed;
+  using parallel = Parallel;
+  using recompute = recompute_full;
+};
+
+decoder_config seven_billion() {
+  return {.vocabulary = 32'000, .width = 4'096, .layers = 32, .heads = 32, .feed_forward = 11'008, .context = 2'048, .tied_head = false};
+}
+
+template <class Parallel>
+rehearsal step_of(std::size_t rank, std::size_t ranks) {
+  typename llama<recipe<Parallel>>::options options;
+  options.parallel.ranks = std::make_shared<dry_transport>(rank, ranks);
+  return plan<trainer<llama<recipe<Parallel>>>>(seven_billion(), options, {.steps = 1, .batch = 1}, cpu::properties{1});
+}
+template <class Parallel>
+double seconds_of(const rehearsal& step, std::size_t ranks) {
+  typename Parallel::config config;
+  config.ranks = std::make_shared<dry_transport>(0, ranks);
+  return predict(step, layout_of<recipe<Parallel>>(config, 1), h100(), "bf16").seconds;
+}
+
+/// Messages of a step when each rank sends each other its part, in pieces of 2^20 / ranks numbers: how it once was, and what the case cost.
+constexpr std::size_t once_sent = 3'300'000;
+
+}  // namespace
+
+TEST_CASE("a 7B model on 512 ranks: messages of a rank and step grow with the bytes and the logarithm of the ranks") {
+  const rehearsal rows = step_of<data_parallel>(0, 512), one = step_of<zero<1>>(0, 512), three = step_of<zero<3>>(0, 512);
+  // before, when sums went from rank to rank in a chain and a gather was a message to each: 44133, 44644, 59974
+  CHECK(rows.sent.total().messages == 14'994);
+  CHECK(one.sent.total().messages == 11'403);
+  CHECK(three.sent.total().messages == 14'913);
+  CHECK(one.sent.total().messages * 250 < once_sent);
+  // a norm, a count of targets, a loss: nine messages each, once 511
+  CHECK(one.sent.of(traffic_role::numbers).messages == 3 * 9);
+  // every rank sends as many
+  CHECK(step_of<zero<1>>(511, 512).sent.total().messages == one.sent.total().messages);
+
+  // pieces of 32 MiB of gradients in fp32, nine messages each, and of weights in bf16; each of 34 blocks has one that is not full
+  const auto pieces = [](std::size_t bytes) { return bytes / (std::size_t{1} << 25) + 34; };
+  CHECK(one.sent.of(traffic_role::gradients).messages <= 9 * pieces(one.trained * 4));
+  CHECK(one.sent.of(traffic_role::weights).messages <= 9 * pieces(one.trained * 2));
+  CHECK(one.sent.of(traffic_role::gradients).rounds == one.sent.of(traffic_role::gradients).messages);
+  CHECK(one.sent.of(traffic_role::gradients).collectives == 34);
+
+  // twice the ranks are one message more with each piece
+  const rehearsal twice = step_of<zero<1>>(0, 1024);
+  CHECK(twice.sent.of(traffic_role::gradients).messages * 9 == one.sent.of(traffic_role::gradients).messages * 10);
+}
+
+TEST_CASE("a 7B model on 512 H100: the processor's time for messages and the latency of every round are in the prediction") {
+  const rehearsal step = step_of<zero<1>>(0, 512);
+  const double seconds = seconds_of<zero<1>>(step, 512);
+  rehearsal free = step;
+  for (traffic& sent : free.sent.sent) sent.rounds = 0;
+  const double latency = static_cast<double>(step.sent.of(traffic_role::gradients).rounds) * (6 * h100().between.latency + 3 * h100().inside.latency) / 9;
+  CHECK(seconds - seconds_of<zero<1>>(free, 512) >= latency * 0.99);
+  CHECK(seconds < 0.5);  // 0.19 s are passes; once 1.3 s, without the 0.7 s that the chain took to fill in 34 blocks
+}
