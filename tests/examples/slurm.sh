@@ -54,10 +54,32 @@ status=0
 "$script" "$trainer" --no-such-flag > "$work/log3" 2>&1 || status=$?
 [ $status = 2 ] || fail "a wrong command line must end with 2; it ended with $status"
 grep -q scontrol "$work/asked" && fail "a wrong command line must not be queued again"
-status=0
-SLURM_RESTART_COUNT=10 "$script" false > "$work/log4" 2>&1 || status=$?
-[ $status = 1 ] || fail "a failure must keep its status; it ended with $status"
-grep -q scontrol "$work/asked" && fail "what failed ten times must not be queued again"
-"$script" false > "$work/log5" 2>&1 || true
-grep -q "scontrol requeue 77" "$work/asked" || fail "what failed once must be queued again"
+
+# what fails is queued again, but not for ever: failures are counted, and requeues at the time limit are none
+fails() {  # LOG STATUS TRAINER...: the trainer must end with that status
+  local log=$1 expected=$2 status=0
+  shift 2
+  : > "$work/asked"
+  SLURM_RESTART_COUNT=10 XTRAIN_MOST_RESTARTS=2 "$script" "$@" --output "$work/failing" > "$work/$log" 2>&1 || status=$?
+  [ $status = $expected ] || fail "a failure must keep its status, $expected; it ended with $status"
+}
+is_queued() { grep -q "scontrol requeue 77" "$work/asked"; }
+cat > "$work/progress" << 'STAND_IN'
+#!/bin/bash
+mkdir -p "$2/checkpoint-$STEP"
+exit 1
+STAND_IN
+chmod +x "$work/progress"
+fails log4 1 false; is_queued || fail "the first failure after ten requeues at the time limit must be queued again"
+fails log5 1 false; is_queued || fail "the second failure must be queued again"
+STEP=100 fails log6 1 "$work/progress"; is_queued || fail "a failure after a new checkpoint must be the first again"
+fails log7 1 false; is_queued || fail "the second failure after a checkpoint must be queued again"
+STEP=100 fails log8 1 "$work/progress"; is_queued && fail "what failed three times without a new checkpoint must not be queued again"
+grep -q "after 2 failures without a new checkpoint; not queued again" "$work/log8" || fail "it must say why"
+fails log9 1 false; is_queued || fail "whoever submits it once more begins to count anew"
+fails log10 143 bash -c 'exit 143'; is_queued || fail "what is stopped before its first checkpoint must be queued again"
+fails log11 143 bash -c 'exit 143'; is_queued && fail "what is stopped three times before a new checkpoint must not be queued again"
+: > "$work/asked"
+"$script" false > "$work/log12" 2>&1 || true
+is_queued && fail "without an output folder nothing can be counted"
 echo "slurm: stopped after step $stopped, queued again, gone on and ended"
