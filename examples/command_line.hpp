@@ -100,7 +100,7 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
 
 /// Runs work() for a flag; error messages begin with the flag and its value.
 template <class Work>
-auto for_flag(const char* flag, const std::string& value, Work&& work) {
+decltype(auto) for_flag(const char* flag, const std::string& value, Work&& work) {
   try {
     return work();
   } catch (const xtrain::error& problem) {

@@ -103,8 +103,8 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
               const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
   using device = typename Model::device;
   const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
-  const std::string flag = flags.config.empty() ? "--model " + flags.model : "--config " + flags.config;
-  const auto& family = command_line::for_flag(flag.c_str(), "", [&]() -> const auto& { return Model::family_of(config); });
+  const auto& family = flags.config.empty() ? *families::named(flags.model)
+                                            : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
