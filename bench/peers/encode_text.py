@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tokenization with the packages `tokenizers` and `tiktoken`: the same documents that bench/tokenize encodes.
+"""Tokenization with the packages `tokenizers`, `tiktoken` and `sentencepiece`: the same documents that bench/tokenize encodes.
 
     encode_text.py tokenizers TOKENIZER.JSON FILE [THREADS...]
     encode_text.py tiktoken   RANKS:FAMILY   FILE [THREADS...]      FAMILY: gpt2, cl100k, qwen, llama3
+    encode_text.py sentencepiece MODEL FILE [THREADS...]
 """
 import base64
 import os
@@ -44,6 +45,12 @@ def run(kind, vocabulary, documents, size, threads):
 
         def encode():
             return [one.ids for one in tokenizer.encode_batch_fast(documents, add_special_tokens=False)]
+    elif kind == "sentencepiece":
+        import sentencepiece
+        processor = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
+
+        def encode():
+            return processor.encode(documents, num_threads=threads)
     else:
         import tiktoken
         path, family = vocabulary.rsplit(":", 1)
@@ -67,7 +74,7 @@ def run(kind, vocabulary, documents, size, threads):
 
 
 def main():
-    if len(sys.argv) < 4 or sys.argv[1] not in ("tokenizers", "tiktoken"):
+    if len(sys.argv) < 4 or sys.argv[1] not in ("tokenizers", "tiktoken", "sentencepiece"):
         sys.exit(__doc__)
     with open(sys.argv[3], "rb") as file:
         data = file.read()

@@ -280,7 +280,7 @@ def sentencepiece():
         return field(1, field(1, text) + b"\x15" + struct.pack("<f", score) + b"\x18" + varint(kind))
 
     def model(pieces, kind=1, normalizer=field(1, b"identity")):
-        trainer = b"\x18" + varint(kind)  # 1: unigram, 2: bpe
+        trainer = b"\x18" + (kind if isinstance(kind, bytes) else varint(kind))  # 1: unigram, 2: bpe, 3: words, 4: characters
         return b"".join(pieces) + field(2, trainer) + field(3, normalizer)
 
     unknown, begin, end = piece("<unk>", 0, 2), piece("<s>", 0, 3), piece("</s>", 0, 3)
@@ -294,6 +294,14 @@ def sentencepiece():
     s("valid-bpe", model([unknown, begin, end] + words, kind=2))
     s("valid-without-begin", model([unknown] + words))
     s("valid-text-invalid", model([unknown, begin, end] + words), text=b"\xff the\xc3 \xed\xa0\x80 the")
+    marked = [piece("<tool>", 0, 4), piece("--", 0, 4), piece("then", -1, 5)]
+    s("valid-user-defined", model([unknown, begin, end] + words + marked))
+    s("valid-unused-bpe", model([unknown, begin, end] + words + marked, kind=2))
+    s("valid-words", model([unknown] + words, kind=3))
+    s("valid-characters", model([unknown] + words + marked, kind=4))
+    s("valid-suffix", model([unknown, begin, end] + words, kind=b"\x01\xc0\x01\x01"))
+    s("refused-score", model([unknown] + words + [piece("nan", float("nan"))]))
+    s("refused-charsmap", model([unknown] + words, normalizer=field(2, b"\xff\xff\xff\x7fabc")))
     s("refused-few-bytes", model([unknown, begin, end] + byte_pieces + words, kind=2))
     s("refused-empty", b"")
     s("refused-text", b"not a model")

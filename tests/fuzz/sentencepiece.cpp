@@ -1,4 +1,4 @@
-// A SentencePiece model and a text. The library parses the model itself; this looks at what we make of it.
+// A SentencePiece model and a text: reading the file, rewriting the text, cutting it and decoding are all ours.
 #include <xtrain/data/load_tokenizer.hpp>
 
 #include "fuzz.hpp"

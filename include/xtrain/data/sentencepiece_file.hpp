@@ -174,6 +174,9 @@ inline void read_training(std::string_view bytes, const std::string& who, senten
   for (std::size_t i = 0; i < file.pieces.size(); ++i) {
     sentence_piece& one = file.pieces[i];
     if (file.byte_fallback && one.text == std::string_view("\0", 1) && one.is_text()) one.kind = piece_kind::unused;  // use the byte piece
+    const bool has_zero = one.text.find('\0') != std::string::npos;
+    require<file_error>(!has_zero || (one.text.size() == 1 && one.kind == piece_kind::unused), who,
+                        ": no piece may hold a zero byte; piece ", i, " does");
     require<file_error>(!one.text.empty(), who, ": every piece must have a text; piece ", i, " has none");
     require<file_error>(std::isfinite(one.score), who, ": every piece must have a finite score; that of piece ", i, " is ", one.score);
     if (one.kind == piece_kind::unknown) {

@@ -15,7 +15,8 @@
 
 namespace xtrain {
 
-/// The entries of an archive. Sizes beyond 32 bits (zip64) are understood; compressed and encrypted entries are refused by name.
+/// The entries of an archive. Sizes beyond 32 bits (zip64) are understood; compressed and encrypted entries and
+/// those that share bytes are refused by name.
 /// Checksums are not compared: that would read every byte before the first is needed.
 ///
 ///   end record     found from the end of the file; says where the directory lies
