@@ -51,8 +51,8 @@ struct traffic {
   [[nodiscard]] traffic since(const traffic& before) const {
     return {messages - before.messages, bytes - before.bytes, rounds - before.rounds, collectives - before.collectives, scratch};
   }
-  /// The same n times, from the same scratch memory.
-  [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, scratch}; }
+  /// The same n times; scratch memory is not needed n times.
+  [[nodiscard]] traffic times(std::size_t n) const { return {messages * n, bytes * n, rounds * n, collectives * n, 0}; }
 
   friend bool operator==(const traffic&, const traffic&) = default;
 };
