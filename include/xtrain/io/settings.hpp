@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,12 @@
 #include <xtrain/core/number.hpp>
 
 namespace xtrain {
+
+/// What a reader of settings has asked for: every setting with all its names, and the same of objects inside.
+struct asked_settings {
+  std::vector<std::vector<std::string>> names{};
+  std::map<std::string, std::shared_ptr<asked_settings>> inner{};
+};
 
 /// An object of named settings, to read from or to write to. Where several names are given, the first that is there counts.
 class json_settings {
@@ -101,7 +108,16 @@ class json_settings {
   /// An object inside the object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const {
     const json* value = find(keys);
-    return value == nullptr ? json_settings() : json_settings(*value, concat(who_, ", '", *keys.begin(), "'"));
+    if (value == nullptr) return {};
+    json_settings found(*value, concat(who_, ", '", *keys.begin(), "'"));
+    if (asked_)
+      for (const char* key : keys) {
+        if (const auto at = object_.find(key); at == object_.end() || &*at != value) continue;
+        auto& asked = asked_->inner[key];
+        if (!asked) asked = std::make_shared<asked_settings>();
+        found.remember_names(asked);
+      }
+    return found;
   }
 
   template <class Value>
@@ -126,12 +142,12 @@ class json_settings {
   [[nodiscard]] const std::string& who() const { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
-  /// All names of each setting that is asked for from now on go to the end of `asked`.
-  void remember_names(std::shared_ptr<std::vector<std::vector<std::string>>> asked) { asked_ = std::move(asked); }
+  /// All names of each setting that is asked for from now on, here and in objects inside, go to the end of `asked`.
+  void remember_names(std::shared_ptr<asked_settings> asked) { asked_ = std::move(asked); }
 
  private:
   [[nodiscard]] const json* find(names keys) const {
-    if (asked_) asked_->emplace_back(keys.begin(), keys.end());
+    if (asked_) asked_->names.emplace_back(keys.begin(), keys.end());
     for (const char* key : keys)
       if (const auto at = object_.find(key); at != object_.end() && !at->is_null()) return &*at;
     return nullptr;
@@ -144,7 +160,7 @@ class json_settings {
 
   json object_;
   std::string who_;
-  std::shared_ptr<std::vector<std::vector<std::string>>> asked_;
+  std::shared_ptr<asked_settings> asked_;
 };
 
 }  // namespace xtrain
