@@ -17,6 +17,11 @@
 
 namespace command_line {
 
+/// A command line that cannot be carried out, whatever the state of files and machine: the program ends with status 2, and is not worth starting again.
+class usage_error : public xtrain::config_error {
+  using config_error::config_error;
+};
+
 /// Names every unknown flag and the known one nearest to it. A value behind an unknown flag is taken to be that flag's.
 inline void report_unknown(const CLI::App& app) {
   std::vector<std::string> known;
@@ -75,8 +80,8 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
-/// Runs `program`, and turns whatever goes wrong into one line and an exit status: 1, or 2 for a wrong command line. A program that is
-/// stopped says with which status it ends.
+/// Runs `program`, and turns whatever goes wrong into one line and an exit status: 1, or 2 for a wrong command line (what CLI11 refuses, and every
+/// usage_error). A program that is stopped says with which status it ends.
 template <class Program>
 int run(CLI::App& app, int argc, char** argv, const Program& program) {
   const std::string name = app.get_name();
@@ -92,19 +97,45 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
   } catch (const CLI::ParseError& problem) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
     return 2;
+  } catch (const usage_error& problem) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
+    return 2;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
     return 1;
   }
 }
 
-/// Does what a flag asks for; errors begin with the flag and its value.
+/// Does what a flag asks for; errors begin with the flag and its value. A setting that cannot be makes the command line a wrong one; a file that is
+/// missing, or data that is damaged, does not.
 template <class Work>
 auto for_flag(const char* flag, const std::string& value, Work&& work) {
+  const auto told = [&](const xtrain::error& problem) { return xtrain::concat(flag, value.empty() ? "" : " ", value, ": ", problem.what()); };
   try {
     return work();
+  } catch (const xtrain::config_error& problem) {
+    throw usage_error(told(problem));
   } catch (const xtrain::error& problem) {
-    throw xtrain::error(xtrain::concat(flag, value.empty() ? "" : " ", value, ": ", problem.what()));
+    throw xtrain::error(told(problem));
+  }
+}
+
+/// Does what several flags ask for together. What cannot be makes the command line a wrong one.
+template <class Work>
+auto for_flags(Work&& work) {
+  try {
+    return work();
+  } catch (const xtrain::config_error& problem) {
+    throw usage_error(problem.what());
+  }
+}
+/// Plans a run, before anything of it begins: one that fits no memory is a wrong command line, too.
+template <class Work>
+auto for_plan(Work&& work) {
+  try {
+    return for_flags(work);
+  } catch (const xtrain::memory_error& problem) {
+    throw usage_error(problem.what());
   }
 }
 
@@ -243,7 +274,16 @@ struct model_tag {
 };
 template <class Recipe, class Families, class Use>
 void with_family(const xtrain::json_settings& config, const std::string& who, Use&& use) {
-  Families::choose(config, who, [&](auto family) { use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{}); });
+  bool known = false;
+  try {
+    Families::choose(config, who, [&](auto family) {
+      known = true;
+      use(model_tag<xtrain::decoder<Recipe, typename decltype(family)::type>>{});
+    });
+  } catch (const xtrain::config_error& problem) {
+    if (known) throw;
+    throw usage_error(problem.what());
+  }
 }
 
 }  // namespace command_line
