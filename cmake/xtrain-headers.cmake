@@ -316,6 +316,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/meta_llama.hpp
+    xtrain/io/model_card.hpp
     xtrain/io/nameless.hpp
     xtrain/io/override_settings.hpp
     xtrain/io/pickle.hpp

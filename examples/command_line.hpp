@@ -17,6 +17,11 @@
 
 namespace command_line {
 
+/// A command line that cannot be carried out, whatever the state of files and machine: the program ends with status 2, and a retry is useless.
+class usage_error : public xtrain::config_error {
+  using config_error::config_error;
+};
+
 /// Reports every unknown flag with the most similar known one. A value after an unknown flag is assumed to belong to it.
 inline void report_unknown(const CLI::App& app) {
   std::vector<std::string> known;
@@ -75,8 +80,8 @@ inline CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
-/// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line. A program that is
-/// stopped returns its own status.
+/// Runs `program`, and turns any exception into one line and an exit status: 1, or 2 for a wrong command line (what CLI11 rejects, and every
+/// usage_error). A program that is stopped returns its own status.
 template <class Program>
 int run(CLI::App& app, int argc, char** argv, const Program& program) {
   const std::string name = app.get_name();
@@ -92,19 +97,45 @@ int run(CLI::App& app, int argc, char** argv, const Program& program) {
   } catch (const CLI::ParseError& problem) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
     return 2;
+  } catch (const usage_error& problem) {
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
+    return 2;
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.what());
     return 1;
   }
 }
 
-/// Runs work() for a flag; error messages begin with the flag and its value.
+/// Runs work() for a flag; error messages begin with the flag and its value. An impossible setting makes the command line wrong; a missing file or
+/// damaged data does not.
 template <class Work>
 decltype(auto) for_flag(const char* flag, const std::string& value, Work&& work) {
+  const auto told = [&](const xtrain::error& problem) { return xtrain::concat(flag, value.empty() ? "" : " ", value, ": ", problem.what()); };
   try {
     return work();
+  } catch (const xtrain::config_error& problem) {
+    throw usage_error(told(problem));
   } catch (const xtrain::error& problem) {
-    throw xtrain::error(xtrain::concat(flag, value.empty() ? "" : " ", value, ": ", problem.what()));
+    throw xtrain::error(told(problem));
+  }
+}
+
+/// Does what several flags ask for together. What cannot be makes the command line a wrong one.
+template <class Work>
+auto for_flags(Work&& work) {
+  try {
+    return work();
+  } catch (const xtrain::config_error& problem) {
+    throw usage_error(problem.what());
+  }
+}
+/// Plans a run, before anything of it begins: one that fits no memory is a wrong command line, too.
+template <class Work>
+auto for_plan(Work&& work) {
+  try {
+    return for_flags(work);
+  } catch (const xtrain::memory_error& problem) {
+    throw usage_error(problem.what());
   }
 }
 
@@ -234,6 +265,21 @@ struct vocabulary_flags {
     const std::size_t needed = add_tokens.empty() ? there : with.vocabulary() + xtrain::texts_without_token(with, texts()).size();
     return xtrain::padded_vocabulary(words > 0 ? words : std::max(there, needed), multiple);
   }
+};
+
+/// The family that a config.json describes.
+///   throws  usage_error when it is none that the program knows
+template <class Model>
+const auto& family_of(const xtrain::json_settings& config, const std::string& who) {
+  try {
+    return Model::family_of(config);
+  } catch (const xtrain::config_error& problem) {
+    throw usage_error(xtrain::concat(who, ": ", problem.what()));
+  }
+}
+template <class Model>
+struct model_tag {
+  using type = Model;
 };
 
 }  // namespace command_line

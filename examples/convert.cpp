@@ -63,7 +63,7 @@ model_source open(const convert_flags& flags) {
 std::string number_for(const convert_flags& flags, const xtrain::tensor_source& weights) {
   const std::string asked = flags.number == "fp32" ? "F32" : flags.number == "bf16" ? "BF16" : flags.number == "fp16" ? "F16" : "";
   const auto only = [&](bool can, const char* types) {
-    xtrain::require<xtrain::config_error>(can, "--number ", flags.number, ": must be ", types, " for --format ", flags.format);
+    xtrain::require<command_line::usage_error>(can, "--number ", flags.number, ": must be ", types, " for --format ", flags.format);
   };
   if (flags.format == "hf") return asked;
   if (flags.format != "llmc") {
@@ -79,7 +79,7 @@ std::string number_for(const convert_flags& flags, const xtrain::tensor_source& 
 
 /// Writes a Hugging Face folder, the weights last.
 void write_folder(const convert_flags& flags, const model_source& source, const std::string& number) {
-  xtrain::require<xtrain::config_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
   const std::size_t shard_bytes =
       flags.shard_size.empty()
           ? xtrain::save_options{}.shard_bytes
@@ -107,7 +107,7 @@ std::vector<std::string> write(const convert_flags& flags, const model_source& s
     write_folder(flags, source, number);
     return {};
   }
-  xtrain::require<xtrain::config_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
+  xtrain::require<command_line::usage_error>(source.config.has_value(), "--config: must be given: a ", source.kind, " holds no sizes");
   if (flags.format == "llmc")
     return number == "BF16" ? xtrain::write_llmc<xtrain::bf16>(flags.to, *source.weights, *source.config)
                             : xtrain::write_llmc<float>(flags.to, *source.weights, *source.config);

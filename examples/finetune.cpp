@@ -58,38 +58,59 @@ struct finetune_flags : command_line::training_flags {
   }
 };
 
+/// What the ranks of a process share.
+struct shared_things {
+  command_line::made_once<xtrain::tokenizer> tokenizer{};
+  command_line::interruption interrupt{};
+};
+
 xtrain::dataset read_data(const char* flag, const std::string& path, const finetune_flags& flags, const xtrain::tokenizer& tokenizer) {
   const auto when_too_long = flags.overlong == "truncate" ? xtrain::overlong::truncate
                              : flags.overlong == "drop"   ? xtrain::overlong::leave_out
                                                           : xtrain::overlong::refuse;
   return command_line::for_flag(flag, path, [&] {
+    const auto began = std::chrono::steady_clock::now();
+    const auto done = [&](xtrain::dataset all) { return command_line::tokenised(flag, path, std::move(all), began); };
     if (flags.format == "alpaca")
-      return xtrain::instruct_dataset(path, tokenizer,
-                                      {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long});
+      return done(xtrain::instruct_dataset(path, tokenizer,
+                                      {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
     if (path.ends_with(".json") || path.ends_with(".jsonl"))
-      return xtrain::json_text_dataset(path, tokenizer,
-                                       {.field = flags.text_field,
-                                        .layout = flags.packed ? xtrain::row_layout::packed : xtrain::row_layout::stream,
-                                        .when_too_long = when_too_long});
-    return xtrain::text_dataset(path, tokenizer);
+      return done(xtrain::json_text_dataset(path, tokenizer,
+                                            {.field = flags.text_field,
+                                             .layout = flags.packed ? xtrain::row_layout::packed : xtrain::row_layout::stream,
+                                             .when_too_long = when_too_long}));
+    return done(xtrain::text_dataset(path, tokenizer));
   });
 }
 
-/// returns whether the run ended; false: it was stopped
+/// returns the exit status: see train()
 template <class Model>
-bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
-              bool first_rank, const std::stop_token& stop) {
+int finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+              bool first_rank, shared_things& shared) {
   using device = typename Model::device;
-  const std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  const auto tokenizer = command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from,
-                                                [&] { return xtrain::load_tokenizer(tokenizer_from); });
-  const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
+  std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  if (!flags.plan) flags.check_output(flags.model);
+  std::optional<xtrain::folder_lock> lock;
+  if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // all ranks read this tokenizer, so it is written first
+    command_line::on_first_rank(layout, [&] {
+      lock.emplace(flags.lock_output(first_rank));
+      (void)flags.vocabulary.extended_tokenizer(tokenizer_from, flags.output);
+    });
+    flags.tokenizer = tokenizer_from = flags.output;
+  }
+  const auto& tokenizer = shared.tokenizer.get([&] {
+    return command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
+  });
+  const auto& family = command_line::family_of<Model>(settings, "--model " + flags.model);
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
-  const auto data = read_data("--data", flags.data, flags, tokenizer);
+  const auto read = [&](const char* flag, const std::string& path) {
+    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, path, flags, tokenizer); });
+  };
+  const auto data = read("--data", flags.data);
   std::optional<xtrain::dataset> held_out;
-  if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", flags.eval_data, flags, tokenizer));
+  if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", flags.eval_data));
   command_line::for_flag("--data", flags.data, [&] { require_tokens_below(data, sizes.vocabulary); });
   if (flags.context == 0) {  // sequences need not be longer than the longest sample
     flags.context = sizes.context;
@@ -100,8 +121,7 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
   typename Model::options options{.parallel = layout, .seed = flags.seed};
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = flags.lora;
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return true;
-  flags.check_output(flags.model);
+  if (flags.plan) return 0;
 
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
@@ -110,14 +130,14 @@ bool finetune(finetune_flags flags, const xtrain::json_settings& settings, const
     std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
-  const auto lock = flags.lock_output(first_rank);
+  if (!lock) lock.emplace(flags.lock_output(first_rank));
   return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every,
                        .keep = flags.save_total_limit,
                        .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
                        .base_model = flags.model,
                        .asynchronous = flags.save_asynchronously},
-                      first_rank, stop);
+                      first_rank, shared.interrupt);
 }
 
 }  // namespace
@@ -130,16 +150,13 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
-    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before ranks are started, since all of them read it
-      flags.check_output(flags.model);
-      flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer.empty() ? flags.model : flags.tokenizer, flags.output);
-    }
-    const xtrain::stop_on_interrupt interrupt;
-    std::atomic<bool> ended = true;
+    shared_things shared;
+    std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
       const auto run = flags.lora.rank > 0 ? finetune<model_of<lora_recipe>> : finetune<model_of<recipe>>;
-      if (!run(flags, config, layout, first_rank, interrupt.token())) ended = false;
+      const int one = run(flags, config, layout, first_rank, shared);
+      if (one != 0) status = one;
     });
-    return ended ? 0 : 128 + interrupt.signal();
+    return status.load();
   });
 }

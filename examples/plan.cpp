@@ -80,7 +80,7 @@ struct plan_flags {
                             : is_file ? command_line::for_flag("--machine", "", [&] { return read_machine(machine); })
                                       : command_line::for_flag("--machine", "", [&] { return machine_named(machine); });
     if (!save_machine.empty()) command_line::for_flag("--save-machine", "", [&] { write_file(save_machine, machine_text(found)); });
-    require<config_error>(!measure || devices == 1, "--measure: tells of one device and not of wires; for --devices ", devices,
+    require<command_line::usage_error>(!measure || devices == 1, "--measure: tells of one device and not of wires; for --devices ", devices,
                           " save it with --save-machine, say what 'inside' and 'between' are, and pass the file as --machine");
     return found;
   }
@@ -163,7 +163,7 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
     machine roomy = on;
     roomy.memory = std::size_t{1} << 60;
     const std::vector<found_plan> all = search<Family>(flags, sizes, roomy);
-    require<config_error>(!all.empty(), "search: nothing divides ", flags.rows, " rows, ", sizes.layers, " layers and ", sizes.heads, " heads among ", flags.devices,
+    require<command_line::usage_error>(!all.empty(), "search: nothing divides ", flags.rows, " rows, ", sizes.layers, " layers and ", sizes.heads, " heads among ", flags.devices,
                           " devices this way; choose --rows or --devices with more divisors, or give fewer flags");
     const found_plan& least = *std::min_element(all.begin(), all.end(), [](const found_plan& a, const found_plan& b) { return a.bytes < b.bytes; });
     const mesh_sizes& mesh = least.layout.mesh;
@@ -181,12 +181,12 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
   const std::size_t tensor = given(flags.tensor), context = given(flags.sharing), expert = given(flags.expert), stages = given(flags.stages);
   std::size_t beside = 1;
   for (const std::size_t axis : {tensor, context, expert, stages}) {
-    require<config_error>(flags.devices / beside % axis == 0 && axis <= flags.devices, "--devices ", flags.devices, ": must be a multiple of --tensor ", tensor,
+    require<command_line::usage_error>(flags.devices / beside % axis == 0 && axis <= flags.devices, "--devices ", flags.devices, ": must be a multiple of --tensor ", tensor,
                           context > 1 ? concat(" x --context-ranks ", context) : std::string(), expert > 1 ? concat(" x --expert ", expert) : std::string(),
                           " x --stages ", stages);
     beside *= axis;
   }
-  require<config_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
+  require<command_line::usage_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
                         ": must be 0 or 1, or 2 or 3 without stages; given with --stages ", stages);
   const mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
                                .shards = flags.zero == 0 && !is_mixture<typename Model::family> ? std::size_t{1} : 0,
@@ -196,17 +196,17 @@ found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const 
   const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
   if constexpr (is_mixture<typename Model::family>) {
     const bool alone = settings.mesh.data == 1;  // a single data-parallel rank has nothing to shard over
-    require<config_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
+    require<command_line::usage_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
                           ": must be 1 or 3 for a mixture of experts, without --sequence and --ring");
     if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>{});
     return of(parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>{});
   } else {
-    require<config_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
+    require<command_line::usage_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
     if (flags.sequence) {
-      require<config_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
+      require<command_line::usage_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
       return of(pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>{});
     }
-    require<config_error>(!flags.ring || (has_long_rows<typename Model::family> && context > 1 && flags.zero != 2),
+    require<command_line::usage_error>(!flags.ring || (has_long_rows<typename Model::family> && context > 1 && flags.zero != 2),
                           "--ring: must be given with --context-ranks, with --zero 0, 1 or 3, and of a family with rotary positions");
     if constexpr (has_long_rows<typename Model::family>) {
       if (flags.ring && flags.zero == 3) return of(parallel<zero<3>, tensor_parallel, ring_context_parallel>{});
@@ -229,6 +229,26 @@ void show_plan(const plan_flags& flags, const decoder_config& sizes, const machi
                         "; --search lists what fits");
 }
 
+/// Plans what the flags ask for.
+void answer(const plan_flags& flags) {
+  const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model")
+                                                      : command_line::for_flag("--config", "", [&] { return json_settings(read_json(flags.config), flags.config); });
+  families::choose(settings, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
+    using family = typename decltype(tag)::type;
+    decoder_config sizes = flags.sizes;
+    if (flags.config.empty()) {
+      require<command_line::usage_error>(sizes.layers > 0 && sizes.width > 0 && sizes.heads > 0, "sizes: --layers, --width and --heads must be given, or --config");
+      if (flags.context > 0) sizes.context = flags.context;
+      sizes.tied_head = !flags.untied;
+    } else {
+      sizes = command_line::for_flag("--config", "", [&] { return sizes_of<family>(settings); });
+    }
+    const machine on = flags.planned_machine();
+    if (flags.search) list_plans<family>(flags, sizes, on);
+    else show_plan<family>(flags, sizes, on);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -237,21 +257,6 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   return command_line::run(app, argc, argv, [&] {
     flags.zero_given = app.count("--zero") > 0;
-    const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model")
-                                                        : command_line::for_flag("--config", "", [&] { return json_settings(read_json(flags.config), flags.config); });
-    families::choose(settings, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
-      using family = typename decltype(tag)::type;
-      decoder_config sizes = flags.sizes;
-      if (flags.config.empty()) {
-        require<config_error>(sizes.layers > 0 && sizes.width > 0 && sizes.heads > 0, "sizes: --layers, --width and --heads must be given, or --config");
-        if (flags.context > 0) sizes.context = flags.context;
-        sizes.tied_head = !flags.untied;
-      } else {
-        sizes = command_line::for_flag("--config", "", [&] { return family::read(settings); });
-      }
-      const machine on = flags.planned_machine();
-      if (flags.search) list_plans<family>(flags, sizes, on);
-      else show_plan<family>(flags, sizes, on);
-    });
+    command_line::for_flags([&] { answer(flags); });
   });
 }

@@ -61,12 +61,17 @@ struct pretrain_flags : command_line::training_flags {
   }
 };
 
+/// The ranks of a process share it.
+using shared_tokenizer = command_line::made_once<xtrain::tokenizer>;
+
 xtrain::dataset read_data(const char* flag, const std::vector<std::string>& paths, const pretrain_flags& flags,
                           const xtrain::tokenizer& tokenizer) {
   return command_line::for_flag(flag, paths.front(), [&] {
+    const auto began = std::chrono::steady_clock::now();
     const bool json = std::all_of(paths.begin(), paths.end(),
                                   [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
-    return json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer);
+    return command_line::tokenised(flag, paths.front(),
+                                   json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer), began);
   });
 }
 
@@ -78,14 +83,14 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
   if (!flags.config.empty()) {
     const auto settings = flags.replaced.apply(config, family, first_rank);
     sizes = command_line::for_flag("--config", flags.config, [&] { return xtrain::sizes_of(settings, family); });
-    xtrain::require<xtrain::config_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
+    xtrain::require<command_line::usage_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
                                           ": its vocabulary of ", tokenizer.vocabulary(), " tokens must fit the model's ", sizes.vocabulary,
                                           " (--config ", flags.config, ")");
     if (context_given) flags.context = flags.sizes.context;
     return sizes;
   }
   const auto divides = [](const char* flag, std::size_t value, const char* by_flag, std::size_t by) {
-    xtrain::require<xtrain::config_error>(value % by == 0, flag, " ", value, ": must be divisible by ", by_flag, " ", by);
+    xtrain::require<command_line::usage_error>(value % by == 0, flag, " ", value, ": must be divisible by ", by_flag, " ", by);
   };
   divides("--width", sizes.width, "--heads", sizes.heads);
   if (sizes.kv_heads > 0) divides("--heads", sizes.heads, "--kv-heads", sizes.kv_heads);
@@ -97,25 +102,28 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
   return sizes;
 }
 
-/// returns whether the run ended; false: it was stopped
+/// returns the exit status: see train()
 template <class Model>
-bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
-              const typename Model::recipe::parallel::config& layout, bool first_rank, const std::stop_token& stop) {
+int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
+              const typename Model::recipe::parallel::config& layout, bool first_rank, shared_tokenizer& tokenizers,
+             command_line::interruption& interrupt) {
   using device = typename Model::device;
-  const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
-  const auto& family = flags.config.empty() ? *families::named(flags.model)
-                                            : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
+  const auto& tokenizer = tokenizers.get([&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
+  const auto& family = flags.config.empty() ? *families::named(flags.model) : command_line::family_of<Model>(config, "--config " + flags.config);
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return true;
+  if (flags.plan) return 0;
 
-  xtrain::require<xtrain::config_error>(!flags.data.empty(), "--data: must be given: text to learn from");
+  xtrain::require<command_line::usage_error>(!flags.data.empty(), "--data: must be given: text to learn from");
   flags.check_output();
-  const auto data = read_data("--data", flags.data, flags, tokenizer);
+  const auto read = [&](const char* flag, const std::vector<std::string>& paths) {
+    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer); });
+  };
+  const auto data = read("--data", flags.data);
   std::optional<xtrain::dataset> held_out;
-  if (!flags.eval_data.empty()) held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer));
+  if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", {flags.eval_data}));
 
   Model model(sizes, on, options);
   if (first_rank)
@@ -133,7 +141,7 @@ bool pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool co
   }
   return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
                       {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files, .asynchronous = flags.save_asynchronously},
-                      first_rank, stop);
+                      first_rank, interrupt);
 }
 
 }  // namespace
@@ -146,18 +154,20 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     flags.watch_over(app.get_name(), argc, argv);
     const bool context_given = app.count("--context") > 0;
-    const xtrain::stop_on_interrupt interrupt;
+    command_line::interruption interrupt;
+    shared_tokenizer tokenizers;
     xtrain::json_settings config;
     if (flags.config.empty()) config.set("model_type", flags.model);
     else
       config = command_line::for_flag("--config", flags.config,
                                       [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
-    xtrain::require<xtrain::config_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
+    xtrain::require<command_line::usage_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
                                           "--override-config: replaces settings of a --config; none is given");
-    std::atomic<bool> ended = true;
+    std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
-      if (!pretrain<model_of<recipe>>(flags, config, context_given, layout, first_rank, interrupt.token())) ended = false;
+      const int one = pretrain<model_of<recipe>>(flags, config, context_given, layout, first_rank, tokenizers, interrupt);
+      if (one != 0) status = one;
     });
-    return ended ? 0 : 128 + interrupt.signal();
+    return status.load();
   });
 }

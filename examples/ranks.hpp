@@ -2,15 +2,23 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <xtrain/comm/launch.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/data/once_per_host.hpp>
 #include <xtrain/parallel.hpp>
 
 #include "command_line.hpp"
@@ -86,17 +94,18 @@ inline void require_one_run(const xtrain::launched_process& process, bool has_ra
   const std::string who = process.size == 0 ? xtrain::concat("launch: ", process.launcher, " has started this process as one of several")
                                             : xtrain::concat("launch: ", process.launcher, " has started this process as one of ", process.size);
   const std::string count = process.size == 0 ? "N" : xtrain::concat(process.size);
-  xtrain::require<xtrain::config_error>(has_ranks, who, ", but this trainer's strategy has one rank: each would train the same model into one folder. Start it once, "
+  xtrain::require<usage_error>(has_ranks, who, ", but this trainer's strategy has one rank: each would train the same model into one folder. Start it once, "
                                         "or make a trainer with ranks: xtrain_add_trainer(... PARALLEL data_parallel MPI)");
-  xtrain::require<xtrain::config_error>(connects, who, ", but this trainer is made without MPI: each would train the same model into one folder. Say MPI to "
+  xtrain::require<usage_error>(connects, who, ", but this trainer is made without MPI: each would train the same model into one folder. Say MPI to "
                                         "xtrain_add_trainer, or start it once, with --ranks ", count);
-  xtrain::require<xtrain::config_error>(process.mpi, who, ", but does not connect them; use mpirun -n ", count, " or srun -n ", count);
-  xtrain::require<xtrain::config_error>(ranks == 1 || ranks == process.size, "--ranks ", ranks, ": the launcher says how many there are, ", count,
+  xtrain::require<usage_error>(process.mpi, who, ", but does not connect them; use mpirun -n ", count, " or srun -n ", count);
+  xtrain::require<usage_error>(ranks == 1 || ranks == process.size, "--ranks ", ranks, ": the launcher says how many there are, ", count,
                                         "; leave it out");
 }
 
 /// Calls run(layout, whether this is the first rank) on every rank. `Processes` is xtrain::mpi_session, or void if the program is built
 /// without MPI.
+///   throws  usage_error when the processes of a launcher would not be ranks of one run
 template <class Parallel, class Processes, class Run>
 void on_ranks(const rank_flags& flags, Run&& run) {
   using config = typename Parallel::config;
@@ -112,7 +121,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
         Processes session({.patience = flags.patience()});
         // an MPI that does not support this launcher makes every process a run of its own
         const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
-        xtrain::require<xtrain::config_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
+        xtrain::require<usage_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
                                               " processes, and MPI knows of ", session.size(),
                                               ": the launcher must be of the MPI that this program is made with (srun --mpi=list says what it knows)");
         session.run(one);
@@ -121,6 +130,57 @@ void on_ranks(const rank_flags& flags, Run&& run) {
     }
     xtrain::run_ranks(flags.ranks, one, {.patience = flags.patience()});
   }
+}
+
+/// What all ranks of a process use, and the first of them that asks makes: a tokenizer. The others wait for it.
+template <class Value>
+class made_once {
+ public:
+  /// throws what make() throws, on every rank
+  template <class Make>
+  const Value& get(Make&& make) {
+    const std::lock_guard hold(guard_);
+    if (problem_) std::rethrow_exception(problem_);
+    try {
+      if (!value_) value_.emplace(make());
+    } catch (...) {
+      problem_ = std::current_exception();
+      throw;
+    }
+    return *value_;
+  }
+
+ private:
+  std::mutex guard_;
+  std::optional<Value> value_;
+  std::exception_ptr problem_;
+};
+
+/// A dataset that is tokenised once per host, whether ranks are threads or processes.
+template <class Config, class Make>
+[[nodiscard]] auto read_once(const Config& layout, const rank_flags& flags, Make&& make) {
+  if constexpr (requires { layout.ranks; }) {
+    const auto beat = std::clamp<std::chrono::milliseconds>(flags.patience() / 4, std::chrono::milliseconds(1), std::chrono::seconds(1));
+    if (layout.ranks) return xtrain::once_per_host(*layout.ranks, make, beat);
+  }
+  return make();
+}
+
+/// The first rank does something, and the others go on when it is done.
+template <class Config, class Work>
+void on_first_rank(const Config& layout, Work&& work) {
+  if constexpr (requires { layout.ranks; }) {
+    if (layout.ranks && layout.ranks->size() > 1) {
+      constexpr std::uint32_t channel = 34;
+      std::array<std::byte, 1> done{};
+      xtrain::transport& ranks = *layout.ranks;
+      if (ranks.rank() != 0) return ranks.receive(0, channel, done)->wait();
+      work();
+      for (std::size_t r = 1; r < ranks.size(); ++r) ranks.send(r, channel, done)->wait();
+      return;
+    }
+  }
+  work();
 }
 
 }  // namespace command_line

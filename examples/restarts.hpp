@@ -16,6 +16,8 @@
 #include <xtrain/comm/launch.hpp>
 #include <xtrain/io.hpp>
 
+#include "command_line.hpp"
+
 namespace command_line {
 
 namespace restarts {
@@ -84,15 +86,15 @@ inline std::size_t last_step(const std::string& folder) {
 }  // namespace restarts
 
 /// Runs the program as a child, and again when it fails, at most `most` times. Returns the last exit status.
-///   throws  config_error when it would start from the beginning each time, or is one of a launcher's processes
+///   throws  usage_error when it would start from the beginning each time, or is one of a launcher's processes
 inline int run_with_restarts(const std::string& name, int argc, char** argv, std::size_t most, std::size_t save_every, const std::string& output) {
-  xtrain::require<xtrain::config_error>(xtrain::launched().alone(), "--restarts: one of a launcher's processes cannot start the others again; start the launcher again, "
+  xtrain::require<usage_error>(xtrain::launched().alone(), "--restarts: one of a launcher's processes cannot start the others again; start the launcher again, "
                                         "with --resume, while it fails");
-  xtrain::require<xtrain::config_error>(save_every > 0 && !output.empty(), "--restarts: needs --output and --save-every: a run goes on from its last checkpoint");
+  xtrain::require<usage_error>(save_every > 0 && !output.empty(), "--restarts: needs --output and --save-every: a run goes on from its last checkpoint");
   for (std::size_t attempt = 0;; ++attempt) {
     const std::size_t before = restarts::last_step(output);
     const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
-    const bool was_stopped = !end.killed && (end.status == 128 + SIGINT || end.status == 128 + SIGTERM);  // only the child got the signal
+    const bool was_stopped = end.status == 128 + SIGINT || end.status == 128 + SIGTERM;  // only the child got the signal
     if (end.status == 0 || end.asked || was_stopped || (!end.killed && end.status == 2)) return end.status;
     const std::string how = end.killed ? xtrain::concat("was killed by signal ", end.status - 128, " (", ::strsignal(end.status - 128), ")")
                                        : xtrain::concat("failed with status ", end.status);

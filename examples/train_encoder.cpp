@@ -56,6 +56,12 @@ struct encoder_flags : command_line::training_flags {
   }
 };
 
+/// Shared by the ranks of a process.
+struct shared_things {
+  command_line::made_once<xtrain::tokenizer> tokenizer{};
+  command_line::interruption interrupt{};
+};
+
 /// Records with the known labels, if they have no others; otherwise with their own.
 xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::tokenizer& tokenizer, xtrain::labelled_options options,
                                      const std::vector<std::string>& known) {
@@ -70,31 +76,46 @@ xtrain::sentence_dataset read_labels(const std::string& path, const xtrain::toke
 xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::string>& paths, const encoder_flags& flags,
                                    const xtrain::tokenizer& tokenizer, const std::vector<std::string>& known_labels) {
   return command_line::for_flag(flag, paths.front(), [&] {
-    if (flags.task == "words") return xtrain::masked_text_dataset(paths, tokenizer, flags.text);
-    if (flags.task == "pretraining") return xtrain::sentence_pair_dataset(paths, tokenizer, flags.text);
-    xtrain::require<xtrain::config_error>(paths.size() == 1, "must be one file of records; given ", paths.size());
-    return read_labels(paths.front(), tokenizer, flags.records, known_labels);
+    const auto began = std::chrono::steady_clock::now();
+    const auto done = [&](xtrain::sentence_dataset all) { return command_line::tokenised(flag, paths.front(), std::move(all), began); };
+    if (flags.task == "words") return done(xtrain::masked_text_dataset(paths, tokenizer, flags.text));
+    if (flags.task == "pretraining") return done(xtrain::sentence_pair_dataset(paths, tokenizer, flags.text));
+    xtrain::require<command_line::usage_error>(paths.size() == 1, "must be one file of records; given ", paths.size());
+    return done(read_labels(paths.front(), tokenizer, flags.records, known_labels));
   });
 }
 
-/// returns whether the run ended; false: it was stopped
+/// returns the exit status: see train()
 template <class Model>
-bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
-                   bool first_rank, const std::stop_token& stop) {
+int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
+                   bool first_rank, shared_things& shared) {
   using family = typename Model::family;
-  const auto tokenizer = command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); });
+  if (!flags.plan) flags.check_output(flags.model);
+  std::optional<xtrain::folder_lock> lock;
+  if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // all ranks read this tokenizer, so it is written first
+    command_line::on_first_rank(layout, [&] {
+      lock.emplace(flags.lock_output(first_rank));
+      (void)flags.vocabulary.extended_tokenizer(flags.tokenizer, flags.output);
+    });
+    flags.tokenizer = flags.output;
+  }
+  const auto& tokenizer =
+      shared.tokenizer.get([&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
   const auto config = flags.replaced.apply(settings, Model::family_info(), first_rank);
   auto sizes = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config,
                                       [&] { return xtrain::sizes_of(config, Model::family_info()); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
   flags.text.context = flags.records.context = flags.context > 0 ? flags.context : sizes.context;
   flags.text.seed = flags.seed;
-  const auto data = read_data("--data", flags.data, flags, tokenizer, sizes.labels);
+  const auto read = [&](const char* flag, const std::vector<std::string>& paths, const std::vector<std::string>& known_labels) {
+    return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer, known_labels); });
+  };
+  const auto data = read("--data", flags.data, sizes.labels);
   if (flags.task == "labels") sizes.labels = data.labels;
   std::optional<xtrain::sentence_dataset> held_out;
   if (!flags.eval_data.empty()) {
     flags.records.labels = data.labels;  // the model cannot predict others
-    held_out.emplace(read_data("--eval-data", {flags.eval_data}, flags, tokenizer, data.labels));
+    held_out.emplace(read("--eval-data", {flags.eval_data}, data.labels));
   }
   command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocabulary); });
   if (flags.context == 0)
@@ -103,24 +124,23 @@ bool train_encoder(encoder_flags flags, const xtrain::json_settings& settings, c
   const auto on = flags.device.open<typename Model::device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
-  if (flags.plan) return true;
-  flags.check_output(flags.model);
+  if (flags.plan) return 0;
   auto model = flags.model.empty() ? Model(sizes, on, options) : command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
   if (first_rank)
     std::fprintf(stderr, "%s%s parameters; %zu rows\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(), data.size());
-  const auto lock = flags.lock_output(first_rank);
-  const bool done =
+  if (!lock) lock.emplace(flags.lock_output(first_rank));
+  const int status =
       command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                          {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer}, first_rank, stop);
+                          {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer, .base_model = flags.model}, first_rank, shared.interrupt);
   if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
-    if (!done || !held_out) return done;
+    if (status != 0 || !held_out) return status;
     const auto found = xtrain::accuracy(model, *held_out, {.batch = flags.batch});
     if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
   }
-  return done;
+  return status;
 }
 
 }  // namespace
@@ -131,26 +151,23 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
-    xtrain::require<xtrain::config_error>(!flags.model.empty() || !flags.config.empty(), "--model or --config: one of them must be given");
-    xtrain::require<xtrain::config_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
+    xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.config.empty(), "--model or --config: one of them must be given");
+    xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
     if (flags.tokenizer.empty()) flags.tokenizer = flags.model;
     const auto config = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config, [&] {
       return flags.model.empty() ? xtrain::json_settings(xtrain::read_json(flags.config), flags.config) : xtrain::read_config(flags.model);
     });
-    if (!flags.plan && !flags.vocabulary.add_tokens.empty()) {  // before ranks are started, since all of them read it
-      flags.check_output(flags.model);
-      flags.tokenizer = flags.vocabulary.extended_tokenizer(flags.tokenizer, flags.output);
-    }
-    const xtrain::stop_on_interrupt interrupt;
-    std::atomic<bool> ended = true;
+    shared_things shared;
+    std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {
       const auto go = [&](auto tag) {
-        if (!train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, interrupt.token())) ended = false;
+        const int one = train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, shared);
+        if (one != 0) status = one;
       };
       if (flags.task == "words") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
       else if (flags.task == "labels") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
       else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});
     });
-    return ended ? 0 : 128 + interrupt.signal();
+    return status.load();
   });
 }

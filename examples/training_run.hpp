@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -100,24 +103,44 @@ struct training_flags {
 
   /// The folder must be given, must differ from the input folder (`model`), and must not hold an earlier run unless that is resumed.
   void check_output(const std::string& model = {}) const {
-    xtrain::require<xtrain::config_error>(!output.empty(), "--output: must be given: where the model is to be saved");
+    xtrain::require<usage_error>(!output.empty(), "--output: must be given: where the model is to be saved");
     std::error_code ignored;
-    xtrain::require<xtrain::config_error>(model.empty() || !std::filesystem::equivalent(output, model, ignored), "--output ", output,
+    xtrain::require<usage_error>(model.empty() || !std::filesystem::equivalent(output, model, ignored), "--output ", output,
                                           ": must not be the folder of --model, which would be overwritten");
     const auto earlier = xtrain::checkpoints_in(output);
-    xtrain::require<xtrain::config_error>(earlier.empty() || resume, "--output ", output,
+    xtrain::require<usage_error>(earlier.empty() || resume, "--output ", output,
                                           ": holds checkpoints of an earlier run, the newest of step ",
                                           earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
   }
-  /// While the lock exists, no other run writes there.
+  /// While the lock exists, no other run writes there. Warns if the file system has no locks.
   ///   throws  file_error when another run does
   [[nodiscard]] xtrain::folder_lock lock_output(bool first_rank) const {
     if (!first_rank) return {};
     return for_flag("--output", output, [&] {
       xtrain::make_folder(output);
-      return xtrain::folder_lock(output, "another run writes there");
+      xtrain::folder_lock lock(output, "another run writes there");
+      if (!lock.keeps_others_out())
+        std::fprintf(stderr, "warning: --output %s: its file system has no locks; nothing keeps a second run from writing there\n", output.c_str());
+      return lock;
     });
   }
+};
+
+/// Ctrl-C and SIGTERM. Before the training begins they end the program at once, as by default; from then on they request a checkpoint and the end of the
+/// run.
+class interruption {
+ public:
+  /// All ranks call it; those of one process share one request.
+  [[nodiscard]] std::stop_token begin_training() {
+    std::call_once(begun_, [&] { asked_.emplace(); });
+    return asked_->token();
+  }
+  /// Called after begin_training(). 0: no signal has come.
+  [[nodiscard]] int signal() const { return asked_->signal(); }
+
+ private:
+  std::once_flag begun_;
+  std::optional<xtrain::stop_on_interrupt> asked_;
 };
 
 /// If the output is not a terminal: a log line for every tenth of the run.
@@ -140,10 +163,11 @@ class log_lines final : public xtrain::observer {
 
 /// Trains, with the observers that the flags request, and saves the model when the run ends. A run that is stopped leaves a checkpoint
 /// to resume from. All ranks call it; the first one prints.
-///   returns whether the run ended
+///   returns  0, or the exit status of a run that was stopped: on every rank 128 + the signal that one of them got
+///   throws   non_finite_error when the trained weights are not finite: nothing is saved then
 template <class Model, class Data>
-bool train(Model& model, const training_flags& flags, const Data& data, const Data* held_out,
-           const xtrain::checkpoint_options& files, bool first_rank, const std::stop_token& stop) {
+int train(Model& model, const training_flags& flags, const Data& data, const Data* held_out,
+           const xtrain::checkpoint_options& files, bool first_rank, interruption& interrupt) {
   using recipe = typename Model::recipe;
   xtrain::trainer trainer(model, flags.config<typename recipe::optimizer>());
   xtrain::checkpoint_folder checkpoints(trainer, flags.output, files);
@@ -174,31 +198,45 @@ bool train(Model& model, const training_flags& flags, const Data& data, const Da
     });
     trainer.attach(*tensorboard);
   }
-  trainer.fit(data, held_out, stop);
+  trainer.fit(data, held_out, interrupt.begin_training());
   if (first_rank)
     std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
     if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: go on with --resume\n", trainer.progress().step);
-    return false;
+    auto& everyone = model.parallel().everyone();
+    std::array<double, 1> signal{static_cast<double>(interrupt.signal())};
+    if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
+    return 128 + static_cast<int>(signal[0]);
   }
+  trainer.require_finite_weights();
   if constexpr (recipe::adapter::freezes_weights)
     trainer.save(flags.output, xtrain::save_adapter_options{.base_model = files.base_model, .tokenizer_from = files.tokenizer_from});
-  else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from});
+  else trainer.save(flags.output, xtrain::save_options{.tokenizer_from = files.tokenizer_from, .base_model = files.base_model});
   if (first_rank) std::fprintf(stderr, "saved to %s\n", flags.output.c_str());
-  return true;
+  return 0;
+}
+
+/// Says how many tokens data has, and how long it took to make them: whoever has done so calls it.
+template <class Data>
+Data tokenised(const char* flag, const std::string& path, Data data, std::chrono::steady_clock::time_point began) {
+  std::fprintf(stderr, "%s %s: %s tokens in %.1f s\n", flag, path.c_str(), xtrain::count_text(static_cast<double>(data.tokens())).c_str(),
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  return data;
 }
 
 /// Prints what a run would need (dry run).
-///   throws  memory_error when it does not fit the device
+///   throws  usage_error when the layout of ranks is impossible, or the run does not fit the device
 template <class Model>
 void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags,
                const typename Model::context& on, bool print) {
-  const auto plan =
-      xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
-  if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
-  xtrain::require_fit(plan, on.memory_limit());
-  xtrain::require_host_fit<typename Model::device>(plan);
+  for_plan([&] {
+    const auto plan =
+        xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());
+    if (print) std::printf("%s%s", xtrain::describe<typename Model::recipe>().c_str(), plan_text(plan).c_str());
+    xtrain::require_fit(plan, on.memory_limit());
+    xtrain::require_host_fit<typename Model::device>(plan);
+  });
 }
 
 }  // namespace command_line

@@ -92,17 +92,17 @@ TEST_CASE("a run that was stopped goes on with the words that were to be masked,
 
 TEST_CASE("what an encoder's command line lacks is said") {
   const small_world world;
-  const auto refused = [&](const words& flags, const std::string& part) {
+  const auto refused = [&](const words& flags, const std::string& part, int status = 2) {
     const auto result = run(flags + words{"--output", world / "x"});
     CAPTURE(result.err);
-    CHECK(result.status != 0);
+    CHECK(result.status == status);
     CHECK(holds(result.err, part));
   };
   refused({"--data", world / "text.txt"}, "--model or --config: one of them must be given");
   refused({"--data", world / "text.txt", "--config", world / "config.json"}, "--tokenizer: must be given beside --config");
   refused({"--task", "label", "--data", "x"}, "did you mean 'labels'?");
   const words fresh = {"--config", world / "config.json", "--tokenizer", world / "words"};
-  refused(fresh + words{"--task", "labels", "--data", world / "text.txt"}, "--data " + world / "text.txt");
+  refused(fresh + words{"--task", "labels", "--data", world / "text.txt"}, "--data " + world / "text.txt", 1);
   refused(fresh + words{"--data", world / "text.txt", "--context", "2"}, "context must be given, and more than 3 tokens; given 2");
   refused(fresh + words{"--data", world / "text.txt", "--context", "17"}, "context: must not be longer than the model's 16");
   CHECK_FALSE(std::filesystem::exists(world / "x"));

@@ -109,6 +109,25 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(holds(plan({"--devices", "2"}).err, "sizes: --layers, --width and --heads must be given, or --config"));
   CHECK(holds(plan({"--model", "lama"}).err, "--model lama: its model_type must be one that this program was compiled with (llama, mixtral, bloom)"));
   CHECK(plan({"--device", "2"}).status == 2);
+  CHECK(plan({}).status == 2);
+  CHECK(plan({"--model", "lama"}).status == 2);
+  CHECK(plan(seven_billion + words{"--devices", "8", "--tensor", "3"}).status == 2);
+  CHECK(plan(seven_billion + words{"--devices", "8", "--rows", "12"}).status == 2);  // what the library refuses
+}
+
+TEST_CASE("a config.json is read as trainers read it") {
+  const scratch_folder folder;
+  const auto error = [&](const std::string& more) {
+    put_file(folder / "config.json", R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128)" + more + "}");
+    const auto result = plan({"--config", folder / "config.json"});
+    CHECK(result.status == (more.empty() ? 0 : 2));
+    return result.err;
+  };
+  CHECK(error("") == "");
+  CHECK(holds(error(R"(, "num_key_value_head": 2)"), "'num_key_value_head' is no setting; did you mean 'num_key_value_heads'?"));
+  CHECK(holds(error(R"(, "quantization_config": {"bits": 4})"), "must not be quantised"));
+  CHECK(holds(error(R"(, "rope_scaling": {"rope_type": "linear", "factr": 2.0})"), ", 'rope_scaling': 'factr' is no setting; did you mean 'factor'?"));
+  CHECK(holds(error(R"(, "rope_parameters": {"rope_thta": 5000.0})"), ", 'rope_parameters': 'rope_thta' is no setting; did you mean 'rope_theta'?"));
 }
 
 TEST_CASE("sizes come from a config.json and the machine from a file, too") {

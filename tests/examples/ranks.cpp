@@ -1,9 +1,12 @@
 // An example trainer whose strategy has ranks.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "program.hpp"
@@ -47,6 +50,38 @@ TEST_CASE("stages, ranks that divide layers and ranks that see other rows train 
   CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "beside")) < 1e-4);
 }
 
+TEST_CASE("four ranks tokenise once, held-out data too, and train as one does") {
+  const scratch_folder folder;
+  const auto tokenised = [](const std::string& err) {
+    std::size_t count = 0;
+    for (std::size_t at = err.find(" tokens in "); at != std::string::npos; at = err.find(" tokens in ", at + 1)) ++count;
+    return count;
+  };
+  const std::vector<std::string> step{"--batch", "2", "--accumulate", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), step.begin(), step.end());
+    return more;
+  };
+  const auto one = pretrain(folder, "one", with({"--eval-data", folder / "text.txt"}));
+  const auto four = pretrain(folder, "four", with({"--ranks", "4", "--tensor", "2", "--eval-data", folder / "text.txt"}));
+  CAPTURE(four.err);
+  REQUIRE(four.status == 0);
+  CHECK(tokenised(one.err) == 2);
+  CHECK(tokenised(four.err) == 2);
+  CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "four")) < 1e-4);  // of the held-out data
+  CHECK(four.err.find("--eval-data " + (folder / "text.txt") + ": ") != std::string::npos);
+}
+
+TEST_CASE("a plan that would take long is ended by a signal") {
+  running_program planning({EXAMPLES "/pretrain_on_ranks", "--plan", "--ranks", "2", "--layers", "3", "--width", "16", "--heads", "2", "--context", "16", "--batch", "1",
+                            "--accumulate", "2000000"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto sent = std::chrono::steady_clock::now();
+  planning.send(SIGTERM);
+  CHECK(planning.wait().status == 128 + SIGTERM);
+  CHECK(std::chrono::steady_clock::now() - sent < std::chrono::seconds(5));
+}
+
 TEST_CASE("flags of ranks that cannot be are refused") {
   const scratch_folder folder;
   const auto refused = [&](const std::vector<std::string>& flags, int status, const std::string& why) {
@@ -56,8 +91,10 @@ TEST_CASE("flags of ranks that cannot be are refused") {
   };
   refused({"--timeout", "0"}, 2, "a number of seconds from 0.1 to 1e9; given '0'");
   refused({"--timeout", "soon"}, 2, "a number of seconds from 0.1 to 1e9; given 'soon'");
-  refused({"--ranks", "3", "--tensor", "2"}, 1, "tensor");
-  refused({"--ranks", "2", "--stage-layers", "1,1"}, 1, "layers of all stages must be the model's 3");
+  refused({"--ranks", "3", "--tensor", "2"}, 2, "tensor");
+  refused({"--ranks", "2", "--stage-layers", "1,1"}, 2, "layers of all stages must be the model's 3");
   refused({"--ranks", "2", "--stage-layers", "1,two"}, 2, "whole number");
-  refused({"--ranks", "2", "--batch", "2", "--accumulate", "2", "--micro-batch-rows", "1,4"}, 1, "rows");
+  refused({"--ranks", "2", "--batch", "2", "--accumulate", "2", "--micro-batch-rows", "1,4"}, 2, "rows");
+  refused({"--override-config", "other.json"}, 2, "none is given");
+  refused({"--ranks", "2", "--batch", "1000000000000"}, 2, "1000000000000");
 }

@@ -105,6 +105,18 @@ template <class Store>
 
 }  // namespace detail
 
+namespace detail {
+
+/// The card of an adapter, with PEFT's tags.
+[[nodiscard]] inline model_card adapter_card(const std::string& base_model, const std::string& kind, const std::string& pipeline) {
+  model_card card{.base_model = base_model, .library = "peft", .pipeline = pipeline, .tags = {kind, "transformers"}};
+  card.description = base_model.empty() ? concat("An adapter (", kind, ").") : concat("An adapter (", kind, ") of ", base_model, ".");
+  if (!base_model.empty()) card.tags.insert(card.tags.begin(), concat("base_model:adapter:", base_model));
+  return card;
+}
+
+}  // namespace detail
+
 /// Options for writing an adapter.
 struct save_adapter_options {
   std::string base_model{};      ///< name or path of the base model
@@ -112,7 +124,7 @@ struct save_adapter_options {
   bool one_writer = false;       ///< with several ranks, only the first writes: see save_options
 };
 
-/// Writes the adapter and the trained parameters of the base model.
+/// Writes the adapter, the trained parameters of the base model, and a model card (README.md) if there is none.
 ///   throws  file_error; the folder's previous contents stay intact until the new adapter is complete
 template <class Model>
 requires std::derived_from<typename Model::recipe::adapter, lora>
@@ -140,6 +152,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   const json config = detail::peft_config(model.settings().adapter, options.base_model, model.family_info().transposed_in_files, tied,
                                           model.family_info().peft_task);
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
+  write_model_card(folder, detail::adapter_card(options.base_model, model.settings().adapter.dora ? "dora" : "lora", detail::pipeline_of<Model>()));
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
 }

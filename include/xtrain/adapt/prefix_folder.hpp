@@ -281,6 +281,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
                     {"prefix_projection", false},
                     {"encoder_hidden_size", sizes.kv_heads * sizes.head_dim}};
   write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
+  write_model_card(folder, detail::adapter_card(options.base_model, "prefix-tuning", detail::pipeline_of<Model>()));
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
 }

@@ -19,7 +19,8 @@
 namespace xtrain {
 
 /// While it exists, no other process can lock the same folder. One process may have several locks. The lock is on the file
-/// ".lock" in the folder and ends with the process, however that ends. On file systems without locks there is no protection.
+/// ".lock" in the folder and ends with the process, however that ends. On file systems without locks there is no protection:
+/// keeps_others_out() tells.
 class folder_lock {
  public:
   folder_lock() = default;
@@ -40,17 +41,20 @@ class folder_lock {
       require<file_error>(is_locked || errno != EWOULDBLOCK, folder, ": ", use, "; it must end first, or another folder be chosen");
       // the previous owner may have removed the file in between: then the name refers to another file
       if (::stat(path.c_str(), &named) != 0 || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) continue;
-      held_ = std::make_shared<held_file>(std::move(file), path);
+      held_ = std::make_shared<held_file>(std::move(file), path, is_locked);
       known = held_;
       return;
     }
   }
+  /// false: there is no lock, because the file system has none or none was asked for.
+  [[nodiscard]] bool keeps_others_out() const { return held_ && held_->is_locked; }
 
  private:
   struct held_file {
     detail::descriptor file;
     std::string path;
-    held_file(detail::descriptor of, std::string name) : file(std::move(of)), path(std::move(name)) {}
+    bool is_locked;
+    held_file(detail::descriptor of, std::string name, bool locked) : file(std::move(of)), path(std::move(name)), is_locked(locked) {}
     held_file(const held_file&) = delete;
     held_file& operator=(const held_file&) = delete;
     ~held_file() { ::unlink(path.c_str()); }

@@ -104,14 +104,14 @@ namespace detail {
 /// The same where `read` reads the settings: everything that it asks for is known, under any of its names.
 template <class Read>
 [[nodiscard]] overridden_settings override_read_by(const Read& read, const json_settings& config, const json_settings& with) {
-  const auto asked = std::make_shared<setting_names>();
+  const auto asked = std::make_shared<asked_settings>();
   json_settings listened = config;
   listened.remember_names(asked);
   try {
     (void)read(listened);
   } catch (const config_error&) {  // what is wrong with it may be what is replaced; what holds in the end is read again
   }
-  return override_settings(config, with, *asked);
+  return override_settings(config, with, asked->names);
 }
 
 }  // namespace detail

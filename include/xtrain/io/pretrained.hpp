@@ -29,6 +29,7 @@
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/model_card.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>
 #include <xtrain/io/tensor_source.hpp>
@@ -63,9 +64,9 @@ namespace detail {
 }
 
 /// Rejects misspelled settings. A setting that is never read belongs to another program, or is a typo of one in
-/// `asked`, whose default would be used silently.
-///   asked   every setting with all its aliases
-inline void require_no_misspelt(const json_settings& config, const std::vector<std::vector<std::string>>& asked) {
+/// `asked`, whose default would be used silently. The same holds for nested objects that were read.
+inline void require_no_misspelt(const json_settings& config, const asked_settings& all) {
+  const auto& asked = all.names;
   const auto is_there = [&](const std::string& name) { return config.object().contains(name); };
   const auto is_asked = [&](const std::string& name) {
     return std::any_of(asked.begin(), asked.end(), [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); });
@@ -78,6 +79,9 @@ inline void require_no_misspelt(const json_settings& config, const std::vector<s
         require<config_error>(!is_misspelt(member.key(), name), config.who(), ": '", member.key(), "' is no setting; did you mean '", name, "'?");
     }
   }
+  for (const auto& [name, inside] : all.inner)
+    if (const auto at = config.object().find(name); at != config.object().end() && at->is_object())
+      require_no_misspelt(json_settings(*at, concat(config.who(), ", '", name, "'")), *inside);
 }
 
 }  // namespace detail
@@ -93,7 +97,7 @@ template <class Read>
   const auto quantized = config.object().find("quantization_config");
   require<config_error>(quantized == config.object().end() || quantized->is_null(), config.who(),
                         ": weights must not be quantised; a quantization_config is given");
-  const auto asked = std::make_shared<std::vector<std::vector<std::string>>>();
+  const auto asked = std::make_shared<asked_settings>();
   json_settings listened = config;
   listened.remember_names(asked);
   auto sizes = read(listened);
@@ -382,6 +386,9 @@ template <class Any>
 struct save_options {
   std::size_t shard_bytes = 5'000'000'000;  ///< maximum size of a weight file
   std::string tokenizer_from{};             ///< folder or file from which tokenizer files are copied
+  /// Folder or name of the model that this one was trained from: the model card names it, and from a folder come the generation settings and
+  /// special tokens that config.json does not mention. Empty: generation settings come from the tokenizer's folder.
+  std::string base_model{};
   /// With several ranks, the first writes everything, and the others send it their parts. Otherwise each rank writes its own part if
   /// all share a file system.
   bool one_writer = false;
@@ -428,9 +435,10 @@ template <class Sizes>
 
 }  // namespace detail
 
-/// The config.json of a model.
+/// The config.json of a model. A special token that the model lacks is null, so that nobody takes a default for it; but where the folder it was trained
+/// from (`base_model`) does not have the key, it is left out here too.
 template <class Model>
-[[nodiscard]] std::string config_text(const Model& model) {
+[[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {
   const auto& family = model.family_info();
   json_settings config;
   config.set("architectures", json::array({family.architecture}));
@@ -441,10 +449,21 @@ template <class Model>
                             : std::is_same_v<number, fp16>   ? "float16"
                             : std::is_same_v<number, double> ? "float64"
                                                              : "float32");
+  if (!base_model.empty() && file_exists(base_model + "/config.json")) {
+    const json base = json::parse(mapped_file(base_model + "/config.json").text(), nullptr, false);
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      if (base.is_object() && !base.contains(key) && config.object().contains(key) && config.object().at(key).is_null()) config.erase({key});
+  }
   return config.object().dump(2) + "\n";
 }
 
 namespace detail {
+
+/// The Hub's pipeline tag of a model: known for models that generate.
+template <class Model>
+[[nodiscard]] constexpr const char* pipeline_of() {
+  return requires(const Model& model) { model.sizes().eos; } ? "text-generation" : "";
+}
 
 /// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
 /// gather. They continue when all have reached wait_for_all().
@@ -472,8 +491,8 @@ class saving_ranks {
 
 }  // namespace detail
 
-/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files. Every file is replaced by one
-/// rename, the weights last and all at once. To survive a kill at any instant use checkpoints, which are whole folders.
+/// Writes a Hugging Face folder: config.json, weights, generation_config.json, tokenizer files, and a model card (README.md) if there is none. Every file
+/// is replaced by one rename, the weights last and all at once. To survive a kill at any instant use checkpoints, which are whole folders.
 ///   throws  file_error
 template <class Model>
 requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Model& model, const std::string& folder,
@@ -488,8 +507,12 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   if constexpr (requires { model.sizes().eos; })  // generative models only
-    write_file(folder + "/generation_config.json", detail::generation_text(model.sizes(), options.tokenizer_from));
-  write_file(folder + "/config.json", config_text(model));
+    write_file(folder + "/generation_config.json", detail::generation_text(model.sizes(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
+  write_file(folder + "/config.json", config_text(model, options.base_model));
+  write_model_card(folder, {.base_model = options.base_model,
+                            .pipeline = detail::pipeline_of<Model>(),
+                            .tags = {model.family_info().model_type},
+                            .description = options.base_model.empty() ? "This model was trained from scratch." : concat("This model is a fine-tuned version of ", options.base_model, ".")});
   write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());
   ranks.wait_for_all();
 }

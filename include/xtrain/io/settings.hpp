@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,12 @@
 #include <xtrain/core/number.hpp>
 
 namespace xtrain {
+
+/// What a reader of settings has asked for: every setting with all its aliases, and the same of nested objects.
+struct asked_settings {
+  std::vector<std::vector<std::string>> names{};
+  std::map<std::string, std::shared_ptr<asked_settings>> inner{};
+};
 
 /// An object of named settings, to read from or write to. If several names are given, the first one present is used.
 class json_settings final : public named_settings {
@@ -100,7 +107,16 @@ class json_settings final : public named_settings {
   /// A nested object; empty when missing.
   [[nodiscard]] json_settings inner(names keys) const {
     const json* value = find(keys);
-    return value == nullptr ? json_settings() : json_settings(*value, concat(who_, ", '", *keys.begin(), "'"));
+    if (value == nullptr) return {};
+    json_settings found(*value, concat(who_, ", '", *keys.begin(), "'"));
+    if (asked_)
+      for (const char* key : keys) {
+        if (const auto at = object_.find(key); at == object_.end() || &*at != value) continue;
+        auto& asked = asked_->inner[key];
+        if (!asked) asked = std::make_shared<asked_settings>();
+        found.remember_names(asked);
+      }
+    return found;
   }
 
   [[nodiscard]] std::unique_ptr<named_settings> object_at(names keys) const override { return std::make_unique<json_settings>(inner(keys)); }
@@ -133,12 +149,12 @@ class json_settings final : public named_settings {
   [[nodiscard]] const std::string& who() const override { return who_; }
   [[nodiscard]] const json& object() const { return object_; }
 
-  /// From now on, appends the aliases of each setting that is read to `asked`.
-  void remember_names(std::shared_ptr<std::vector<std::vector<std::string>>> asked) { asked_ = std::move(asked); }
+  /// From now on, appends the aliases of each setting that is read, here and in nested objects, to `asked`.
+  void remember_names(std::shared_ptr<asked_settings> asked) { asked_ = std::move(asked); }
 
  private:
   [[nodiscard]] const json* find(names keys) const {
-    if (asked_) asked_->emplace_back(keys.begin(), keys.end());
+    if (asked_) asked_->names.emplace_back(keys.begin(), keys.end());
     for (const char* key : keys)
       if (const auto at = object_.find(key); at != object_.end() && !at->is_null()) return &*at;
     return nullptr;
@@ -151,7 +167,7 @@ class json_settings final : public named_settings {
 
   json object_;
   std::string who_;
-  std::shared_ptr<std::vector<std::vector<std::string>>> asked_;
+  std::shared_ptr<asked_settings> asked_;
 };
 
 }  // namespace xtrain

@@ -39,7 +39,7 @@ struct checkpoint_options {
   std::size_t every = 0;         ///< steps between checkpoints; 0: only when the run is stopped
   std::size_t keep = 0;          ///< number of newest checkpoints to keep; 0: all
   std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied into the checkpoint
-  std::string base_model{};      ///< of an adapter: name or path of its base model
+  std::string base_model{};      ///< name or path of the model that this one, or an adapter, is trained from
   /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
   /// when all of it is on disk.
   bool asynchronous = false;
@@ -172,7 +172,7 @@ class checkpoint_folder final : public observer {
     if constexpr (model_type::recipe::adapter::freezes_weights)
       save_pretrained(trainer_->model(), to,
                       save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from, .one_writer = options_.one_writer});
-    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from, .one_writer = options_.one_writer});
+    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from, .base_model = options_.base_model, .one_writer = options_.one_writer});
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }

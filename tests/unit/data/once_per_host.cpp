@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -108,4 +110,24 @@ TEST_CASE("one rank has its data in memory, as if there were no others") {
     });
     CHECK(mine.tokens() == 3);
   });
+}
+
+TEST_CASE("a file that is not the first rank's is not taken for the data") {
+  dataset all("made here", row_layout::stream);
+  all.add(std::vector<token>{1, 2, 3});
+  all.finish();
+  const detail::packed_values packed = detail::pack(all);
+  CHECK(detail::unpack<dataset>(packed).has_value());
+  const auto with = [&](auto&& change) {
+    std::vector<std::byte> bytes = packed.bytes();
+    detail::shared_array first;
+    std::memcpy(&first, bytes.data(), sizeof(first));
+    change(first);
+    std::memcpy(bytes.data(), &first, sizeof(first));
+    return detail::unpack<dataset>(detail::packed_values(bytes)).has_value();
+  };
+  CHECK_FALSE(with([](detail::shared_array& one) { ++one.inode; }));
+  CHECK_FALSE(with([](detail::shared_array& one) { ++one.count; }));
+  CHECK_FALSE(with([](detail::shared_array& one) { one.process = 0x3fffffff; }));  // there is none of that number
+  CHECK_FALSE(with([](detail::shared_array& one) { one.descriptor = 1 << 20; }));
 }

@@ -210,6 +210,8 @@ TEST_CASE("a misspelt setting and quantised weights are refused; settings of oth
   refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is no setting; did you mean 'rope_parameters'?");
   refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is no setting; did you mean 'rope_scaling'?");
   refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})", "config.json: 'num_key_value_headss' is no setting; did you mean 'num_key_value_heads'?");
+  refused(R"({"rope_parameters": null, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})", "config.json, 'rope_scaling': 'factr' is no setting; did you mean 'factor'?");
+  refused(R"({"rope_parameters": {"rope_thet": 5000.0}})", "config.json, 'rope_parameters': 'rope_thet' is no setting; did you mean 'rope_theta'?");
   refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is no setting; did you mean 'rms_norm_eps'?");
   refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantised; a quantization_config is given");
 }
@@ -258,7 +260,7 @@ TEST_CASE("a save that fails leaves the folder as it was") {
     CHECK_THROWS_AS(save_pretrained(model, out.path()), file_error);
   }
   CHECK(tensors_of(out / "model.safetensors") == before);
-  CHECK(out.files() == std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors"});
+  CHECK(out.files() == std::vector<std::string>{"README.md", "config.json", "generation_config.json", "model.safetensors"});
 }
 
 TEST_CASE("how texts are sampled stays as in the folder that a model comes from") {
@@ -278,6 +280,71 @@ TEST_CASE("how texts are sampled stays as in the folder that a model comes from"
   CHECK_FALSE(saved("").contains("do_sample"));
   put_file(from / "generation_config.json", "{ no json");
   CHECK(saved(from.path()).at("bos_token_id") == 1);
+}
+
+TEST_CASE("how texts are sampled, and which special tokens nothing is said of, comes from the base model, whatever the tokenizer") {
+  const damaged base("llama_tied");
+  put_file(base / "generation_config.json", R"({"do_sample": true, "temperature": 0.6})");
+  const scratch_folder tokenizer;
+  byte_tokenizer().save(tokenizer.path());
+  put_file(tokenizer / "generation_config.json", R"({"temperature": 0.1})");
+  json config = read_json(base / "config.json");
+  const auto saved = [&](const char* file) {
+    put_file(base / "config.json", config.dump());
+    const scratch_folder out;
+    save_pretrained(llama<plain>::from_pretrained(base.path()), out.path(), {.tokenizer_from = tokenizer.path(), .base_model = base.path()});
+    return read_json(out / file);
+  };
+  config["eos_token_id"] = nullptr;
+  CHECK(saved("config.json").at("eos_token_id").is_null());
+  CHECK(saved("generation_config.json").at("temperature") == 0.6);
+  config.erase("eos_token_id");
+  CHECK_FALSE(saved("config.json").contains("eos_token_id"));
+  CHECK_FALSE(saved("generation_config.json").contains("eos_token_id"));
+  config["eos_token_id"] = 2;
+  CHECK(saved("config.json").at("eos_token_id") == 2);
+}
+
+TEST_CASE("a folder gets a model card, and keeps the one that it has") {
+  const scratch_folder out, adapter;
+  const auto model = llama<plain>::from_pretrained(golden::folder("llama_tied"));
+  save_pretrained(model, out.path(), {.base_model = "some/\"base\""});
+  CHECK(get_file(out / "README.md") == "---\n"
+                                       "base_model: \"some/\\\"base\\\"\"\n"
+                                       "library_name: transformers\n"
+                                       "pipeline_tag: text-generation\n"
+                                       "tags:\n"
+                                       "- \"llama\"\n"
+                                       "- xtrain\n"
+                                       "---\n"
+                                       "\n"
+                                       "# Model Card for Model ID\n"
+                                       "\n"
+                                       "This model is a fine-tuned version of some/\"base\".\n"
+                                       "\n## Model Details\n\n[More Information Needed]\n"
+                                       "\n## Uses\n\n[More Information Needed]\n"
+                                       "\n## Bias, Risks, and Limitations\n\n[More Information Needed]\n"
+                                       "\n## Training Details\n\n[More Information Needed]\n"
+                                       "\n## Evaluation\n\n[More Information Needed]\n");
+  put_file(out / "README.md", "mine");
+  save_pretrained(model, out.path());
+  CHECK(get_file(out / "README.md") == "mine");
+
+  const auto adapted = llama<adapted_recipe>::from_pretrained(golden::folder("llama_tied"), {}, {.adapter = {.rank = 2}});
+  save_pretrained(adapted, adapter.path(), {.base_model = "some/base"});
+  CHECK(get_file(adapter / "README.md").starts_with("---\n"
+                                                    "base_model: \"some/base\"\n"
+                                                    "library_name: peft\n"
+                                                    "pipeline_tag: text-generation\n"
+                                                    "tags:\n"
+                                                    "- \"base_model:adapter:some/base\"\n"
+                                                    "- \"lora\"\n"
+                                                    "- \"transformers\"\n"
+                                                    "- xtrain\n"
+                                                    "---\n"));
+  put_file(adapter / "README.md", "mine");
+  save_pretrained(adapted, adapter.path(), {.base_model = "some/base"});
+  CHECK(get_file(adapter / "README.md") == "mine");
 }
 
 TEST_CASE("tokenizer files travel with the model") {
@@ -302,7 +369,7 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
   std::size_t i = 0;
   for (float& x : model.parameters().trained_values().host()) x = 0.01f * static_cast<float>(++i % 50);
   save_pretrained(model, out.path(), {.base_model = "base"});
-  CHECK(out.files() == std::vector<std::string>{"adapter_config.json", "adapter_model.safetensors"});
+  CHECK(out.files() == std::vector<std::string>{"README.md", "adapter_config.json", "adapter_model.safetensors"});
   const lora::config saved = adapter_config_of(out.path());
   CHECK(saved.rank == 3);
   CHECK(saved.alpha == 6);

@@ -1,0 +1,120 @@
+// A trainer whose ranks are processes, as mpirun starts them.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <xtrain/io.hpp>
+
+#include "program.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+double last_loss(const std::string& record) {
+  const std::string text = get_file(record), before = "\"loss\":";
+  const std::size_t at = text.rfind(before);
+  REQUIRE(at != std::string::npos);
+  return std::strtod(text.c_str() + at + before.size(), nullptr);
+}
+
+/// Ranks of one run. Each writes its process into pid.<rank>, what it says into err.<rank>, and its exit status into status.<rank>.
+struct started_ranks {
+  scratch_folder folder{};
+  running_program launcher;
+
+  started_ranks(std::size_t ranks, const words& flags) : launcher(command(folder, ranks, flags)) {}
+
+  static words command(const scratch_folder& folder, std::size_t ranks, const words& flags) {
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "one two three four five\n";
+    put_file(folder / "text.txt", text);
+    words all{MPIEXEC, "-n", std::to_string(ranks), "/bin/sh", "-c",
+              "cd \"$0\"; r=$OMPI_COMM_WORLD_RANK; \"$@\" 2> err.$r & echo $! > pid.$r.part; mv pid.$r.part pid.$r; wait $!; echo $? > status.$r.part; mv status.$r.part status.$r",
+              folder.path(), EXAMPLES "/pretrain_by_mpi", "--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16",
+              "--data", folder / "text.txt", "--output", folder / "out", "--metrics", folder / "record.jsonl", "--learning-rate", "1e-2"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return all;
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return xtrain::file_exists(folder / name); }
+  [[nodiscard]] std::string err(std::size_t rank) const { return get_file(folder / ("err." + std::to_string(rank))); }
+  [[nodiscard]] pid_t process(std::size_t rank) const { return static_cast<pid_t>(std::stol(get_file(folder / ("pid." + std::to_string(rank))))); }
+  [[nodiscard]] int status(std::size_t rank) const { return std::stoi(get_file(folder / ("status." + std::to_string(rank)))); }
+  /// Until something holds, or the launcher has ended.
+  template <class Holds>
+  void wait_until(Holds&& holds) const {
+    while (!launcher.ended() && !holds()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("four processes tokenise once, and train as one does") {
+  started_ranks one(1, {"--steps", "20", "--batch", "4", "--eval-data", "text.txt"}), four(4, {"--steps", "20", "--batch", "1", "--eval-data", "text.txt"});
+  CHECK(one.launcher.wait().status == 0);
+  CHECK_MESSAGE(one.status(0) == 0, one.err(0));
+  const auto result = four.launcher.wait();
+  CAPTURE(result.err);
+  REQUIRE(result.status == 0);
+  std::string said;
+  for (std::size_t r = 0; r < 4; ++r) said += four.err(r);
+  CAPTURE(said);
+  CHECK(count(said, " tokens in ") == 2);  // the data, and the held-out data
+  CHECK(std::abs(last_loss(one.folder / "record.jsonl") - last_loss(four.folder / "record.jsonl")) < 1e-4);  // of the held-out data
+}
+
+TEST_CASE("when one process gets a signal, all end with its status, and a checkpoint is there") {
+  for (const std::size_t asked : {0U, 1U}) {
+    started_ranks ranks(2, {"--steps", "100000000"});
+    ranks.wait_until([&] { return holds(ranks.err(0), "step 1/"); });
+    REQUIRE(holds(ranks.err(0), "step 1/"));
+    ::kill(ranks.process(asked), SIGTERM);
+    (void)ranks.launcher.wait();
+    CAPTURE(ranks.err(0));
+    CAPTURE(ranks.err(1));
+    CHECK(ranks.status(0) == 128 + SIGTERM);
+    CHECK(ranks.status(1) == 128 + SIGTERM);
+    CHECK(xtrain::checkpoints_in(ranks.folder / "out").size() == 1);
+  }
+}
+
+TEST_CASE("a process that hangs is named by those that wait for it, after --timeout") {
+  started_ranks ranks(3, {"--steps", "100000000", "--timeout", "2"});
+  ranks.wait_until([&] { return holds(ranks.err(0), "step 1/"); });
+  REQUIRE(holds(ranks.err(0), "step 1/"));
+  ::kill(ranks.process(2), SIGSTOP);
+  const auto stopped = std::chrono::steady_clock::now();
+  ranks.wait_until([&] { return ranks.has("status.0") && ranks.has("status.1"); });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - stopped).count();
+  ::kill(ranks.process(2), SIGKILL);
+  (void)ranks.launcher.wait();
+  CAPTURE(ranks.err(0));
+  CAPTURE(ranks.err(1));
+  REQUIRE(ranks.has("status.0"));
+  REQUIRE(ranks.has("status.1"));
+  CHECK(ranks.status(0) == 1);
+  CHECK(ranks.status(1) == 1);
+  const std::string named = " has waited 2 s for rank 2";
+  CHECK((holds(ranks.err(0), named) || holds(ranks.err(1), named)));
+  CHECK(seconds < 60.0);  // not ten minutes, which is the default
+}
+
+TEST_CASE("a wrong command line ends every process with 2") {
+  started_ranks ranks(2, {"--steps", "1", "--memory", "1K"});
+  (void)ranks.launcher.wait();
+  CHECK(ranks.status(0) == 2);
+  CHECK(ranks.status(1) == 2);
+}
