@@ -72,14 +72,10 @@ TEST_CASE("four ranks tokenise once, held-out data too, and train as one does") 
   CHECK(four.err.find("--eval-data " + (folder / "text.txt") + ": ") != std::string::npos);
 }
 
-TEST_CASE("a plan that would take long is ended by a signal") {
+TEST_CASE("a plan of a pipeline does not go through all of its micro-batches") {
   running_program planning({EXAMPLES "/pretrain_on_ranks", "--plan", "--ranks", "2", "--layers", "3", "--width", "16", "--heads", "2", "--context", "16", "--batch", "1",
                             "--accumulate", "2000000"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  const auto sent = std::chrono::steady_clock::now();
-  planning.send(SIGTERM);
-  CHECK(planning.wait().status == 128 + SIGTERM);
-  CHECK(std::chrono::steady_clock::now() - sent < std::chrono::seconds(5));
+  CHECK(planning.wait().status == 0);
 }
 
 TEST_CASE("flags of ranks that cannot be are refused") {
