@@ -300,7 +300,10 @@ void load_adapter(Model& model, const std::string& folder) {
   const detail::prefix_tensors tensors(folder);
   require<config_error>(saved.length == own.length && tensors.length() == own.length, folder, ": the prefix must have the model's ",
                         own.length, " places; it has ", tensors.length());
-  if (own.projection != 0) return detail::load_prefix_network(model, tensors, folder);
+  if (own.projection != 0) {
+    detail::load_prefix_network(model, tensors, folder);
+    return model.parallel().weights_changed(model.work(), model.parameters());  // as below
+  }
   const std::vector<std::size_t> columns = detail::prefix_columns(model);
   const std::size_t all = model.sizes().layers * columns.size();
   const auto whole = tensors.template read<number>(all);
