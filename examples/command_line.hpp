@@ -267,16 +267,7 @@ struct vocabulary_flags {
   }
 };
 
-/// The family that a config.json describes.
-///   throws  usage_error when it is none that the program knows
-template <class Model>
-const auto& family_of(const xtrain::json_settings& config, const std::string& who) {
-  try {
-    return Model::family_of(config);
-  } catch (const xtrain::config_error& problem) {
-    throw usage_error(xtrain::concat(who, ": ", problem.what()));
-  }
-}
+/// Names a model type in a generic lambda's argument.
 template <class Model>
 struct model_tag {
   using type = Model;

@@ -86,7 +86,7 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
 /// returns the exit status: see train()
 template <class Model>
 int finetune(finetune_flags flags, const xtrain::json_settings& settings, const typename Model::recipe::parallel::config& layout,
-              bool first_rank, shared_things& shared) {
+             bool first_rank, shared_things& shared) {
   using device = typename Model::device;
   std::string tokenizer_from = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
   if (!flags.plan) flags.check_output(flags.model);
@@ -101,7 +101,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
   const auto& tokenizer = shared.tokenizer.get([&] {
     return command_line::for_flag(flags.tokenizer.empty() ? "--model" : "--tokenizer", tokenizer_from, [&] { return xtrain::load_tokenizer(tokenizer_from); });
   });
-  const auto& family = command_line::family_of<Model>(settings, "--model " + flags.model);
+  const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
   sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);

@@ -105,11 +105,12 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
 /// returns the exit status: see train()
 template <class Model>
 int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool context_given,
-              const typename Model::recipe::parallel::config& layout, bool first_rank, shared_tokenizer& tokenizers,
+             const typename Model::recipe::parallel::config& layout, bool first_rank, shared_tokenizer& tokenizers,
              command_line::interruption& interrupt) {
   using device = typename Model::device;
   const auto& tokenizer = tokenizers.get([&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
-  const auto& family = flags.config.empty() ? *families::named(flags.model) : command_line::family_of<Model>(config, "--config " + flags.config);
+  const auto& family = flags.config.empty() ? *families::named(flags.model)
+                                            : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);
   const auto on = flags.device.open<device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};

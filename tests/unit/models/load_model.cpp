@@ -6,6 +6,7 @@
 #include <xtrain/io.hpp>
 #include <xtrain/models/families.hpp>
 #include "golden.hpp"
+#include "parity.hpp"
 #include "scratch.hpp"
 
 using namespace xtrain;
@@ -19,6 +20,14 @@ TEST_CASE("a folder says itself which family it holds") {
     const std::string folder = one.first;
     CAPTURE(folder);
     CHECK(std::string_view(load_model<defaults>(golden::folder(folder)).family_info().name) == one.second);
+  }
+}
+
+TEST_CASE("a model whose layers are chosen at run time has the logits, loss and every gradient of its family") {
+  for (const char* name : {"gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "mistral", "mixtral", "qwen2", "bloom", "baichuan_rotary", "baichuan_alibi",
+                           "baichuan2", "internlm", "internlm2", "aquila", "chatglm1", "chatglm2", "chatglm3"}) {
+    CAPTURE(std::string(name));
+    parity::check_family<any_decoder>(name, {7, 33});
   }
 }
 
