@@ -1,15 +1,19 @@
 // Files: memory-mapped for reading, written atomically.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -234,6 +238,32 @@ inline void write_file(const std::string& path, std::string_view contents) {
 [[nodiscard]] inline bool is_directory(const std::string& path) {
   struct ::stat status {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/// The names of all entries of a folder, sorted; nothing if it cannot be read.
+[[nodiscard]] inline std::optional<std::vector<std::string>> try_names_in(const std::string& folder) {
+  const auto close = [](::DIR* directory) { ::closedir(directory); };
+  const std::unique_ptr<::DIR, decltype(close)> directory(::opendir(folder.c_str()), close);
+  if (!directory) return std::nullopt;
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const ::dirent* const entry = ::readdir(directory.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return std::nullopt;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// The names of all entries of a folder, sorted.
+///   throws  file_error when it cannot be read
+[[nodiscard]] inline std::vector<std::string> names_in(const std::string& folder) {
+  auto names = try_names_in(folder);
+  require<file_error>(names.has_value(), folder, ": must be a readable folder; the system says: ", detail::reason(errno));
+  return *std::move(names);
 }
 
 }  // namespace xtrain

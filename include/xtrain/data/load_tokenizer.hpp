@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -127,12 +126,10 @@ enum class tokenizer_form : std::uint8_t { unknown, json, vocabulary, merges, ra
 /// The only file of a folder whose name ends in `ending`; empty if there is none or more than one.
 [[nodiscard]] inline std::string only_file(const std::string& folder, std::string_view ending) {
   std::string found;
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
-    const std::string path = entry.path().string();
-    if (!path.ends_with(ending)) continue;
+  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
+    if (!name.ends_with(ending)) continue;
     if (!found.empty()) return {};
-    found = path;
+    found = folder + "/" + name;
   }
   return found;
 }

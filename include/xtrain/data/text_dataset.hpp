@@ -32,14 +32,16 @@ namespace detail {
       continue;
     }
     std::vector<std::string> inside;
-    for (auto at = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied);
-         at != fs::recursive_directory_iterator(); ++at) {
+    std::error_code ignored;
+    const auto readable = [&] { require<file_error>(!problem, path, ": must be a readable folder; the system says: ", problem.message()); };
+    for (auto at = fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied, problem);
+         readable(), at != fs::recursive_directory_iterator(); at.increment(problem)) {
       const std::string name = at->path().filename().string();
       if (!name.empty() && name.front() == '.') {
-        if (at->is_directory(problem)) at.disable_recursion_pending();
+        if (at->is_directory(ignored)) at.disable_recursion_pending();
         continue;
       }
-      if (at->is_regular_file(problem)) inside.push_back(at->path().string());
+      if (at->is_regular_file(ignored)) inside.push_back(at->path().string());
     }
     std::sort(inside.begin(), inside.end());
     require<data_error>(!inside.empty(), path, ": must hold files to learn from; the folder is empty");

@@ -80,11 +80,8 @@ class weight_folder : public tensor_source {
   /// Files that could be weights under other names.
   [[nodiscard]] static std::vector<std::string> other_files(const std::string& folder) {
     std::vector<std::string> names;
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-      const std::string name = entry.path().filename().string();
-      if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) names.push_back(name);
-    }
+    for (std::string& name : try_names_in(folder).value_or(std::vector<std::string>{}))
+      if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) names.push_back(std::move(name));
     return names;
   }
 };
@@ -129,10 +126,8 @@ inline void write_weights(const std::string& folder, std::vector<tensor_to_write
   // files of an earlier save, removed once nothing refers to them
   std::vector<std::string> old;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(stem + "-") && name.ends_with(".safetensors")) old.push_back(name);
-  }
+  for (std::string& name : names_in(folder))
+    if (name.starts_with(stem + "-") && name.ends_with(".safetensors")) old.push_back(std::move(name));
   std::vector<std::string> fresh;
   if (shards.size() == 1) {
     (void)detail::write_safetensors_with(together, folder + "/" + single, std::move(shards.front()));

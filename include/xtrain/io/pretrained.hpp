@@ -411,8 +411,8 @@ inline void copy_tokenizer(const std::string& from, const std::string& to) {
   }
   for (const char* name : tokenizer_files)
     if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
-  for (const auto& entry : fs::directory_iterator(from))  // files of token ranks have varying names
-    if (entry.path().extension() == ".tiktoken") copy(entry.path().string(), entry.path().filename().string());
+  for (const std::string& name : names_in(from))  // files of token ranks have varying names
+    if (name.ends_with(".tiktoken")) copy(from + "/" + name, name);
 }
 
 namespace detail {

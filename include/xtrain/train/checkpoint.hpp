@@ -52,14 +52,12 @@ struct checkpoint_options {
 [[nodiscard]] inline std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder) {
   constexpr std::string_view prefix = "checkpoint-";
   std::vector<std::pair<std::size_t, std::string>> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
     if (!name.starts_with(prefix)) continue;
     std::size_t step = 0;
     const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(entry.path().string()))
-      found.emplace_back(step, entry.path().string());
+    std::string path = folder + "/" + name;
+    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(path)) found.emplace_back(step, std::move(path));
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -211,9 +209,8 @@ class checkpoint_folder final : public observer {
   /// Checksums of every tensor file, by name. The files are still in the page cache.
   [[nodiscard]] static json checksums(const std::string& folder) {
     json all = json::object();
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().extension() == ".safetensors")
-        all[entry.path().filename().string()] = checksum_text(mapped_file(entry.path().string()).text());
+    for (const std::string& name : names_in(folder))
+      if (name.ends_with(".safetensors")) all[name] = checksum_text(mapped_file(folder + "/" + name).text());
     return all;
   }
   /// Checkpoints written before checksums existed are not checked.
@@ -361,10 +358,8 @@ class checkpoint_folder final : public observer {
   void remove_unfinished() const {
     detail::find_replaced_folders(folder_);
     std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with(".") && name.ends_with(".part")) std::filesystem::remove_all(entry.path(), ignored);
-    }
+    for (const std::string& name : try_names_in(folder_).value_or(std::vector<std::string>{}))
+      if (name.starts_with(".") && name.ends_with(".part")) std::filesystem::remove_all(folder_ + "/" + name, ignored);
   }
 
   Trainer* trainer_;

@@ -54,8 +54,8 @@ inline void replace_folder(const std::string& part, const std::string& whole, in
 /// Recovers after a program was killed while it replaced a folder in `parent`: restores the old folder's name unless the new one has it.
 inline void find_replaced_folders(const std::string& parent) {
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(parent, ignored)) {
-    const std::string old = entry.path().string();
+  for (const std::string& name : try_names_in(parent).value_or(std::vector<std::string>{})) {
+    const std::string old = parent + "/" + name;
     if (!old.ends_with(replaced_folder) || !is_directory(old)) continue;
     const std::string whole = old.substr(0, old.size() - replaced_folder.size());
     if (file_exists(whole)) std::filesystem::remove_all(old, ignored);

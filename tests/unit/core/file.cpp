@@ -48,3 +48,13 @@ TEST_CASE("a full disk is an error and harms nothing that was there") {
   CHECK(mapped_file(folder / "a").text() == "old");
   CHECK(folder.files() == std::vector<std::string>{"a"});
 }
+
+TEST_CASE("the names in a folder are sorted; what is no readable folder is named") {
+  const scratch_folder folder;
+  for (const char* name : {"b", ".hidden", "a"}) write_file(folder / name, "");
+  CHECK(names_in(folder.path()) == std::vector<std::string>{".hidden", "a", "b"});
+  CHECK_THROWS_WITH_AS((void)names_in(folder / "none"), (folder / "none: must be a readable folder; the system says: No such file or directory").c_str(),
+                       file_error);
+  CHECK_THROWS_WITH_AS((void)names_in(folder / "a"), (folder / "a: must be a readable folder; the system says: Not a directory").c_str(), file_error);
+  CHECK_FALSE(try_names_in(folder / "a").has_value());
+}
