@@ -27,13 +27,15 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/file_ranges.hpp
+    xtrain/core/library.hpp
+    xtrain/core/named_settings.hpp
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/random.hpp
-    xtrain/core/named_settings.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
+    xtrain/data/chat_form.hpp
     xtrain/data/dataset.hpp
     xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
@@ -69,12 +71,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
-    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
     xtrain/device/cpu/random.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/slim.hpp
+    xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/threads.hpp
     xtrain/device/cpu/tile.hpp
@@ -106,8 +108,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
-    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/reference.hpp
+    xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/stream.hpp
     xtrain/device/rehearsal.hpp
     xtrain/device/with_host_fallback.hpp
@@ -169,8 +171,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/normalized_residual_block.hpp
     xtrain/models/padding_index.hpp
     xtrain/models/pass_memory.hpp
-    xtrain/models/require_rows.hpp
     xtrain/models/qwen2.hpp
+    xtrain/models/require_rows.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/attention_block.hpp
@@ -273,24 +275,33 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/replace_folder.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/trainer.hpp
-    xtrain/xtrain.hpp
-)
+    xtrain/train/training_progress.hpp
+    xtrain/xtrain.hpp)
 
 set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft.hpp
     xtrain/adapt/peft_config.hpp
+    xtrain/adapt/peft_config_impl.hpp
+    xtrain/adapt/peft_impl.hpp
     xtrain/adapt/prefix_folder.hpp
+    xtrain/adapt/prefix_folder_impl.hpp
     xtrain/core/json.hpp
+    xtrain/core/json_fwd.hpp
     xtrain/data/chat_dataset.hpp
+    xtrain/data/chat_dataset_impl.hpp
     xtrain/data/chat_record.hpp
     xtrain/data/chat_template.hpp
+    xtrain/data/chat_template_impl.hpp
     xtrain/data/chat_templates.hpp
+    xtrain/data/chat_templates_impl.hpp
+    xtrain/data/jinja/allowance.hpp
     xtrain/data/jinja/case_tables.hpp
     xtrain/data/jinja/characters.hpp
     xtrain/data/jinja/evaluator.hpp
     xtrain/data/jinja/filters.hpp
     xtrain/data/jinja/formatting.hpp
     xtrain/data/jinja/from_json.hpp
+    xtrain/data/jinja/from_json_impl.hpp
     xtrain/data/jinja/letter_case.hpp
     xtrain/data/jinja/lexer.hpp
     xtrain/data/jinja/list_filters.hpp
@@ -303,40 +314,57 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/jinja/statements.hpp
     xtrain/data/jinja/syntax.hpp
     xtrain/data/jinja/template.hpp
+    xtrain/data/jinja/template_impl.hpp
     xtrain/data/jinja/tests.hpp
     xtrain/data/jinja/value.hpp
+    xtrain/data/jinja/value_impl.hpp
     xtrain/data/json_dataset.hpp
+    xtrain/data/json_dataset_impl.hpp
+    xtrain/data/json_records.hpp
     xtrain/data/labelled_dataset.hpp
     xtrain/io.hpp
     xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp
     xtrain/io/file_writers.hpp
     xtrain/io/folder.hpp
+    xtrain/io/folder_impl.hpp
     xtrain/io/folder_lock.hpp
+    xtrain/io/folder_lock_impl.hpp
     xtrain/io/llama2c.hpp
     xtrain/io/llmc.hpp
     xtrain/io/meta_llama.hpp
     xtrain/io/model_card.hpp
+    xtrain/io/model_card_impl.hpp
     xtrain/io/nameless.hpp
     xtrain/io/override_settings.hpp
+    xtrain/io/override_settings_impl.hpp
     xtrain/io/pickle.hpp
     xtrain/io/pretrained.hpp
+    xtrain/io/pretrained_impl.hpp
     xtrain/io/rewrite.hpp
+    xtrain/io/rewrite_impl.hpp
     xtrain/io/safetensors.hpp
+    xtrain/io/safetensors_impl.hpp
     xtrain/io/settings.hpp
+    xtrain/io/settings_impl.hpp
     xtrain/io/tensor_source.hpp
     xtrain/io/torch_file.hpp
     xtrain/io/vocabulary_rows.hpp
     xtrain/io/weight_file.hpp
+    xtrain/io/weight_file_impl.hpp
     xtrain/io/write_together.hpp
+    xtrain/io/write_together_impl.hpp
     xtrain/io/zip.hpp
     xtrain/plan/machine_file.hpp
+    xtrain/plan/machine_file_impl.hpp
     xtrain/train/checkpoint.hpp
-    xtrain/train/optimizer_file.hpp
-)
+    xtrain/train/checkpoint_state.hpp
+    xtrain/train/checkpoint_state_impl.hpp
+    xtrain/train/optimizer_file.hpp)
 
 set(XTRAIN_TEXT_HEADERS
     xtrain/data/add_tokens.hpp
+    xtrain/data/add_tokens_impl.hpp
     xtrain/data/added_tokens.hpp
     xtrain/data/aligned_text.hpp
     xtrain/data/bpe.hpp
@@ -346,6 +374,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/chatglm_tokens.hpp
     xtrain/data/companion_files.hpp
     xtrain/data/load_tokenizer.hpp
+    xtrain/data/load_tokenizer_impl.hpp
     xtrain/data/merges.hpp
     xtrain/data/normalizer.hpp
     xtrain/data/post_processor.hpp
@@ -369,17 +398,14 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/word_pattern.hpp
     xtrain/data/word_piece.hpp
     xtrain/data/word_piece_files.hpp
-    xtrain/text.hpp
-)
+    xtrain/text.hpp)
 
 set(XTRAIN_MPI_HEADERS
     xtrain/comm/mpi.hpp
     xtrain/comm/mpi_message.hpp
     xtrain/comm/mpi_world.hpp
-    xtrain/mpi.hpp
-)
+    xtrain/mpi.hpp)
 
 set(XTRAIN_OPENMP_HEADERS
     xtrain/device/cpu/openmp.hpp
-    xtrain/openmp.hpp
-)
+    xtrain/openmp.hpp)

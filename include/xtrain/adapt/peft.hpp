@@ -18,6 +18,7 @@
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/weight_file.hpp>
+#include <xtrain/io/write_together.hpp>
 
 namespace xtrain {
 
@@ -28,34 +29,17 @@ inline constexpr std::string_view peft_prefix = "base_model.model.";
 /// The tensors of an adapter folder. Records which of them were used.
 class adapter_tensors {
  public:
-  explicit adapter_tensors(const std::string& folder) : folder_(folder), file_(path_in(folder)) {}
+  explicit adapter_tensors(const std::string& folder);
 
   /// The first of these names that exists, given without PEFT's prefix; null when none does.
-  [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names) {
-    for (const std::string& name : names)
-      if (const file_tensor* found = file_.find(concat(peft_prefix, name))) {
-        used_.insert(found);
-        return found;
-      }
-    return nullptr;
-  }
-  [[nodiscard]] const file_tensor& get(const std::vector<std::string>& names) {
-    const file_tensor* found = find(names);
-    require<config_error>(found != nullptr, folder_, ": must hold '", peft_prefix, names.front(), "'; it is missing");
-    return *found;
-  }
+  [[nodiscard]] const file_tensor* find(const std::vector<std::string>& names);
+  [[nodiscard]] const file_tensor& get(const std::vector<std::string>& names);
   /// throws config_error when some tensors were not used
-  void require_all_used() const {
-    require<config_error>(used_.size() == file_.tensors().size(), folder_, ": holds ", file_.tensors().size(),
-                          " tensors; the model has a place for ", used_.size(), ". Does the adapter belong to this model?");
-  }
-  [[nodiscard]] const std::string& folder() const { return folder_; }
+  void require_all_used() const;
+  [[nodiscard]] const std::string& folder() const;
 
  private:
-  [[nodiscard]] static std::string path_in(const std::string& folder) {
-    const std::string torch = folder + "/adapter_model.bin", path = folder + "/adapter_model.safetensors";
-    return !file_exists(path) && file_exists(torch) ? torch : path;
-  }
+  [[nodiscard]] static std::string path_in(const std::string& folder);
 
   std::string folder_;
   weight_file file_;
@@ -82,21 +66,7 @@ template <class Model>
 }
 
 /// A trained embedding tied to the head is in the folder twice: by default PEFT would leave the head unchanged.
-inline void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding) {
-  const file_tensor* given = tensors.find({head});
-  require<config_error>(given != nullptr, tensors.folder(), ": changes the embedding and leaves the head as it was ('", peft_prefix, head,
-                        "' is missing); the model's head is tied to the embedding");
-  bool same = given->shape == embedding.shape;
-  std::vector<float> left(std::min(numbers_at_once, embedding.size())), right(left.size());
-  for (std::size_t first = 0; same && first < embedding.size(); first += left.size()) {
-    const std::size_t count = std::min(left.size(), embedding.size() - first);
-    read_numbers<float>(*given, first, std::span(left).first(count));
-    read_numbers<float>(embedding, first, std::span(right).first(count));
-    same = std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(count), right.begin());
-  }
-  require<config_error>(same, tensors.folder(), ": the head must be the embedding, as the model ties them; '", embedding.name, "' and '",
-                        given->name, "' differ");
-}
+void require_same_head(adapter_tensors& tensors, const std::string& head, const file_tensor& embedding);
 
 template <class Store>
 [[nodiscard]] bool is_adapted(const Store& store, const std::string& module) {
@@ -108,12 +78,7 @@ template <class Store>
 namespace detail {
 
 /// The card of an adapter, with PEFT's tags.
-[[nodiscard]] inline model_card adapter_card(const std::string& base_model, const std::string& kind, const std::string& pipeline) {
-  model_card card{.base_model = base_model, .library = "peft", .pipeline = pipeline, .tags = {kind, "transformers"}};
-  card.description = base_model.empty() ? concat("An adapter (", kind, ").") : concat("An adapter (", kind, ") of ", base_model, ".");
-  if (!base_model.empty()) card.tags.insert(card.tags.begin(), concat("base_model:adapter:", base_model));
-  return card;
-}
+[[nodiscard]] model_card adapter_card(const std::string& base_model, const std::string& kind, const std::string& pipeline);
 
 }  // namespace detail
 
@@ -149,9 +114,8 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  const json config = detail::peft_config(model.settings().adapter, options.base_model, model.family_info().transposed_in_files, tied,
-                                          model.family_info().peft_task);
-  write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
+  write_file(folder + "/adapter_config.json", detail::peft_config_text(model.settings().adapter, options.base_model, model.family_info().transposed_in_files,
+                                                                       tied, model.family_info().peft_task));
   write_model_card(folder, detail::adapter_card(options.base_model, model.settings().adapter.dora ? "dora" : "lora", detail::pipeline_of<Model>()));
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
@@ -288,3 +252,7 @@ requires(!Model::recipe::adapter::freezes_weights) void merge_adapter(Model& mod
 }
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/adapt/peft_impl.hpp>
+#endif

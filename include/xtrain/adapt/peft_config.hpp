@@ -1,157 +1,35 @@
 // adapter_config.json, as PEFT reads and writes it.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <xtrain/adapt/lora_config.hpp>
-#include <xtrain/core/error.hpp>
-#include <xtrain/core/file.hpp>
-#include <xtrain/core/json.hpp>
 #include <xtrain/io/settings.hpp>
 
 namespace xtrain {
 
 namespace detail {
 
-/// A list of names; a single name counts as a list of one. Empty when the key is missing or the name is empty.
-[[nodiscard]] inline std::vector<std::string> names_in(const json_settings& s, const char* key) {
-  std::vector<std::string> names;
-  if (!s.has({key})) return names;
-  const json& value = s.object()[key];
-  const auto add = [&](const json& one) {
-    require<config_error>(one.is_string(), s.who(), ": '", key, "' must be a list of module names; given ", value.dump());
-    names.push_back(one.get<std::string>());
-  };
-  if (value.is_array())
-    for (const json& one : value) add(one);
-  else if (value != "") add(value);
-  return names;
-}
-
-/// Names, or a pattern if the value is a single string.
-inline void read_choice(const json_settings& s, const char* key, std::vector<std::string>& names, std::string& expression) {
-  if (s.has({key}) && s.object()[key].is_string()) expression = s.text_or("", {key});
-  else names = names_in(s, key);
-}
-
-/// {"name": number, ...}; empty when the key is missing.
-template <class Value, class Read>
-[[nodiscard]] std::vector<std::pair<std::string, Value>> pattern_in(const json_settings& s, const char* key, Read&& read) {
-  std::vector<std::pair<std::string, Value>> all;
-  const json_settings patterns = s.inner({key});
-  for (const auto& [name, value] : patterns.object().items()) all.emplace_back(name, read(patterns, name.c_str()));
-  return all;
-}
-
-/// Rejects PEFT features that change the math and are not supported.
-inline void require_plain_features(const json_settings& s) {
-  for (const char* key :
-       {"lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config", "velora_config",
-        "monteclora_config", "target_parameters", "trainable_token_indices", "layer_replication", "megatron_config"}) {
-    if (!s.has({key})) continue;
-    const json& value = s.object()[key];
-    const bool off = value.is_boolean() ? !value.get<bool>() : value.is_structured() && value.empty();
-    require<config_error>(off, s.who(), ": '", key, "' must be off; it is ", value.dump());
-  }
-  // others (pissa, olora, corda, loftq, ...) change the base weights before training
-  if (!s.has({"init_lora_weights"}) || s.object()["init_lora_weights"].is_boolean()) return;
-  const std::string initial = s.text_or("", {"init_lora_weights"});
-  require<config_error>(initial == "gaussian" || initial == "eva" || initial == "orthogonal", s.who(),
-                        ": init_lora_weights must leave the base weights as they are; given '", initial, "'");
-}
-
 /// Parses and checks an adapter_config.json.
 ///   throws  config_error when it describes something that is not LoRA or DoRA, or contradicts itself
-[[nodiscard]] inline lora_config lora_config_of(const json_settings& s) {
-  const std::string type = s.text_or("", {"peft_type"});
-  require<config_error>(type == "LORA", s.who(), ": peft_type must be LORA; given '", type, "'");
-  require_plain_features(s);
-  (void)s.flag_or(false, {"fan_in_fan_out"});  // the model itself knows how files store its weights; PEFT overrides the key as well
-  lora_config c;
-  c.rank = s.size({"r"});
-  c.alpha = s.number_or(8.0, {"lora_alpha"});
-  c.dropout = s.number_or(0.0, {"lora_dropout"});
-  read_choice(s, "target_modules", c.targets, c.target_pattern);
-  require<config_error>(!c.targets.empty() || !c.target_pattern.empty(), s.who(), ": 'target_modules' must name modules; there are none");
-  require<config_error>(!s.has({"modules_to_save"}) || s.object()["modules_to_save"].is_array(), s.who(),
-                        ": 'modules_to_save' must be a list of module names");
-  c.modules_to_save = names_in(s, "modules_to_save");
-  read_choice(s, "exclude_modules", c.exclude, c.exclude_pattern);
-  if (s.has({"layers_to_transform"})) {
-    const json& value = s.object()["layers_to_transform"];
-    const auto add = [&](const json& one) {
-      require<config_error>(one.is_number_unsigned(), s.who(), ": 'layers_to_transform' must be layers, counted from 0; given ",
-                            value.dump());
-      c.layers.push_back(one.get<std::size_t>());
-    };
-    if (value.is_array())
-      for (const json& one : value) add(one);
-    else add(value);
-  }
-  c.layers_pattern = names_in(s, "layers_pattern");
-  c.rank_pattern =
-      pattern_in<std::size_t>(s, "rank_pattern", [](const json_settings& ranks, const char* name) { return ranks.size({name}); });
-  c.alpha_pattern =
-      pattern_in<double>(s, "alpha_pattern", [](const json_settings& alphas, const char* name) { return alphas.number_or(0.0, {name}); });
-  c.rank_stabilised = s.flag_or(false, {"use_rslora"});
-  c.dora = s.flag_or(false, {"use_dora"});
-  const std::string bias = s.text_or("none", {"bias"});
-  require<config_error>(bias == "none" || bias == "all" || bias == "lora_only", s.who(), ": bias must be none, all or lora_only; given '",
-                        bias, "'");
-  c.bias = bias == "all" ? trained_biases::all : bias == "lora_only" ? trained_biases::adapted : trained_biases::none;
-  return c;
-}
+[[nodiscard]] lora_config lora_config_of(const json_settings& s);
 
-/// The inverse: settings as adapter_config.json.
+/// The inverse: the text of an adapter_config.json.
 ///   transposed_in_files   whether files store the family's linear weights transposed
 ///   tied                  an embedding is trained together with the tied head
 ///   task                  PEFT's task type; empty: null in the file
-[[nodiscard]] inline json peft_config(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied,
-                                      std::string_view task) {
-  const json nothing = nullptr;
-  const auto list_or_nothing = [&](const auto& values) { return values.empty() ? nothing : json(values); };
-  const auto object_of = [](const auto& patterns) {
-    json object = json::object();
-    for (const auto& [name, value] : patterns) object[name] = value;
-    return object;
-  };
-  return {{"peft_type", "LORA"},
-          {"task_type", task.empty() ? nothing : json(task)},
-          {"base_model_name_or_path", base_model},
-          {"revision", nothing},
-          {"inference_mode", true},
-          {"r", c.rank},
-          {"lora_alpha", c.alpha},
-          {"lora_dropout", c.dropout},
-          {"target_modules", c.target_pattern.empty() ? json(c.targets) : json(c.target_pattern)},
-          {"exclude_modules", c.exclude_pattern.empty() ? list_or_nothing(c.exclude) : json(c.exclude_pattern)},
-          {"modules_to_save", list_or_nothing(c.modules_to_save)},
-          {"ensure_weight_tying", tied},
-          {"fan_in_fan_out", transposed_in_files},
-          {"bias", c.bias == trained_biases::all       ? "all"
-                   : c.bias == trained_biases::adapted ? "lora_only"
-                                                       : "none"},
-          {"use_rslora", c.rank_stabilised},
-          {"use_dora", c.dora},
-          {"init_lora_weights", true},
-          {"layers_to_transform", list_or_nothing(c.layers)},
-          {"layers_pattern", list_or_nothing(c.layers_pattern)},
-          {"rank_pattern", object_of(c.rank_pattern)},
-          {"alpha_pattern", object_of(c.alpha_pattern)}};
-}
+[[nodiscard]] std::string peft_config_text(const lora_config& c, const std::string& base_model, bool transposed_in_files, bool tied,
+                                           std::string_view task);
 
 }  // namespace detail
 
 /// The settings of a saved adapter: create a model with them before load_adapter.
 ///   throws  file_error, config_error when the folder contains something other than LoRA or DoRA
-[[nodiscard]] inline lora_config adapter_config_of(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; there is none of that name");
-  const std::string path = folder + "/adapter_config.json";
-  return detail::lora_config_of(json_settings(read_json(path), path));
-}
+[[nodiscard]] lora_config adapter_config_of(const std::string& folder);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/adapt/peft_config_impl.hpp>
+#endif

@@ -31,42 +31,26 @@ namespace prefix_names {
 inline constexpr std::string_view peft = "prompt_embeddings";
 inline constexpr std::string_view chatglm = "transformer.prefix_encoder.embedding.weight";
 inline constexpr std::string_view up = "transformer.prefix_encoder.trans.0", down = "transformer.prefix_encoder.trans.2";
+
 }  // namespace prefix_names
 
-[[nodiscard]] inline bool is_peft_folder(const std::string& folder) { return file_exists(folder + "/adapter_config.json"); }
+[[nodiscard]] bool is_peft_folder(const std::string& folder);
 
 /// A prefix in PEFT's adapter_config.json. The network that produced it does not matter: PEFT saves the result.
 ///   throws  config_error when it describes something else
-[[nodiscard]] inline prefix_config prefix_config_of(const json_settings& s) {
-  const std::string type = s.text_or("", {"peft_type"});
-  require<config_error>(type == "PREFIX_TUNING", s.who(), ": peft_type must be PREFIX_TUNING; given '", type, "'");
-  const std::size_t submodules = s.size_or(1, {"num_transformer_submodules"});
-  require<config_error>(submodules == 1, s.who(), ": num_transformer_submodules must be 1: a decoder alone; given ", submodules);
-  const prefix_config c{.length = s.size({"num_virtual_tokens"})};
-  require<config_error>(c.length <= prefix_tuning::most_places, s.who(), ": num_virtual_tokens must be at most ",
-                        prefix_tuning::most_places, "; given ", c.length);
-  return c;
-}
+[[nodiscard]] prefix_config prefix_config_of(const json_settings& s);
 
 /// The tensors of a prefix, in either format.
 class prefix_tensors {
  public:
   /// throws file_error, config_error when the folder contains no prefix
-  explicit prefix_tensors(const std::string& folder)
-      : folder_(folder), source_(folder, is_peft_folder(folder) ? "adapter_model" : "model"),
-        main_(&get(is_peft_folder(folder) ? prefix_names::peft : prefix_names::chatglm)) {
-    require<config_error>(main_->shape.size() == 2 && main_->shape[0] > 0 && main_->shape[0] <= prefix_tuning::most_places, folder, ": '",
-                          main_->name, "' must have a row for each of 1 to ", prefix_tuning::most_places, " places");
-  }
+  explicit prefix_tensors(const std::string& folder);
 
-  [[nodiscard]] std::size_t length() const { return main_->shape[0]; }
+  [[nodiscard]] std::size_t length() const;
   /// Inner size of the projection network, if xtrain saved it in the folder; 0: none.
-  [[nodiscard]] std::size_t projection() const {
-    const file_tensor* inner = source_.find(prefix_tuning::inner("weight"));
-    return inner == nullptr || inner->shape.empty() ? 0 : inner->shape[0];
-  }
+  [[nodiscard]] std::size_t projection() const;
   /// A tensor of that network.
-  [[nodiscard]] const file_tensor& of_network(const std::string& parameter) const { return get(parameter); }
+  [[nodiscard]] const file_tensor& of_network(const std::string& parameter) const;
 
   /// The matrix [length, columns], row-major.
   ///   throws  config_error when the number of columns differs
@@ -80,37 +64,11 @@ class prefix_tensors {
   }
 
  private:
-  [[nodiscard]] const file_tensor& get(std::string_view name) const {
-    const file_tensor* found = source_.find(name);
-    require<config_error>(found != nullptr, folder_, ": must hold '", name, "'; it is missing");
-    return *found;
-  }
-  void require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const {
-    require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ",
-                          expected, " numbers; it makes ", given, ". Does the prefix belong to this model?");
-  }
+  [[nodiscard]] const file_tensor& get(std::string_view name) const;
+  void require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const;
 
   /// y = x · Wᵀ + b, in double
-  [[nodiscard]] std::vector<double> linear(const std::vector<double>& x, std::string_view module) const {
-    const file_tensor &weight = get(concat(module, ".weight")), &bias = get(concat(module, ".bias"));
-    const std::size_t rows = length(), in = x.size() / rows;
-    require<config_error>(weight.shape.size() == 2 && weight.shape[1] == in && bias.shape == std::vector<std::size_t>{weight.shape[0]},
-                          folder_, ": '", weight.name, "' must have ", in, " columns and a bias for each row");
-    const std::size_t out = weight.shape[0];
-    std::vector<double> w_oi(weight.size()), b_o(out), y(rows * out);
-    read_numbers<double>(weight, 0, w_oi);
-    read_numbers<double>(bias, 0, b_o);
-    const auto pool = thread_pool::shared();
-    const auto one_row = [&](std::size_t r, std::size_t) {
-      for (std::size_t o = 0; o < out; ++o) {
-        double sum = b_o[o];
-        for (std::size_t i = 0; i < in; ++i) sum += x[r * in + i] * w_oi[o * in + i];
-        y[r * out + o] = sum;
-      }
-    };
-    pool->run(rows, pool->threads(), one_row);
-    return y;
-  }
+  [[nodiscard]] std::vector<double> linear(const std::vector<double>& x, std::string_view module) const;
   /// W2 · tanh(W1 · embedding + b1) + b2: P-tuning with prefix_projection saves the network, not its result.
   template <class T>
   [[nodiscard]] std::vector<T> projected(std::size_t columns) const {
@@ -232,17 +190,7 @@ template <class Model>
 
 /// The settings of a saved prefix: create a model with them before load_adapter.
 ///   throws  file_error, config_error when the folder contains no prefix
-[[nodiscard]] inline prefix_config prefix_config_of(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; there is none of that name");
-  if (!detail::is_peft_folder(folder)) {
-    const detail::prefix_tensors tensors(folder);
-    return {.length = tensors.length(), .projection = tensors.projection(), .counts_in_positions = false};
-  }
-  const std::string path = folder + "/adapter_config.json";
-  prefix_config c = detail::prefix_config_of(json_settings(read_json(path), path));
-  if (file_exists(folder + "/adapter_model.safetensors")) c.projection = detail::prefix_tensors(folder).projection();
-  return c;
-}
+[[nodiscard]] prefix_config prefix_config_of(const std::string& folder);
 
 /// Writes the prefix: in PEFT's format if it counts in positions, in ChatGLM's otherwise. A projection network is saved in the same file
 /// so that training can continue.
@@ -264,23 +212,27 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   if (!c.counts_in_positions) {
-    write_file(folder + "/config.json", json{{"pre_seq_len", c.length}, {"prefix_projection", false}}.dump(2) + "\n");
+    json_settings config;
+    config.set("pre_seq_len", c.length);
+    config.set("prefix_projection", false);
+    write_file(folder + "/config.json", config.text());
     write_safetensors(folder + "/model.safetensors", std::move(tensors));
     return ranks.wait_for_all();
   }
   const auto& sizes = model.sizes();
-  const json config{{"peft_type", "PREFIX_TUNING"},
-                    {"task_type", "CAUSAL_LM"},
-                    {"base_model_name_or_path", options.base_model},
-                    {"inference_mode", true},
-                    {"num_virtual_tokens", c.length},
-                    {"num_layers", sizes.layers},
-                    {"num_attention_heads", sizes.kv_heads},
-                    {"token_dim", sizes.kv_heads * sizes.head_dim},
-                    {"num_transformer_submodules", 1},
-                    {"prefix_projection", false},
-                    {"encoder_hidden_size", sizes.kv_heads * sizes.head_dim}};
-  write_file(folder + "/adapter_config.json", config.dump(2) + "\n");
+  json_settings config;
+  config.set("peft_type", "PREFIX_TUNING");
+  config.set("task_type", "CAUSAL_LM");
+  config.set("base_model_name_or_path", options.base_model);
+  config.set("inference_mode", true);
+  config.set("num_virtual_tokens", c.length);
+  config.set("num_layers", sizes.layers);
+  config.set("num_attention_heads", sizes.kv_heads);
+  config.set("token_dim", sizes.kv_heads * sizes.head_dim);
+  config.set("num_transformer_submodules", std::size_t{1});
+  config.set("prefix_projection", false);
+  config.set("encoder_hidden_size", sizes.kv_heads * sizes.head_dim);
+  write_file(folder + "/adapter_config.json", config.text());
   write_model_card(folder, detail::adapter_card(options.base_model, "prefix-tuning", detail::pipeline_of<Model>()));
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
@@ -319,3 +271,7 @@ void load_adapter(Model& model, const std::string& folder) {
 }
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/adapt/prefix_folder_impl.hpp>
+#endif

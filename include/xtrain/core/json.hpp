@@ -10,11 +10,9 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/json_fwd.hpp>
 
 namespace xtrain {
-
-/// Members are sorted by name, so lookup in objects of a hundred thousand members (vocabularies) is a tree search, not a linear one.
-using json = nlohmann::json;
 
 namespace detail {
 

@@ -10,7 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
-#include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/json_records.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/sentence_marks.hpp>
 #include <xtrain/data/tokenizer.hpp>

@@ -26,26 +26,7 @@ class folder_lock {
   folder_lock() = default;
   /// `use` states in errors what the folder is used for: "another run writes checkpoints there".
   ///   throws  file_error when another process has the lock, or the file cannot be created
-  folder_lock(const std::string& folder, const std::string& use) {
-    const std::string path = folder + "/.lock";
-    auto& here = locks();
-    const std::lock_guard hold(here.guard);
-    for (;;) {
-      detail::descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-      struct stat opened {}, named {};
-      require<file_error>(file.valid() && ::fstat(file.get(), &opened) == 0, path, ": must be opened; the system says: ", detail::reason(errno));
-      auto& known = here.held[{opened.st_dev, opened.st_ino}];
-      held_ = known.lock();
-      if (held_) return;
-      const bool is_locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-      require<file_error>(is_locked || errno != EWOULDBLOCK, folder, ": ", use, "; it must end first, or another folder be chosen");
-      // the previous owner may have removed the file in between: then the name refers to another file
-      if (::stat(path.c_str(), &named) != 0 || named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) continue;
-      held_ = std::make_shared<held_file>(std::move(file), path, is_locked);
-      known = held_;
-      return;
-    }
-  }
+  folder_lock(const std::string& folder, const std::string& use);
   /// false: there is no lock, because the file system has none or none was asked for.
   [[nodiscard]] bool keeps_others_out() const { return held_ && held_->is_locked; }
 
@@ -63,12 +44,13 @@ class folder_lock {
     std::mutex guard;
     std::map<std::pair<dev_t, ino_t>, std::weak_ptr<held_file>> held;
   };
-  static all_locks& locks() {
-    static all_locks all;
-    return all;
-  }
+  static all_locks& locks();
 
   std::shared_ptr<held_file> held_{};
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/folder_lock_impl.hpp>
+#endif

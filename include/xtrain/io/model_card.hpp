@@ -5,9 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/core/error.hpp>
-#include <xtrain/core/file.hpp>
-
 namespace xtrain {
 
 struct model_card {
@@ -16,42 +13,17 @@ struct model_card {
   std::string pipeline = "text-generation";  ///< what the Hub offers to do with it; empty: nothing is said
   std::vector<std::string> tags{};           ///< beside xtrain
   std::string description{};                 ///< a sentence
-};
-
-namespace detail {
-
-/// A YAML string between quotes.
-[[nodiscard]] inline std::string yaml_text(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    if (c == '\n') quoted += "\\n";
-    else if (static_cast<unsigned char>(c) >= 0x20) quoted += c;
-  }
-  return quoted + '"';
-}
-
-}  // namespace detail
+};  // namespace detail
 
 /// A card with the sections of the Hub's template.                            [huggingface_hub, templates/modelcard_template.md; peft, model_card]
-[[nodiscard]] inline std::string model_card_text(const model_card& card) {
-  std::string text = "---\n";
-  if (!card.base_model.empty()) text += concat("base_model: ", detail::yaml_text(card.base_model), "\n");
-  text += concat("library_name: ", card.library, "\n");
-  if (!card.pipeline.empty()) text += concat("pipeline_tag: ", card.pipeline, "\n");
-  text += "tags:\n";
-  for (const std::string& tag : card.tags) text += concat("- ", detail::yaml_text(tag), "\n");
-  text += concat("- xtrain\n---\n\n# Model Card for Model ID\n\n", card.description, "\n");
-  for (const char* section : {"Model Details", "Uses", "Bias, Risks, and Limitations", "Training Details", "Evaluation"})
-    text += concat("\n## ", section, "\n\n[More Information Needed]\n");
-  return text;
-}
+[[nodiscard]] std::string model_card_text(const model_card& card);
 
 /// Writes the card of a folder that has none. A README.md that is there is somebody's, and stays as it is.
 ///   throws  file_error
-inline void write_model_card(const std::string& folder, const model_card& card) {
-  const std::string path = folder + "/README.md";
-  if (!file_exists(path)) write_file(path, model_card_text(card));
-}
+void write_model_card(const std::string& folder, const model_card& card);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/model_card_impl.hpp>
+#endif

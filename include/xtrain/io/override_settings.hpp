@@ -1,14 +1,11 @@
 // Overrides settings of a config.json with those of another file.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/json.hpp>
 #include <xtrain/io/settings.hpp>
 
 namespace xtrain {
@@ -24,80 +21,12 @@ struct overridden_settings {
   json_settings settings{};            ///< the settings after overriding
   std::vector<change> changes{};       ///< what was replaced
   std::vector<std::string> unknown{};  ///< unknown keys, which were ignored
-};
-
-namespace detail {
-
-/// A value's type in the words of an error message. Integers and other numbers are not distinguished: the reader of a setting checks that.
-[[nodiscard]] inline const char* kind_of(const json& value) {
-  return value.is_boolean()  ? "true or false"
-         : value.is_number() ? "a number"
-         : value.is_string() ? "a string"
-         : value.is_array()  ? "a list"
-         : value.is_object() ? "an object"
-                             : "null";
-}
-
-[[nodiscard]] inline bool has_name(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-/// A location where a setting is set.
-struct setting_place {
-  std::string name{};
-  json* value = nullptr;
-};
-
-/// All locations where `key` is set: under its own name, under its aliases, and in nested objects of settings
-/// ("rope_parameters" has a rope_theta that takes precedence over the outer one). Empty if it is not set.
-[[nodiscard]] inline std::vector<setting_place> places_of(json& config, const std::string& key, const setting_names& known) {
-  std::vector<std::string> names{key};
-  for (const std::vector<std::string>& same : known)
-    if (has_name(same, key))
-      for (const std::string& name : same)
-        if (!has_name(names, name)) names.push_back(name);
-  std::vector<setting_place> places;
-  for (const std::string& name : names)
-    if (config.contains(name)) places.push_back({name, &config[name]});
-  for (auto& [outer, member] : config.items())
-    if (member.is_object() && member.contains(key)) places.push_back({concat(outer, ".", key), &member[key]});
-  return places;
-}
-
-}  // namespace detail
+};  // namespace detail
 
 /// Replaces the settings in `with` that are known: keys of `config` and those in `known`. A value must have the type of the one that it
 /// replaces; null means that the setting is not given, and has no type.
 ///   throws  config_error with the key, the expected type and the given value
-[[nodiscard]] inline overridden_settings override_settings(const json_settings& config, const json_settings& with,
-                                                           const setting_names& known = {}) {
-  overridden_settings result;
-  json object = config.object();
-  for (const auto& member : with.object().items()) {
-    const std::string& key = member.key();
-    const json& value = member.value();
-    std::vector<detail::setting_place> places = detail::places_of(object, key, known);
-    if (places.empty()) {
-      if (std::none_of(known.begin(), known.end(), [&](const auto& names) { return detail::has_name(names, key); })) {
-        result.unknown.push_back(key);
-        continue;
-      }
-      places.push_back({key, &object[key]});
-      result.changes.push_back({key, "", value.dump()});
-    } else {
-      for (const auto& place : places) result.changes.push_back({place.name, place.value->dump(), value.dump()});
-    }
-    for (const auto& place : places) {
-      const std::string_view expected = detail::kind_of(*place.value);
-      require<config_error>(place.value->is_null() || value.is_null() || expected == detail::kind_of(value), with.who(), ": '", key,
-                            "' must be ", expected, ", as ", place.name, " in ", config.who(), " is (", place.value->dump(), "); given ",
-                            value.dump());
-      *place.value = value;
-    }
-  }
-  result.settings = json_settings(std::move(object), result.changes.empty() ? config.who() : concat(config.who(), " with ", with.who()));
-  return result;
-}
+[[nodiscard]] overridden_settings override_settings(const json_settings& config, const json_settings& with, const setting_names& known = {});
 
 namespace detail {
 
@@ -129,3 +58,7 @@ requires requires(const Info& family, const json_settings& config) { family.read
 }
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/override_settings_impl.hpp>
+#endif

@@ -3,18 +3,15 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,7 +19,6 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
-#include <xtrain/core/json.hpp>
 #include <xtrain/core/named_settings.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/device/concepts.hpp>
@@ -44,45 +40,13 @@ struct pretrained_tag;
 
 /// The settings in a folder's config.json.
 ///   throws  file_error, config_error
-[[nodiscard]] inline json_settings read_config(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with a model; there is none of that name");
-  const std::string path = folder + "/config.json";
-  return {read_json(path), path};
-}
+[[nodiscard]] json_settings read_config(const std::string& folder);
 
 namespace detail {
 
-/// Whether one letter was changed, left out, added, or swapped with the next.
-[[nodiscard]] inline bool is_misspelt(std::string_view given, std::string_view meant) {
-  const auto same = std::mismatch(given.begin(), given.end(), meant.begin(), meant.end());
-  const std::string_view a(same.first, given.end()), b(same.second, meant.end());
-  if (a.empty() && b.empty()) return false;
-  const auto rest = [](std::string_view text, std::size_t skipped) { return text.substr(std::min(skipped, text.size())); };
-  if (a.size() == b.size())
-    return rest(a, 1) == rest(b, 1) || (a.size() > 1 && a[0] == b[1] && a[1] == b[0] && rest(a, 2) == rest(b, 2));
-  return a.size() + 1 == b.size() ? a == rest(b, 1) : a.size() == b.size() + 1 && rest(a, 1) == b;
-}
-
 /// Rejects misspelled settings. A setting that is never read belongs to another program, or is a typo of one in
 /// `asked`, whose default would be used silently. The same holds for nested objects that were read.
-inline void require_no_misspelt(const json_settings& config, const asked_settings& all) {
-  const auto& asked = all.names;
-  const auto is_there = [&](const std::string& name) { return config.object().contains(name); };
-  const auto is_asked = [&](const std::string& name) {
-    return std::any_of(asked.begin(), asked.end(), [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); });
-  };
-  for (const auto& member : config.object().items()) {
-    if (is_asked(member.key())) continue;
-    for (const auto& names : asked) {
-      if (std::any_of(names.begin(), names.end(), is_there)) continue;
-      for (const std::string& name : names)
-        require<config_error>(!is_misspelt(member.key(), name), config.who(), ": '", member.key(), "' is no setting; did you mean '", name, "'?");
-    }
-  }
-  for (const auto& [name, inside] : all.inner)
-    if (const auto at = config.object().find(name); at != config.object().end() && at->is_object())
-      require_no_misspelt(json_settings(*at, concat(config.who(), ", '", name, "'")), *inside);
-}
+void require_no_misspelt(const json_settings& config, const asked_settings& all);
 
 }  // namespace detail
 
@@ -94,8 +58,7 @@ template <class Read>
 [[nodiscard]] auto sizes_read_by(const Read& read, const char* model_type, const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == model_type, config.who(), ": must describe a '", model_type, "' model; its model_type is '", type, "'");
-  const auto quantized = config.object().find("quantization_config");
-  require<config_error>(quantized == config.object().end() || quantized->is_null(), config.who(),
+  require<config_error>(!config.has({"quantization_config"}), config.who(),
                         ": weights must not be quantised; a quantization_config is given");
   const auto asked = std::make_shared<asked_settings>();
   json_settings listened = config;
@@ -394,44 +357,27 @@ struct save_options {
   bool one_writer = false;
 };
 
-/// The files of a tokenizer in a folder.
-inline constexpr std::array<const char*, 9> tokenizer_files{
-    "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",     "vocab.json", "merges.txt",
-    "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "vocab.txt"};
-
 /// Copies a tokenizer's files: all of a folder's, or the one given file (under the name that it has in folders).
-inline void copy_tokenizer(const std::string& from, const std::string& to) {
-  namespace fs = std::filesystem;
-  std::error_code same;
-  if (from.empty() || fs::equivalent(from, to, same)) return;
-  const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
-  if (!is_directory(from)) {
-    const std::string name = fs::path(from).filename().string();
-    return copy(from, name.ends_with(".model") ? "tokenizer.model" : name);
-  }
-  for (const char* name : tokenizer_files)
-    if (file_exists(from + "/" + name)) copy(from + "/" + name, name);
-  for (const std::string& name : names_in(from))  // files of token ranks have varying names
-    if (name.ends_with(".tiktoken")) copy(from + "/" + name, name);
-}
+void copy_tokenizer(const std::string& from, const std::string& to);
 
 namespace detail {
+
+/// The generation_config.json of a folder; empty if there is none, or it is malformed.
+[[nodiscard]] json_settings generation_settings(const std::string& folder);
 
 /// The generation_config.json of a model: sampling settings (do_sample, temperature, ...) from the folder that it comes from, if any,
 /// and the model's own special tokens.
 template <class Sizes>
 [[nodiscard]] std::string generation_text(const Sizes& sizes, const std::string& from) {
-  json_settings generation;
-  const std::string path = from + "/generation_config.json";
-  if (!from.empty() && is_directory(from) && file_exists(path)) {
-    json earlier = json::parse(mapped_file(path).text(), nullptr, false);  // a malformed file is ignored
-    if (earlier.is_object()) generation = json_settings(std::move(earlier), path);
-  }
+  json_settings generation = generation_settings(from);
   if (sizes.bos >= 0) generation.set("bos_token_id", sizes.bos);
   if (!sizes.eos.empty()) generation.set_tokens("eos_token_id", sizes.eos);
   if (sizes.padding) generation.set_token("pad_token_id", sizes.padding);
-  return generation.object().dump(2) + "\n";
+  return generation.text();
 }
+
+/// Erases special tokens that are null, unless the folder's config.json has the key.
+void leave_out_absent_tokens(json_settings& config, const std::string& folder);
 
 }  // namespace detail
 
@@ -441,7 +387,7 @@ template <class Model>
 [[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {
   const auto& family = model.family_info();
   json_settings config;
-  config.set("architectures", json::array({family.architecture}));
+  config.set("architectures", std::vector<std::string>{family.architecture});
   config.set("model_type", family.model_type);
   family.write(model.sizes(), config);
   using number = typename Model::compute;
@@ -449,12 +395,8 @@ template <class Model>
                             : std::is_same_v<number, fp16>   ? "float16"
                             : std::is_same_v<number, double> ? "float64"
                                                              : "float32");
-  if (!base_model.empty() && file_exists(base_model + "/config.json")) {
-    const json base = json::parse(mapped_file(base_model + "/config.json").text(), nullptr, false);
-    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-      if (base.is_object() && !base.contains(key) && config.object().contains(key) && config.object().at(key).is_null()) config.erase({key});
-  }
-  return config.object().dump(2) + "\n";
+  if (!base_model.empty()) detail::leave_out_absent_tokens(config, base_model);
+  return config.text();
 }
 
 namespace detail {
@@ -518,3 +460,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
 }
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/pretrained_impl.hpp>
+#endif

@@ -1,77 +1,17 @@
 // Converts a tensor of one file to a dtype for another, and measures the rounding.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/io/file_tensor.hpp>
 #include <xtrain/io/safetensors.hpp>
 
 namespace xtrain {
 
-namespace detail {
-
-/// Number of elements converted at a time.
-inline constexpr std::size_t numbers_of_a_piece = std::size_t{1} << 16;
-
-/// Calls use(T{}) for the type of a dtype name: "BF16".
-template <class Use>
-void with_number(std::string_view name, Use&& use) {
-  if (name == "F32") return use(float{});
-  if (name == "BF16") return use(bf16{});
-  if (name == "F16") return use(fp16{});
-  if (name == "F64") return use(double{});
-  fail<config_error>("numbers must be F64, F32, F16 or BF16 to be converted to; given ", name);
-}
-
-/// Calls use(first, count) for every piece of a tensor.
-template <class Use>
-void for_each_piece(const file_tensor& tensor, Use&& use) {
-  const std::size_t all = tensor.size();
-  for (std::size_t first = 0; first < all; first += numbers_of_a_piece) use(first, std::min(numbers_of_a_piece, all - first));
-}
-
-}  // namespace detail
-
 /// A tensor to be written with dtype `number`, or unchanged if it is not floating point. Its file must stay open until it is
 /// written.
-[[nodiscard]] inline tensor_to_write rewritten(const file_tensor& tensor, std::string_view number) {
-  const bool converted = is_floating(tensor.number) && number != tensor.number;
-  tensor_to_write result{.name = tensor.name, .number = converted ? std::string(number) : tensor.number, .shape = tensor.shape};
-  result.bytes = tensor.size() * bits_of(result.number) / 8;
-  if (tensor.layout.empty() && !converted) {
-    result.produce = [&tensor](const auto& sink) { sink(tensor.bytes.data(), tensor.bytes.size()); };
-  } else if (!converted) {
-    result.produce = [&tensor](const auto& sink) {
-      std::vector<std::byte> piece;
-      detail::for_each_piece(tensor, [&](std::size_t first, std::size_t count) {
-        piece.resize(count * bits_of(tensor.number) / 8);
-        read_elements(tensor, first, piece);
-        sink(piece.data(), piece.size());
-      });
-    };
-  } else {
-    detail::with_number(number, [&]<class T>(T) {
-      result.produce = [&tensor](const auto& sink) {
-        std::vector<T> piece;
-        detail::for_each_piece(tensor, [&](std::size_t first, std::size_t count) {
-          piece.resize(count);
-          read_numbers<T>(tensor, first, piece);
-          sink(piece.data(), piece.size() * sizeof(T));
-        });
-      };
-    });
-  }
-  return result;
-}
+[[nodiscard]] tensor_to_write rewritten(const file_tensor& tensor, std::string_view number);
 
 /// The largest change by a conversion.
 struct rounding_error {
@@ -82,25 +22,10 @@ struct rounding_error {
 
 /// Updates `error` with the rounding of a tensor to dtype `number`. Reads the whole tensor.
 ///   throws  data_error when a finite value would become infinite
-inline void measure_rounding(const file_tensor& tensor, std::string_view number, rounding_error& error) {
-  if (!is_floating(tensor.number) || tensor.number == number) return;
-  detail::with_number(number, [&]<class T>(T) {
-    std::vector<double> before;
-    std::vector<T> after;
-    detail::for_each_piece(tensor, [&](std::size_t first, std::size_t count) {
-      before.resize(count);
-      after.resize(count);
-      read_numbers<double>(tensor, first, before);
-      read_numbers<T>(tensor, first, after);
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto now = static_cast<double>(static_cast<accumulate_t<T>>(after[i]));
-        require<data_error>(std::isfinite(now) || !std::isfinite(before[i]), "tensor '", tensor.name, "': numbers must be at most ",
-                            number_traits<T>::largest, " to be stored as ", number_traits<T>::name, "; one is ", before[i]);
-        const double change = std::abs(now - before[i]);
-        if (change > error.largest) error = {.largest = change, .before = before[i], .after = now, .tensor = tensor.name};
-      }
-    });
-  });
-}
+void measure_rounding(const file_tensor& tensor, std::string_view number, rounding_error& error);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/io/rewrite_impl.hpp>
+#endif

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +20,12 @@
 
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
-#include <xtrain/core/checksum.hpp>
 #include <xtrain/core/file.hpp>
-#include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/folder_lock.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/file_writers.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/optimizer_file.hpp>
 #include <xtrain/train/replace_folder.hpp>
@@ -47,21 +45,6 @@ struct checkpoint_options {
   /// if all share a file system.
   bool one_writer = false;
 };
-
-/// The complete checkpoints in a folder, "checkpoint-<step>", oldest first.
-[[nodiscard]] inline std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder) {
-  constexpr std::string_view prefix = "checkpoint-";
-  std::vector<std::pair<std::size_t, std::string>> found;
-  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
-    if (!name.starts_with(prefix)) continue;
-    std::size_t step = 0;
-    const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-    std::string path = folder + "/" + name;
-    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(path)) found.emplace_back(step, std::move(path));
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 /// Saves checkpoints of a trainer during training, and resumes from them. Attach it to the trainer.
 template <class Trainer>
@@ -122,7 +105,7 @@ class checkpoint_folder final : public observer {
       const detail::saving_ranks ranks(trainer_->model(), options_.one_writer);
       const std::size_t writers = write_optimizer(*trainer_, part + "/optimizer.safetensors", ranks.together());
       everyone().barrier();  // all files that are checksummed are now written
-      publish(later.take(), part, whole, progress());
+      publish(later.take(), part, whole, state_now());
       ranks.wait_for_all();
       written_ = {step, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), writers};
     } catch (...) {
@@ -149,10 +132,11 @@ class checkpoint_folder final : public observer {
   /// Resumes from the given checkpoint.
   void resume_from(const std::string& checkpoint) {
     finish();
-    const json_settings state = read_state(checkpoint + "/trainer_state.json");
-    const training_progress progress = read_progress(state);
+    const json_settings state = detail::read_checkpoint_state(checkpoint + "/trainer_state.json");
+    const checkpoint_state now = state_now();
+    const training_progress progress = detail::resumed_progress(state, now);
     on_all_ranks(checkpoint, [&] {
-      if (writes()) require_undamaged(checkpoint, state);
+      if (writes()) detail::require_undamaged(checkpoint, state);
     });
     auto& model = trainer_->model();
     if constexpr (model_type::recipe::adapter::freezes_weights) load_adapter(model, checkpoint);
@@ -160,7 +144,7 @@ class checkpoint_folder final : public observer {
     read_optimizer(*trainer_, checkpoint + "/optimizer.safetensors");
     trainer_->restore(progress);
     saved_ = progress.step;
-    changes_ = changed_settings(state);
+    changes_ = detail::changed_settings(state, now.settings);
   }
   /// Settings that differ from those of the checkpoint, as sentences: "learning_rate is 0.01, it was 0.001".
   [[nodiscard]] const std::vector<std::string>& changes() const { return changes_; }
@@ -181,142 +165,39 @@ class checkpoint_folder final : public observer {
     std::filesystem::remove_all(path, ignored);
   }
 
-  /// Settings that may change when a run is resumed.
-  [[nodiscard]] json settings_now() const {
+  /// What trainer_state.json says of the run as it is now.
+  [[nodiscard]] checkpoint_state state_now() const {
     const auto& c = trainer_->settings();
-    json all{{"steps", c.steps},
-             {"epochs", c.epochs},
-             {"learning_rate", c.learning_rate},
-             {"warmup_ratio", c.warmup_ratio},
-             {"warmup_steps", c.warmup_steps},
-             {"schedule", name_of(c.shape)},
-             {"floor", c.floor},
-             {"max_gradient_norm", c.max_gradient_norm}};
-    if constexpr (requires { c.optimizer.weight_decay; }) all["weight_decay"] = c.optimizer.weight_decay;
-    if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all["betas"] = {c.optimizer.beta1, c.optimizer.beta2};
-    if constexpr (requires { c.optimizer.momentum; }) all["momentum"] = c.optimizer.momentum;
-    return all;
-  }
-  [[nodiscard]] std::vector<std::string> changed_settings(const json_settings& state) const {
-    std::vector<std::string> all;
-    const json_settings then = state.inner({"settings"});
-    const json settings = settings_now();
-    for (const auto& [key, now] : settings.items())
-      if (const auto at = then.object().find(key); at != then.object().end() && *at != now) all.push_back(concat(key, " is ", now.dump(), ", it was ", at->dump()));
-    return all;
-  }
-
-  /// Checksums of every tensor file, by name. The files are still in the page cache.
-  [[nodiscard]] static json checksums(const std::string& folder) {
-    json all = json::object();
-    for (const std::string& name : names_in(folder))
-      if (name.ends_with(".safetensors")) all[name] = checksum_text(mapped_file(folder + "/" + name).text());
-    return all;
-  }
-  /// Checkpoints written before checksums existed are not checked.
-  static void require_undamaged(const std::string& folder, const json_settings& state) {
-    const auto files = state.object().find("checksums");
-    if (files == state.object().end()) return;
-    require<config_error>(files->is_object(), state.who(), ": 'checksums' must be an object");
-    for (const auto& [name, expected] : files->items()) {
-      require<config_error>(expected.is_string() && name.find('/') == std::string::npos, state.who(), ": 'checksums' must name files of the folder, each with a text");
-      const std::string path = folder + "/" + name;
-      if (!file_exists(path)) continue;  // the reader of the folder reports missing files
-      const std::string found = checksum_text(mapped_file(path).text());
-      if (found == expected.template get<std::string>()) continue;
-      (void)safetensors_file(path);  // throws a more specific error if the file is truncated
-      fail<file_error>(path, ": must be what was saved; its checksum is ", found, ", trainer_state.json has ",
-                          expected.template get<std::string>());
-    }
-  }
-  /// The file contains its own checksum, over everything else in it.
-  [[nodiscard]] static json_settings read_state(const std::string& path) {
-    json state = read_json(path);
-    if (state.is_object() && state.contains("checksum")) {
-      const json expected = state["checksum"];
-      state.erase("checksum");
-      const std::string found = checksum_text(state.dump());
-      require<file_error>(expected == found, path, ": must be what was saved; its checksum is ", found, ", it has ", expected.dump());
-    }
-    return {std::move(state), path};
-  }
-
-  [[nodiscard]] json progress() const {
-    const training_progress& p = trainer_->progress();
-    const auto& c = trainer_->settings();
-    return json{{"step", p.step},
-                {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
-                {"loss_scale",
-                 {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
-                {"updates", p.updates},
-                {"skipped", p.skipped},
-                {"bad_in_a_row", p.bad_in_a_row},
-                {"seed", p.seed},
-                {"batch", c.batch},
-                {"accumulate", c.accumulate},
-                {"ranks", trainer_->model().parallel().data().size()},
-                {"context", c.context},
-                {"precision", model_type::precision::name},
-                {"optimizer", model_type::recipe::optimizer::name},
-                {"settings", settings_now()}};
-  }
-
-  [[nodiscard]] training_progress read_progress(const json_settings& s) const {
-    const std::string& path = s.who();
-    const auto& c = trainer_->settings();
-    const auto same = [&](const char* key, std::size_t now) {
-      const std::size_t then = s.size({key});
-      require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
-                            " is given");
-    };
-    // the global batch must be the same; the number of data-parallel ranks may differ
-    const std::size_t ranks = trainer_->model().parallel().data().size();
-    const std::size_t rows = s.size({"batch"}) * s.size({"accumulate"}) * s.size_or(1, {"ranks"});
-    require<config_error>(rows == c.batch * c.accumulate * ranks, path,
-                          ": an interrupted run goes on with as many rows in a step (batch x accumulate x ranks): it had ", rows, ", now ",
-                          c.batch, " x ", c.accumulate, " x ", ranks, " are given");
-    same("context", c.context);
-    const auto count = [&](const json_settings& from, const char* key) {
-      const auto at = from.object().find(key);
-      require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
-      return at->template get<std::size_t>();
-    };
-    const auto steps = [&](const json_settings& from, const char* key) {
-      const std::size_t value = count(from, key);
-      require<config_error>(value < std::size_t{1} << 53, from.who(), ": '", key, "' must be below 2^53: steps are counted on; given ",
-                            value);
-      return value;
-    };
-    training_progress p;
-    p.step = steps(s, "step");
-    const json_settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
-    p.data = {steps(data, "epoch"), steps(data, "step")};
-    p.loss_scale = {scale.number_or(1.0, {"scale"}), steps(scale, "good"), steps(scale, "overflows_left")};
-    require<config_error>(p.loss_scale.scale > 0.0, scale.who(), ": 'scale' must be positive; given ", p.loss_scale.scale);
-    p.updates = steps(s, "updates");
-    p.skipped = steps(s, "skipped");
-    p.bad_in_a_row = steps(s, "bad_in_a_row");
-    p.seed = count(s, "seed");
-    require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed,
-                          " is given");
-    for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", model_type::precision::name},
-                                   {"optimizer", model_type::recipe::optimizer::name}})
-      require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '",
-                            s.text_or("", {key}), "', now it is '", now, "'");
-    return p;
+    checkpoint_state state{.progress = trainer_->progress(),
+                           .seed = c.seed,
+                           .batch = c.batch,
+                           .accumulate = c.accumulate,
+                           .ranks = trainer_->model().parallel().data().size(),
+                           .context = c.context,
+                           .precision = std::string(model_type::precision::name),
+                           .optimizer = std::string(model_type::recipe::optimizer::name)};
+    json_settings& all = state.settings;
+    all.set("steps", c.steps);
+    all.set("epochs", c.epochs);
+    all.set("learning_rate", c.learning_rate);
+    all.set("warmup_ratio", c.warmup_ratio);
+    all.set("warmup_steps", c.warmup_steps);
+    all.set("schedule", std::string(name_of(c.shape)));
+    all.set("floor", c.floor);
+    all.set("max_gradient_norm", c.max_gradient_norm);
+    if constexpr (requires { c.optimizer.weight_decay; }) all.set("weight_decay", c.optimizer.weight_decay);
+    if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all.set("betas", std::vector<double>{c.optimizer.beta1, c.optimizer.beta2});
+    if constexpr (requires { c.optimizer.momentum; }) all.set("momentum", c.optimizer.momentum);
+    return state;
   }
 
   /// Adds the files' checksums to the state of the run, makes the checkpoint durable and renames it to its final name, now or in the background:
   /// after every rank's part is on disk.
-  void publish(unsynced_files files, const std::string& part, const std::string& whole, json state) {
+  void publish(unsynced_files files, const std::string& part, const std::string& whole, checkpoint_state state) {
     auto work = [this, files = std::move(files), part, whole, state = std::move(state)]() mutable {
       try {
         on_all_ranks(whole, [&] {
-          if (writes()) {  // reads all of it once
-            state["checksums"] = checksums(part);
-            state["checksum"] = checksum_text(state.dump());
-            write_file(part + "/trainer_state.json", state.dump(2) + "\n");
-          }
+          if (writes()) detail::write_checkpoint_state(part, state);  // reads all of it once
           files.sync();
         });
         on_all_ranks(whole, [&] {

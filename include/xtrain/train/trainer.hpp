@@ -40,19 +40,9 @@
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/rank_stopwatch.hpp>
 #include <xtrain/train/recipe.hpp>
+#include <xtrain/train/training_progress.hpp>
 
 namespace xtrain {
-
-/// The state of a run except arrays: stored in a checkpoint with weights and optimizer state.
-struct training_progress {
-  std::size_t step = 0;     // steps done in this run
-  std::size_t updates = 0;  // steps that changed weights, in this run and all before: the optimizer's step count
-  loader_state data{};
-  dynamic_loss_scale::memory loss_scale{};
-  std::size_t skipped = 0;
-  std::size_t bad_in_a_row = 0;
-  std::uint64_t seed = 0;
-};
 
 /// Trains a model. A step allocates nothing: a dry run of one step measures what it needs, and a run that does not fit
 /// is refused before anything is allocated.

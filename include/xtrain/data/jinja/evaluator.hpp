@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/list_filters.hpp>
 #include <xtrain/data/jinja/loop.hpp>
 #include <xtrain/data/jinja/syntax.hpp>

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/methods.hpp>
 #include <xtrain/data/jinja/operators.hpp>
 

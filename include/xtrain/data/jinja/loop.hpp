@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/formatting.hpp>
 #include <xtrain/data/jinja/operators.hpp>
 

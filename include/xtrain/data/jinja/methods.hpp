@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/formatting.hpp>
 #include <xtrain/data/jinja/letter_case.hpp>
 #include <xtrain/data/jinja/operators.hpp>

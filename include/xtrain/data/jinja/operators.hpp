@@ -13,6 +13,7 @@
 
 #include <xtrain/data/jinja/formatting.hpp>
 #include <xtrain/data/jinja/printing.hpp>
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/value.hpp>
 
 namespace xtrain::detail::jinja {

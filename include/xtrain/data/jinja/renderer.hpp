@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/evaluator.hpp>
 #include <xtrain/data/text_span.hpp>
 

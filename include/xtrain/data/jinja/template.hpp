@@ -6,15 +6,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <xtrain/core/error.hpp>
-#include <xtrain/data/jinja/renderer.hpp>
-#include <xtrain/data/jinja/statements.hpp>
+#include <xtrain/data/jinja/value.hpp>
 #include <xtrain/data/text_span.hpp>
 
 namespace xtrain {
+
+namespace detail::jinja {
+struct statement;
+}
 
 /// A template's value: none, a boolean, a number, a string, a list or a mapping.
 using jinja_value = detail::jinja::value;
@@ -41,32 +42,12 @@ class jinja_template {
  public:
   /// `who` names the template in errors.
   ///   throws  config_error, with the line, if the text is not a valid template
-  explicit jinja_template(std::string_view text, std::string who = "template") : who_(std::move(who)) {
-    require<config_error>(text.size() <= longest_source, who_, ": must be at most ", longest_source, " bytes; it is ", text.size());
-    try {
-      detail::jinja::lexer words(text);
-      detail::jinja::statement_parser parser(words.tokens(), {detail::jinja::is_filter, detail::jinja::is_test});
-      statements_ = std::make_shared<const detail::jinja::body>(parser.parse_template());
-      has_generation_ = parser.has_generation();
-    } catch (const detail::jinja::misspelled& at) {
-      fail<config_error>(who_, ": line ", at.line, ": ", at.what);
-    }
-  }
+  explicit jinja_template(std::string_view text, std::string who = "template");
 
   ///   throws  config_error, with the line, if the template fails or exceeds a limit; data_error if it rejects its
   ///           input (raise_exception)
   [[nodiscard]] rendered_text render(const jinja_mapping& variables, std::time_t now = std::time(nullptr),
-                                     const jinja_limits& limits = {}) const {
-    detail::jinja::renderer run(limits.steps, limits.bytes, now);
-    try {
-      run.render(*statements_, variables);
-    } catch (const detail::jinja::fault& broken) {
-      fail<config_error>(who_, ": line ", run.line(), ": ", broken.what);
-    } catch (const detail::jinja::refusal& no) {
-      fail<data_error>(who_, ": line ", run.line(), ": the template refuses what it was given: ", no.why);
-    }
-    return {std::move(run.text()), std::move(run.generated()), run.steps(), run.lost_generation()};
-  }
+                                     const jinja_limits& limits = {}) const;
 
   /// Whether it has {% generation %} blocks.
   [[nodiscard]] bool has_generation() const { return has_generation_; }
@@ -75,8 +56,12 @@ class jinja_template {
  private:
   static constexpr std::size_t longest_source = std::size_t{1} << 20;
   std::string who_;
-  std::shared_ptr<const detail::jinja::body> statements_;
+  std::shared_ptr<const std::vector<detail::jinja::statement>> statements_;
   bool has_generation_ = false;
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/jinja/template_impl.hpp>
+#endif

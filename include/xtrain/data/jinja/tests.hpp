@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <xtrain/data/jinja/allowance.hpp>
 #include <xtrain/data/jinja/methods.hpp>
 #include <xtrain/data/jinja/operators.hpp>
 

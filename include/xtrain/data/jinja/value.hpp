@@ -1,7 +1,6 @@
 // The values of templates: Python's, as far as templates can observe.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -169,148 +168,16 @@ struct callable {
   return model.is_safe() ? value::safe(std::move(text)) : value(std::move(text));
 }
 
-inline value::value(std::vector<value> items, form as) {
-  std::size_t deepest = 0;
-  for (const value& item : items) deepest = std::max(deepest, item.depth());
-  if (deepest >= deepest_value) break_off("lists must nest at most ", deepest_value, " deep; this one nests deeper");
-  held_ = std::make_shared<sequence>(sequence{std::move(items), as, deepest + 1});
-}
-inline value::value(mapping entries) : held_(std::make_shared<const mapping>(std::move(entries))) {}
-inline value::value(callable what) : held_(std::make_shared<const callable>(std::move(what))) {}
+/// A text that is the same for equal keys and different for others: 1, 1.0 and true are one key.
+[[nodiscard]] std::string key_text(const value& key);
 
 /// What groupby gives for each group.
-[[nodiscard]] inline value group_of(value name, std::vector<value> members) {
-  value made(std::vector<value>{std::move(name), std::move(members)}, form::tuple);
-  made.as_sequence()->is_group = true;
-  return made;
-}
+[[nodiscard]] value group_of(value name, std::vector<value> members);
 /// What `name` is of a group; null where it is no group, or has none of that name.
-[[nodiscard]] inline const value* of_group(const value& v, std::string_view name) {
-  const sequence* s = v.as_sequence();
-  if (s == nullptr || !s->is_group) return nullptr;
-  return name == "grouper" ? &s->items[0] : name == "list" ? &s->items[1] : nullptr;
-}
-
-inline std::size_t value::depth() const {
-  if (const sequence* s = as_sequence()) return s->depth;
-  if (const mapping* m = as_mapping()) return m->depth();
-  if (const callable* c = as_callable(); c != nullptr && c->is_method) return c->self.depth() + 1;
-  return 0;
-}
-
-inline std::string_view value::type() const {
-  if (const sequence* s = as_sequence())
-    return s->as == form::list    ? "list"
-           : s->as == form::tuple ? "tuple"
-           : s->as == form::range ? "range"
-           : s->as == form::view  ? "view"
-                                  : "generator";
-  if (is_none()) return "None";
-  if (is_undefined()) return "undefined";
-  if (is_boolean()) return "bool";
-  if (is_whole()) return "int";
-  if (is_real()) return "float";
-  if (is_text()) return "str";
-  if (as_mapping() != nullptr) return "dict";
-  return as_name_space() != nullptr ? "namespace" : as_loop() != nullptr ? "loop" : "function";
-}
-
-inline bool value::truth() const {
-  if (is_none() || is_undefined()) return false;
-  if (is_whole()) return whole() != 0;
-  if (is_real()) return real() != 0;
-  if (is_text()) return !text().empty();
-  if (const sequence* s = as_sequence()) return s->as == form::generator || !s->items.empty();
-  if (const mapping* m = as_mapping()) return m->size() > 0;
-  return true;
-}
-
-/// Nested tuples may share elements, so that a key written out grows exponentially.
-inline constexpr std::size_t longest_key = 65536;
-
-/// A text that is the same for equal keys and different for others: 1, 1.0 and true are one key.
-[[nodiscard]] inline std::string key_text(const value& key) {
-  if (key.is_text()) return "'" + key.text();
-  if (key.is_none()) return "none";
-  if (key.is_whole()) return concat("#", key.whole());
-  if (key.is_real()) {
-    const double d = key.real();
-    if (d >= -9e18 && d <= 9e18 && static_cast<double>(static_cast<std::int64_t>(d)) == d) return concat("#", static_cast<std::int64_t>(d));
-    return concat("#", d);
-  }
-  if (const sequence* s = key.as_sequence(); s != nullptr && s->as == form::tuple) {
-    std::string all = "(";
-    for (const value& item : s->items) {
-      const std::string one = key_text(item);
-      all += concat(one.size(), ":", one);
-      if (all.size() > longest_key) break_off("a key of tuples must be at most ", longest_key, " bytes; it is longer");
-    }
-    return all;
-  }
-  break_off("a key must be a string, a number, none or a tuple of them; it is ", key.type());
-}
-
-inline void mapping::set(value key, value content) {
-  const std::size_t below = std::max(key.depth(), content.depth());
-  if (below >= deepest_value) break_off("mappings must nest at most ", deepest_value, " deep; this one nests deeper");
-  depth_ = std::max(depth_, below + 1);
-  const auto [at, fresh] = places_.try_emplace(key_text(key), entries_.size());
-  if (fresh) entries_.push_back({std::move(key), std::move(content)});
-  else entries_[at->second].content = std::move(content);
-}
-
-inline const value* mapping::find(const value& key) const {
-  const auto at = places_.find(key_text(key));
-  return at == places_.end() ? nullptr : &entries_[at->second].content;
-}
-inline const value* mapping::find_name(std::string_view name) const {
-  const auto at = places_.find(concat("'", name));
-  return at == places_.end() ? nullptr : &entries_[at->second].content;
-}
-
-/// The remaining budget of one rendering. Every step of the interpreter costs one; created values cost by size.
-class allowance {
- public:
-  explicit allowance(std::size_t steps) : left_(steps), all_(steps) {}
-  void spend(std::size_t steps) {
-    if (steps > left_) {
-      left_ = 0;
-      break_off("a template must be done in ", all_, " steps; it is not");
-    }
-    left_ -= steps;
-  }
-  [[nodiscard]] std::size_t spent() const { return all_ - left_; }
-
-  /// Counts nested calls during its lifetime: the call stack is finite.
-  class deeper {
-   public:
-    explicit deeper(allowance& of) : of_(of) {
-      if (of_.depth_ >= deepest_calls)
-        break_off("a template's blocks, calls and expressions must run at most ", deepest_calls, " deep; these run deeper");
-      ++of_.depth_;
-    }
-    ~deeper() { --of_.depth_; }
-    deeper(const deeper&) = delete;
-    deeper& operator=(const deeper&) = delete;
-
-   private:
-    allowance& of_;
-  };
-
-  /// Call before that many values are added to a list, or entries to a mapping: their memory costs more than one step.
-  void make_items(std::size_t count) { spend(count <= left_ / 8 ? 8 * count : left_ + 1); }
-  void make_entries(std::size_t count) { make_items(count <= left_ ? 4 * count : count); }
-  /// Call before `bytes` of text are created.
-  void make_text(std::size_t bytes) { spend(1 + bytes / 16); }
-  /// `count` texts of `each` bytes; the product may overflow.
-  void make_text(std::size_t count, std::size_t each) {
-    spend(each == 0 || count <= (left_ + 1) * 16 / each ? 0 : left_ + 1);
-    make_text(count * each);
-  }
-
- private:
-  static constexpr std::size_t deepest_calls = 500;
-  std::size_t left_, all_, depth_ = 0;
-};
+[[nodiscard]] const value* of_group(const value& v, std::string_view name);
 
 }  // namespace xtrain::detail::jinja
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/jinja/value_impl.hpp>
+#endif

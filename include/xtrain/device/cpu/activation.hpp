@@ -54,7 +54,7 @@ void gelu_backward_elements(const cpu_stream& stream, const kernel::gelu_tanh_ba
 
 /// Normal cumulative distribution function: (1 + erf(x/√2)) / 2.
 template <class Arch, class A>
-[[nodiscard]] XTRAIN_INLINE simd::batch<A, Arch> normal_below(const simd::batch<A, Arch>& x) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE simd::batch<A, Arch> normal_below(const simd::batch<A, Arch>& x) {
   using batch = simd::batch<A, Arch>;
   return batch(A(0.5)) * (batch(A{1}) + xsimd::erf(x * batch(static_cast<A>(root_half))));
 }

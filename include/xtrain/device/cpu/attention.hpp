@@ -188,7 +188,7 @@ struct attention_panel {
 
   /// Blocks of keys that the panel attends to: visit(j0, keys), where keys is rounded up to whole tile rows as far as there are keys.
   template <class Visit>
-  XTRAIN_INLINE void each_block(Visit&& visit) const {
+  XTRAIN_ALWAYS_INLINE void each_block(Visit&& visit) const {
     for (std::size_t j0 = first_key / work_type::keys * work_type::keys; j0 < last_end; j0 += work_type::keys) {
       const std::size_t there = std::min(work_type::keys, key_count - j0);
       visit(j0, std::min(there, product_plan::round_up(last_end - j0, tile_rows<Arch>)));

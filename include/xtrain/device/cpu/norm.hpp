@@ -15,7 +15,7 @@ namespace cpu_kernels {
 /// Σ_j of each of the batches that terms(j, count) returns, over the channels of a row: four independent sums, because a single
 /// one would be bound by the latency of additions, and then across lanes.
 template <class Arch, class A, std::size_t Sums, class Terms>
-[[nodiscard]] XTRAIN_INLINE std::array<A, Sums> sums_of(std::size_t c, Terms&& terms) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE std::array<A, Sums> sums_of(std::size_t c, Terms&& terms) {
   constexpr std::size_t w = simd::width<A, Arch>, chains = 4;
   simd::batch<A, Arch> sum[chains][Sums];
   XTRAIN_UNROLL for (std::size_t i = 0; i < chains; ++i) {
@@ -35,7 +35,7 @@ template <class Arch, class A, std::size_t Sums, class Terms>
   return total;
 }
 template <class Arch, class A, class Term>
-[[nodiscard]] XTRAIN_INLINE A sum_of(std::size_t c, Term&& term) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE A sum_of(std::size_t c, Term&& term) {
   return sums_of<Arch, A, 1>(c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE { return std::array{term(j, count)}; })[0];
 }
 

@@ -81,7 +81,7 @@ struct depth_blocks {
 
 /// A unit of `count` numbers with stride `step`, zero-padded.
 template <class U, class T>
-[[nodiscard]] XTRAIN_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
   if constexpr (std::is_same_v<U, simd::bf16_pair>) {
     const std::uint32_t low = from[0].bits, high = count > 1 ? from[step].bits : 0U;
     return {low | high << 16};
@@ -93,7 +93,7 @@ template <class U, class T>
 /// Four rows of four units, transposed: `Rows` (up to four) of them go to to[j·step …] for each of the four columns j. The
 /// shuffles are those of 128-bit registers on every architecture: cheap, and no lane is crossed.
 template <class Arch, std::size_t Rows, class T>
-XTRAIN_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::size_t step) {
+XTRAIN_ALWAYS_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::size_t step) {
   using quad = simd::quad_arch<Arch>;
   const auto load = [&](std::size_t i) XTRAIN_LAMBDA_INLINE {
     const T* line = from + (i < Rows ? i : 0) * row;
@@ -121,7 +121,7 @@ XTRAIN_INLINE void transpose_4x4(const T* from, std::size_t row, void* to, std::
 
 /// `Rows` rows whose numbers are contiguous along the depth.
 template <class Arch, std::size_t Rows, class U, class T>
-XTRAIN_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
+XTRAIN_ALWAYS_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
   std::size_t p = 0;
   if constexpr (sizeof(U) == sizeof(float)) {
@@ -135,14 +135,14 @@ XTRAIN_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, 
 }
 
 template <std::size_t Lanes, class U, class T>
-XTRAIN_INLINE void pack_lanes_one_by_one(const T* from, std::size_t column, std::size_t count, U* to) {
+XTRAIN_ALWAYS_INLINE void pack_lanes_one_by_one(const T* from, std::size_t column, std::size_t count, U* to) {
   for (std::size_t i = 0; i < Lanes; ++i) to[i] = make_unit<U>(from + i, column, count);
 }
 
 /// `Lanes` units of one step along the depth, from one row (two for pairs) whose numbers are contiguous, as they will be in
 /// the panel.
 template <class Arch, std::size_t Lanes, class U, class T>
-XTRAIN_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {
+XTRAIN_ALWAYS_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {
   using quad = simd::quad_arch<Arch>;
   if constexpr (std::is_same_v<U, T>) {
     std::memcpy(to, from, Lanes * sizeof(U));

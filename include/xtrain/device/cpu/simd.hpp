@@ -32,7 +32,7 @@
 
 // g++ spills a whole accumulator array to the stack if one loop over it is not unrolled.
 #define XTRAIN_UNROLL _Pragma("GCC unroll 64")
-#define XTRAIN_INLINE inline __attribute__((always_inline))
+#define XTRAIN_ALWAYS_INLINE inline __attribute__((always_inline))
 #define XTRAIN_LAMBDA_INLINE __attribute__((always_inline))
 
 namespace xtrain::simd {
@@ -67,7 +67,7 @@ using quad_arch = std::conditional_t<is_neon64<Arch>, xsimd::neon64, xsimd::sse2
 
 /// a·b + c, rounded once where the processor has FMA.
 template <class A, class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<A, Arch> multiply_add(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
                                                                const xsimd::batch<A, Arch>& c) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch> && std::is_same_v<A, float>) return _mm512_fmadd_ps(a, b, c);
@@ -96,7 +96,7 @@ inline constexpr bool multiplies_pairs = false;
 
 /// sum + a₀·b₀ + a₁·b₁ in every lane, where a and b are the bits of pairs. The processor treats subnormal bf16 as zero.
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> multiply_add_pairs(const xsimd::batch<float, Arch>& a,
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> multiply_add_pairs(const xsimd::batch<float, Arch>& a,
                                                                          const xsimd::batch<float, Arch>& b,
                                                                          const xsimd::batch<float, Arch>& sum) {
   static_assert(multiplies_pairs<Arch>);
@@ -113,7 +113,7 @@ namespace detail {
 
 /// `width` 16-bit numbers as floats. One branch per instruction set; a plain loop for the others.
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
@@ -143,7 +143,7 @@ template <class Arch>
 }
 
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> widened(const fp16* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened(const fp16* from) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 #endif
@@ -164,13 +164,13 @@ template <class Arch>
 // what the hardware rounding to bf16 needs for its fallback
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define XTRAIN_ROUNDS_TO_BF16
-[[nodiscard]] XTRAIN_INLINE bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
+[[nodiscard]] XTRAIN_ALWAYS_INLINE bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
 #endif
 
 /// Rounds to nearest, ties to even, exactly as bf16(float) does: NaN and subnormals included. The hardware
 /// conversion (AVX512-BF16) flushes subnormals and is used only where there are none.
 template <class Arch>
-XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
+XTRAIN_ALWAYS_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
@@ -226,7 +226,7 @@ XTRAIN_INLINE void narrow(bf16* to, const xsimd::batch<float, Arch>& x) {
 }
 
 template <class Arch>
-XTRAIN_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
+XTRAIN_ALWAYS_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -260,7 +260,7 @@ XTRAIN_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
 
 /// `width` numbers of T, as a batch of T's accumulate type. Unaligned.
 template <class Arch, class T>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
   if constexpr (std::is_same_v<T, accumulate_t<T>>) {
     return xsimd::batch<T, Arch>::load_unaligned(from);
   } else {
@@ -270,7 +270,7 @@ template <class Arch, class T>
 
 /// Two consecutive vectors in memory.
 template <class Arch, class T>
-[[nodiscard]] XTRAIN_INLINE std::array<xsimd::batch<accumulate_t<T>, Arch>, 2> load_two(const T* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE std::array<xsimd::batch<accumulate_t<T>, Arch>, 2> load_two(const T* from) {
 #ifdef __AVX512BW__
   if constexpr (is_avx512<Arch> && std::is_same_v<T, bf16>) {
     const __m512i bits = _mm512_loadu_si512(from);
@@ -286,7 +286,7 @@ template <class Arch, class T>
 
 /// The first `count` numbers, zero-padded.
 template <class Arch, class T>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::size_t count) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::size_t count) {
   std::array<T, width<accumulate_t<T>, Arch>> lanes{};
   std::memcpy(lanes.data(), from, count * sizeof(T));
   return simd::load<Arch>(lanes.data());
@@ -294,7 +294,7 @@ template <class Arch, class T>
 
 /// Rounds to T and stores `width` numbers.
 template <class T, class A, class Arch>
-XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
+XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
   if constexpr (std::is_same_v<T, A>) {
     x.store_unaligned(to);
   } else if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
@@ -308,7 +308,7 @@ XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
 
 /// Two consecutive vectors in memory.
 template <class T, class A, class Arch>
-XTRAIN_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd::batch<A, Arch>& y) {
+XTRAIN_ALWAYS_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd::batch<A, Arch>& y) {
 #ifdef XTRAIN_ROUNDS_TO_BF16
   if constexpr (is_avx512<Arch> && std::is_same_v<T, bf16> && std::is_same_v<A, float>) {
     const __m512 first = x, second = y;
@@ -326,7 +326,7 @@ XTRAIN_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const xsimd:
 
 /// Rounds to T and stores the first `count` numbers.
 template <class T, class A, class Arch>
-XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t count) {
+XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t count) {
   std::array<T, width<A, Arch>> lanes;
   simd::store(lanes.data(), x);
   std::memcpy(to, lanes.data(), count * sizeof(T));
@@ -335,7 +335,7 @@ XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t coun
 /// eˣ, to two units in the last place: 2ⁿ · eʳ with r in ±ln 2 / 2 and a polynomial for eʳ [coefficients: minimax of degree 6].
 /// 0 below −104, infinity above 88.73, NaN for NaN. Inlined, unlike xsimd's, because a softmax does little else.
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> exp(const xsimd::batch<float, Arch>& x) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> exp(const xsimd::batch<float, Arch>& x) {
 #ifdef __AVX512F__
   if constexpr (is_avx512<Arch>) {
     const __m512 value = x;
@@ -356,13 +356,13 @@ template <class Arch>
   return xsimd::exp(x);
 }
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<double, Arch> exp(const xsimd::batch<double, Arch>& x) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<double, Arch> exp(const xsimd::batch<double, Arch>& x) {
   return xsimd::exp(x);
 }
 
 /// The sum of all lanes, by halving: the order does not depend on the compiler.
 template <class A, class Arch>
-[[nodiscard]] XTRAIN_INLINE A sum(const xsimd::batch<A, Arch>& x) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE A sum(const xsimd::batch<A, Arch>& x) {
   std::array<A, width<A, Arch>> lanes;
   x.store_unaligned(lanes.data());
   XTRAIN_UNROLL for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
@@ -372,7 +372,7 @@ template <class A, class Arch>
 }
 
 template <class A, class Arch>
-[[nodiscard]] XTRAIN_INLINE A largest(const xsimd::batch<A, Arch>& x) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE A largest(const xsimd::batch<A, Arch>& x) {
   std::array<A, width<A, Arch>> lanes;
   x.store_unaligned(lanes.data());
   XTRAIN_UNROLL for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
@@ -383,7 +383,7 @@ template <class A, class Arch>
 
 /// Eight pairs from eight bf16 of one row and eight of the next row. Arch has 128 bits.
 template <class Arch>
-XTRAIN_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to) {
+XTRAIN_ALWAYS_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to) {
   using batch = xsimd::batch<std::uint16_t, Arch>;
   std::array<std::uint16_t, 8> lanes;
   std::memcpy(lanes.data(), low, sizeof(lanes));
@@ -398,7 +398,7 @@ XTRAIN_INLINE void store_pairs(const bf16* low, const bf16* high, bf16_pair* to)
 
 /// A vector of pairs, as bits: from bf16 of one row and of the next row.
 template <class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<float, Arch> load_pairs(const bf16* low, const bf16* high) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> load_pairs(const bf16* low, const bf16* high) {
   static_assert(multiplies_pairs<Arch>);
 #ifdef __AVX512BF16__
   const __m512i first = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)));
@@ -413,7 +413,7 @@ template <class Arch>
 
 /// Loads elements of packed panels: numbers, or pairs of bf16, as the bits of a batch.
 template <class Arch, class U>
-[[nodiscard]] XTRAIN_INLINE auto load_units(const U* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE auto load_units(const U* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
     std::array<float, width<float, Arch>> bits;
     std::memcpy(bits.data(), from, sizeof(bits));
@@ -424,7 +424,7 @@ template <class Arch, class U>
 }
 /// Broadcasts the unit at `from` to every lane.
 template <class U, class Arch, class T>
-[[nodiscard]] XTRAIN_INLINE auto broadcast_unit(const T* from) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE auto broadcast_unit(const T* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {
     float bits;
     std::memcpy(&bits, from, sizeof(bits));
@@ -434,7 +434,7 @@ template <class U, class Arch, class T>
   }
 }
 template <class U, class A, class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add_units(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<A, Arch> multiply_add_units(const xsimd::batch<A, Arch>& a, const xsimd::batch<A, Arch>& b,
                                                                      const xsimd::batch<A, Arch>& sum) {
   if constexpr (std::is_same_v<U, bf16_pair>) return multiply_add_pairs(a, b, sum);
   else return multiply_add(a, b, sum);
@@ -443,7 +443,7 @@ template <class U, class A, class Arch>
 /// sum + a · b, where a is the unit at `from` in every lane. For a single use: a unit that multiplies several vectors is cheaper in a
 /// register.
 template <class U, class T, class A, class Arch>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<A, Arch> multiply_add_unit(const T* from, const xsimd::batch<A, Arch>& b,
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<A, Arch> multiply_add_unit(const T* from, const xsimd::batch<A, Arch>& b,
                                                                     const xsimd::batch<A, Arch>& sum) {
 #if defined(__AVX512BF16__) && defined(__GNUC__) && !defined(__clang__)
   // g++ does not fold a broadcast into this instruction, and a separate broadcast per product costs a quarter of the speed
@@ -461,7 +461,7 @@ template <class U, class T, class A, class Arch>
 /// Calls step(i, count) for i = begin, begin + width, …: count is `width` except in a shorter last step. For whole
 /// vectors, count is a compile-time constant, so that load(p, count) below becomes one instruction.
 template <class A, class Arch, class Step>
-XTRAIN_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& step) {
+XTRAIN_ALWAYS_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& step) {
   constexpr std::size_t w = width<A, Arch>;
   std::size_t i = begin;
   for (; i + w <= end; i += w) step(i, std::integral_constant<std::size_t, w>{});
@@ -470,12 +470,12 @@ XTRAIN_INLINE void for_each_vector(std::size_t begin, std::size_t end, Step&& st
 
 /// Whole vectors, for the constant count that for_each_vector passes.
 template <class Arch, class T, std::size_t Count>
-[[nodiscard]] XTRAIN_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::integral_constant<std::size_t, Count>) {
+[[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::integral_constant<std::size_t, Count>) {
   static_assert(Count == width<accumulate_t<T>, Arch>);
   return simd::load<Arch>(from);
 }
 template <class T, class A, class Arch, std::size_t Count>
-XTRAIN_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::integral_constant<std::size_t, Count>) {
+XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::integral_constant<std::size_t, Count>) {
   static_assert(Count == width<A, Arch>);
   simd::store(to, x);
 }

@@ -26,8 +26,8 @@ template <class U, class T>
 struct rows_in_place {
   const T* data = nullptr;
   std::size_t row = 0;
-  [[nodiscard]] XTRAIN_INLINE const T* at(std::size_t i) const { return data + i * row; }
-  XTRAIN_INLINE void next() { data += depth_of_unit<U>; }
+  [[nodiscard]] XTRAIN_ALWAYS_INLINE const T* at(std::size_t i) const { return data + i * row; }
+  XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U>; }
 };
 
 /// Vectors of B in place, for a tile: one row of memory per number along the depth. With pairs, one round of products reads half a cache
@@ -38,7 +38,7 @@ struct lines_in_place {
   const T* data = nullptr;
   std::size_t row = 0;
   template <class A>
-  [[nodiscard]] XTRAIN_INLINE auto load(std::size_t v) const {
+  [[nodiscard]] XTRAIN_ALWAYS_INLINE auto load(std::size_t v) const {
     const T* const from = data + v * simd::width<A, Arch>;
     if constexpr (std::is_same_v<U, simd::bf16_pair>) {
       __builtin_prefetch(from + pair_rows_ahead * row, 0, 2);
@@ -48,7 +48,7 @@ struct lines_in_place {
       return simd::load<Arch>(from);
     }
   }
-  XTRAIN_INLINE void next() { data += depth_of_unit<U> * row; }
+  XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U> * row; }
 };
 
 /// Which side of a product is slim; selects the path.

@@ -53,7 +53,7 @@ struct epilogue {
 /// Writes a tile's sums to the first `columns` columns of C. Each condition is tested once for all sums: in shallow products
 /// the epilogue takes as long as the sums.
 template <class A, class Arch, std::size_t Rows, std::size_t Vectors, class C, class T>
-XTRAIN_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, const epilogue<A, T>& end) {
+XTRAIN_ALWAYS_INLINE void finish_tile(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t ldc, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
   constexpr std::size_t w = simd::width<A, Arch>;
   const auto each = [&](auto&& step) XTRAIN_LAMBDA_INLINE {
@@ -122,17 +122,17 @@ void finish_edge(simd::batch<A, Arch> (&sum)[Rows][Vectors], C* c, std::size_t l
 template <class Arch, std::size_t Step, class U>
 struct packed_lines {
   const U* data = nullptr;
-  [[nodiscard]] XTRAIN_INLINE const U* at(std::size_t i) const { return data + i; }
+  [[nodiscard]] XTRAIN_ALWAYS_INLINE const U* at(std::size_t i) const { return data + i; }
   template <class A>
-  [[nodiscard]] XTRAIN_INLINE auto load(std::size_t v) const {
+  [[nodiscard]] XTRAIN_ALWAYS_INLINE auto load(std::size_t v) const {
     return simd::load_units<Arch>(data + v * simd::width<A, Arch>);
   }
-  XTRAIN_INLINE void next() { data += Step; }
+  XTRAIN_ALWAYS_INLINE void next() { data += Step; }
 };
 
 /// sum over p < depth of a[p][i] · b[p][j], for Rows rows and `columns` columns of C, at most Vectors vectors.
 template <class Arch, class U, std::size_t Rows, std::size_t Vectors, class Left, class Right, class C, class A, class T>
-XTRAIN_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
+XTRAIN_ALWAYS_INLINE void tile_from(std::size_t depth, Left a, Right b, C* c, std::size_t ldc, std::size_t columns, const epilogue<A, T>& end) {
   using batch = simd::batch<A, Arch>;
   constexpr std::size_t w = simd::width<A, Arch>;
   batch sum[Rows][Vectors];
@@ -168,7 +168,7 @@ void tile(std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size
 }
 
 template <class Arch, std::size_t Vectors, class U, class C, class A, class T>
-XTRAIN_INLINE void tile_of(std::size_t rows, std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc,
+XTRAIN_ALWAYS_INLINE void tile_of(std::size_t rows, std::size_t depth, const U* a_panel, const U* b_panel, C* c, std::size_t ldc,
                            std::size_t columns, const epilogue<A, T>& end) {
   constexpr std::size_t most = tile_rows<Arch>;
   switch (rows) {

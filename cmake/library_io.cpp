@@ -1,0 +1,24 @@
+// What a program calls of component 'io', once. Compiled by xtrain_add_library.
+#define XTRAIN_COMPILES_LIBRARY
+#include <xtrain/adapt/peft_config_impl.hpp>
+#include <xtrain/adapt/peft_impl.hpp>
+#include <xtrain/adapt/prefix_folder_impl.hpp>
+#include <xtrain/data/chat_dataset_impl.hpp>
+#include <xtrain/data/chat_template_impl.hpp>
+#include <xtrain/data/chat_templates_impl.hpp>
+#include <xtrain/data/jinja/from_json_impl.hpp>
+#include <xtrain/data/jinja/template_impl.hpp>
+#include <xtrain/data/jinja/value_impl.hpp>
+#include <xtrain/data/json_dataset_impl.hpp>
+#include <xtrain/io/folder_impl.hpp>
+#include <xtrain/io/folder_lock_impl.hpp>
+#include <xtrain/io/model_card_impl.hpp>
+#include <xtrain/io/override_settings_impl.hpp>
+#include <xtrain/io/pretrained_impl.hpp>
+#include <xtrain/io/rewrite_impl.hpp>
+#include <xtrain/io/safetensors_impl.hpp>
+#include <xtrain/io/settings_impl.hpp>
+#include <xtrain/io/weight_file_impl.hpp>
+#include <xtrain/io/write_together_impl.hpp>
+#include <xtrain/plan/machine_file_impl.hpp>
+#include <xtrain/train/checkpoint_state_impl.hpp>

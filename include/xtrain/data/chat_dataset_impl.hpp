@@ -1,0 +1,117 @@
+// Definitions of chat_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/data/chat_dataset.hpp>
+#include <xtrain/data/chat_record.hpp>
+#include <xtrain/data/chat_template.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/jinja/characters.hpp>
+#include <xtrain/data/jinja/from_json.hpp>
+#include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/json_records.hpp>
+#include <xtrain/data/learned_text.hpp>
+#include <xtrain/data/tokenizer.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// Tokenizes a conversation's text. A special token that the template writes but the tokenizer would split is inserted as the
+/// single token that it is.
+class chat_encoder {
+ public:
+  chat_encoder(const tokenizer& with, const chat_template& form) : with_(with) {
+    const special_tokens& special = with.special();
+    for (const auto& [text, id] : {std::pair{form.token("bos_token"), special.bos}, std::pair{form.token("eos_token"), special.eos}})
+      if (id >= 0 && !text.empty() && with.encode(text) != std::vector<token>{id}) marks_.emplace_back(text, id);
+  }
+
+  void encode(const chat_text& chat, learned_text& sample) const {
+    const std::string_view text = chat.text;
+    sample.clear();
+    for (std::size_t at = 0; at < text.size();) {
+      const auto [begin, found] = next_mark(text, at);
+      if (begin > at) sample.add(text.substr(at, begin - at), at, chat.answers, with_);
+      if (found == nullptr) break;
+      const std::size_t end = begin + found->first.size();
+      sample.add(found->second, is_answer(chat, begin, end));
+      at = end;
+    }
+    const std::vector<token> beginning = with_.beginning();
+    const bool has_it = sample.tokens.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), sample.tokens.begin());
+    if (!has_it) {
+      sample.tokens.insert(sample.tokens.begin(), beginning.begin(), beginning.end());
+      sample.learned.insert(sample.learned.begin(), beginning.size(), false);
+    }
+  }
+
+ private:
+  using mark = std::pair<std::string, token>;
+  [[nodiscard]] static bool is_answer(const chat_text& chat, std::size_t begin, std::size_t end) {
+    return std::any_of(chat.answers.begin(), chat.answers.end(), [&](const text_span& a) { return a.begin < end && begin < a.end; });
+  }
+  [[nodiscard]] std::pair<std::size_t, const mark*> next_mark(std::string_view text, std::size_t at) const {
+    std::pair<std::size_t, const mark*> first{text.size(), nullptr};
+    for (const mark& m : marks_)
+      if (const std::size_t found = text.find(m.first, at); found < first.first) first = {found, &m};
+    return first;
+  }
+
+  const tokenizer& with_;
+  std::vector<mark> marks_;
+};
+
+/// Whether the text ends with the content of the last answer: then the template left the turn open.
+[[nodiscard]] inline bool ends_open(const chat_text& chat, const chat_record& record) {
+  if (record.messages.empty() || chat.answers.empty() || chat.answers.back().end != chat.text.size()) return false;
+  const jinja_value* content = record.messages.back().as_mapping()->find_name("content");
+  if (content == nullptr || !content->is_text()) return false;
+  const std::string_view words = jinja::stripped(content->text(), true, true);
+  return !words.empty() && jinja::stripped(chat.text, false, true).ends_with(words);
+}
+
+}  // namespace detail
+
+XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
+  const mapped_file file(path);
+  dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
+  all.when_too_long = options.when_too_long;
+  const detail::chat_encoder encoder(with, form);
+  const auto add_record = [&](const detail::chat_record& record) {
+    chat_variables variables = options.variables;
+    if (!record.tools.is_none()) variables.tools = record.tools;
+    detail::learned_text sample;
+    const chat_text chat = form.apply_with_answers(jinja_value(record.messages), variables);
+    require<data_error>(!chat.answers.empty() || options.train_on_input, "a conversation must have an answer to learn; it has none");
+    encoder.encode(chat, sample);
+    if (with.special().eos >= 0 && detail::ends_open(chat, record)) sample.add(with.special().eos, true);
+    sample.add_to(all, options.train_on_input);
+  };
+  const auto add_line = [&](std::string_view text, std::size_t line) {
+    const jinja_value record = jinja_value_from_json(text, path, line);
+    const detail::chat_record chat = detail::chat_record_reader(path, line).read(record, options.form);
+    try {
+      add_record(chat);
+    } catch (const data_error& problem) {
+      fail<data_error>(path, ": line ", line, ": ", problem.what());
+    } catch (const config_error& problem) {
+      fail<config_error>(path, ": line ", line, ": ", problem.what());
+    }
+  };
+  detail::for_each_record_text(file, add_line);
+  all.finish();
+  return all;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,103 @@
+// Definitions of json_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/json_dataset.hpp>
+#include <xtrain/data/json_records.hpp>
+#include <xtrain/data/learned_text.hpp>
+#include <xtrain/data/text_dataset.hpp>
+#include <xtrain/data/tokenizer.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE dataset json_text_dataset(const std::vector<std::string>& paths, const tokenizer& with, const json_text_options& options) {
+  require<data_error>(!paths.empty(), "json_text_dataset: at least one path must be given");
+  dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), options.layout);
+  all.when_too_long = options.when_too_long;
+  for (const std::string& path : paths)
+    detail::for_each_record(mapped_file(path), [&](const json& record, std::size_t line) {
+      detail::add_document(all, with, detail::text_field(record, options.field, path, line));
+    });
+  all.finish();
+  return all;
+}
+
+XTRAIN_INLINE dataset json_text_dataset(const std::string& path, const tokenizer& with, const json_text_options& options) {
+  return json_text_dataset(std::vector<std::string>{path}, with, options);
+}
+
+XTRAIN_INLINE dataset json_text_dataset(std::initializer_list<std::string> paths, const tokenizer& with, const json_text_options& options) {
+  return json_text_dataset(std::vector<std::string>(paths), with, options);
+}
+
+XTRAIN_INLINE std::string prompt_template::text(std::string_view instruction, std::string_view input) const {
+  std::string result;
+  const std::string_view form = input.empty() ? without_input : with_input;
+  for (std::size_t i = 0; i < form.size();) {
+    if (form.substr(i).starts_with("{instruction}")) {
+      result += instruction;
+      i += 13;
+    } else if (form.substr(i).starts_with("{input}")) {
+      result += input;
+      i += 7;
+    } else {
+      result.push_back(form[i++]);
+    }
+  }
+  return result;
+}
+
+XTRAIN_INLINE prompt_template alpaca_template() {
+  return {
+      .with_input =
+          "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately "
+          "completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n",
+      .without_input =
+          "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### "
+          "Instruction:\n{instruction}\n\n### Response:\n"};
+}
+
+XTRAIN_INLINE dataset instruct_dataset(const std::string& path, const tokenizer& with, const instruct_options& options) {
+  const mapped_file file(path);
+  dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
+  all.when_too_long = options.when_too_long;
+  const special_tokens& special = with.special();
+  const std::vector<token> beginning = with.beginning(), ending = with.prompt_ending();
+  detail::learned_text sample;
+  detail::for_each_record(file, [&](const json& record, std::size_t line) {
+    const std::string instruction = detail::text_field(record, "instruction", path, line);
+    const std::string input =
+        record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
+    const std::string prompt = options.prompt.text(instruction, input);
+    const std::string answer = detail::text_field(record, "output", path, line);
+    const std::string text = prompt + answer;
+    const text_span answered{prompt.size(), text.size()};
+    sample.clear();
+    for (const token id : beginning) sample.add(id, false);
+    if (ending.empty()) {
+      sample.add(text, 0, std::span(&answered, 1), with);
+    } else {
+      sample.add(prompt, 0, std::span(&answered, 1), with);
+      for (const token id : ending) sample.add(id, false);
+      sample.add(answer, prompt.size(), std::span(&answered, 1), with);
+    }
+    if (special.eos >= 0) sample.add(special.eos, true);
+    sample.add_to(all, options.train_on_input);
+  });
+  all.finish();
+  return all;
+}
+
+}  // namespace xtrain

@@ -1,0 +1,48 @@
+// Definitions of weight_file.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/io/llama2c.hpp>
+#include <xtrain/io/llmc.hpp>
+#include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/settings.hpp>
+#include <xtrain/io/tensor_source.hpp>
+#include <xtrain/io/torch_file.hpp>
+#include <xtrain/io/weight_file.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE std::optional<weight_format> format_of(std::string_view file) {
+  if (torch_file::begins_as_one(file)) return weight_format::torch;
+  if (llmc_file::begins_as_one(file)) return weight_format::llmc;
+  std::uint64_t header = 0;
+  if (file.size() > sizeof(header)) std::memcpy(&header, file.data(), sizeof(header));
+  if (header > 0 && header <= safetensors_file::longest_header && file[sizeof(header)] == '{') return weight_format::safetensors;
+  if (llama2c_file::begins_as_one(file)) return weight_format::llama2c;
+  return {};
+}
+
+XTRAIN_INLINE weight_file::weight_file(const std::string& path) {
+  const std::optional<weight_format> format = format_of(mapped_file(path).text());
+  require<file_error>(format.has_value(), path,
+                      ": must be a file of weights: safetensors, PyTorch's, llm.c's or llama2.c's; it begins as none of them");
+  format_ = *format;
+  const auto open = [&]<class File>(const File& file) {
+    add_all(file);
+    if constexpr (requires { file.config(); }) config_ = file.config();
+  };
+  if (format_ == weight_format::safetensors) open(keep<safetensors_file>(path));
+  else if (format_ == weight_format::torch) open(keep<torch_file>(path));
+  else if (format_ == weight_format::llmc) open(keep<llmc_file>(path));
+  else open(keep<llama2c_file>(path));
+}
+
+}  // namespace xtrain

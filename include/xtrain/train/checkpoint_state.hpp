@@ -1,0 +1,54 @@
+// The state of a run in a checkpoint: trainer_state.json, with checksums of what lies beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/io/settings.hpp>
+#include <xtrain/train/training_progress.hpp>
+
+namespace xtrain {
+
+/// The complete checkpoints in a folder, "checkpoint-<step>", oldest first.
+[[nodiscard]] std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder);
+
+/// What trainer_state.json says of a run.
+struct checkpoint_state {
+  training_progress progress{};
+  std::uint64_t seed = 0;
+  std::size_t batch = 0, accumulate = 0, ranks = 0, context = 0;
+  std::string precision{}, optimizer{};
+  json_settings settings{};  ///< those that may change when a run is resumed
+};
+
+namespace detail {
+
+/// Writes trainer_state.json into a folder whose other files are written.
+///   throws  file_error
+void write_checkpoint_state(const std::string& folder, const checkpoint_state& state);
+
+/// Reads a trainer_state.json. The file contains its own checksum, over everything else in it.
+///   throws  file_error
+[[nodiscard]] json_settings read_checkpoint_state(const std::string& path);
+
+/// Compares the files of a folder with their checksums in its state. Checkpoints written before checksums existed are not checked.
+///   throws  file_error, config_error
+void require_undamaged(const std::string& folder, const json_settings& state);
+
+/// Where a run that resumes from `saved` goes on.
+///   throws  config_error when the state is malformed, or `now` is another run
+[[nodiscard]] training_progress resumed_progress(const json_settings& saved, const checkpoint_state& now);
+
+/// Settings that differ from those saved, as sentences.
+[[nodiscard]] std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now);
+
+}  // namespace detail
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/train/checkpoint_state_impl.hpp>
+#endif

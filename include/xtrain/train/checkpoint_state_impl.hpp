@@ -1,0 +1,151 @@
+// Definitions of checkpoint_state.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/checksum.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/io/safetensors.hpp>
+#include <xtrain/io/settings.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
+#include <xtrain/train/training_progress.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE std::vector<std::pair<std::size_t, std::string>> checkpoints_in(const std::string& folder) {
+  constexpr std::string_view prefix = "checkpoint-";
+  std::vector<std::pair<std::size_t, std::string>> found;
+  for (const std::string& name : try_names_in(folder).value_or(std::vector<std::string>{})) {
+    if (!name.starts_with(prefix)) continue;
+    std::size_t step = 0;
+    const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+    std::string path = folder + "/" + name;
+    if (problem == std::errc{} && end == name.data() + name.size() && is_directory(path)) found.emplace_back(step, std::move(path));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+namespace detail {
+
+/// Checksums of every tensor file, by name. The files are still in the page cache.
+[[nodiscard]] inline json checksums(const std::string& folder) {
+  json all = json::object();
+  for (const std::string& name : names_in(folder))
+    if (name.ends_with(".safetensors")) all[name] = checksum_text(mapped_file(folder + "/" + name).text());
+  return all;
+}
+
+XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const checkpoint_state& state) {
+  const training_progress& p = state.progress;
+  json all{{"step", p.step},
+           {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
+           {"loss_scale", {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
+           {"updates", p.updates},
+           {"skipped", p.skipped},
+           {"bad_in_a_row", p.bad_in_a_row},
+           {"seed", p.seed},
+           {"batch", state.batch},
+           {"accumulate", state.accumulate},
+           {"ranks", state.ranks},
+           {"context", state.context},
+           {"precision", state.precision},
+           {"optimizer", state.optimizer},
+           {"settings", state.settings.object()},
+           {"checksums", checksums(folder)}};
+  all["checksum"] = checksum_text(all.dump());
+  write_file(folder + "/trainer_state.json", all.dump(2) + "\n");
+}
+
+XTRAIN_INLINE json_settings read_checkpoint_state(const std::string& path) {
+  json state = read_json(path);
+  if (state.is_object() && state.contains("checksum")) {
+    const json expected = state["checksum"];
+    state.erase("checksum");
+    const std::string found = checksum_text(state.dump());
+    require<file_error>(expected == found, path, ": must be what was saved; its checksum is ", found, ", it has ", expected.dump());
+  }
+  return {std::move(state), path};
+}
+
+XTRAIN_INLINE void require_undamaged(const std::string& folder, const json_settings& state) {
+  const auto files = state.object().find("checksums");
+  if (files == state.object().end()) return;
+  require<config_error>(files->is_object(), state.who(), ": 'checksums' must be an object");
+  for (const auto& [name, expected] : files->items()) {
+    require<config_error>(expected.is_string() && name.find('/') == std::string::npos, state.who(),
+                          ": 'checksums' must name files of the folder, each with a text");
+    const std::string path = folder + "/" + name;
+    if (!file_exists(path)) continue;  // the reader of the folder reports missing files
+    const std::string found = checksum_text(mapped_file(path).text());
+    if (found == expected.get<std::string>()) continue;
+    (void)safetensors_file(path);  // throws a more specific error if the file is truncated
+    fail<file_error>(path, ": must be what was saved; its checksum is ", found, ", trainer_state.json has ", expected.get<std::string>());
+  }
+}
+
+XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const checkpoint_state& c) {
+  const std::string& path = s.who();
+  const auto same = [&](const char* key, std::size_t now) {
+    const std::size_t then = s.size({key});
+    require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
+                          " is given");
+  };
+  // the global batch must be the same; the number of data-parallel ranks may differ
+  const std::size_t rows = s.size({"batch"}) * s.size({"accumulate"}) * s.size_or(1, {"ranks"});
+  require<config_error>(rows == c.batch * c.accumulate * c.ranks, path,
+                        ": an interrupted run goes on with as many rows in a step (batch x accumulate x ranks): it had ", rows, ", now ",
+                        c.batch, " x ", c.accumulate, " x ", c.ranks, " are given");
+  same("context", c.context);
+  const auto count = [&](const json_settings& from, const char* key) {
+    const auto at = from.object().find(key);
+    require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
+    return at->get<std::size_t>();
+  };
+  const auto steps = [&](const json_settings& from, const char* key) {
+    const std::size_t value = count(from, key);
+    require<config_error>(value < std::size_t{1} << 53, from.who(), ": '", key, "' must be below 2^53: steps are counted on; given ",
+                          value);
+    return value;
+  };
+  training_progress p;
+  p.step = steps(s, "step");
+  const json_settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
+  p.data = {steps(data, "epoch"), steps(data, "step")};
+  p.loss_scale = {scale.number_or(1.0, {"scale"}), steps(scale, "good"), steps(scale, "overflows_left")};
+  require<config_error>(p.loss_scale.scale > 0.0, scale.who(), ": 'scale' must be positive; given ", p.loss_scale.scale);
+  p.updates = steps(s, "updates");
+  p.skipped = steps(s, "skipped");
+  p.bad_in_a_row = steps(s, "bad_in_a_row");
+  p.seed = count(s, "seed");
+  require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed,
+                        " is given");
+  for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", c.precision}, {"optimizer", c.optimizer}})
+    require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '",
+                          s.text_or("", {key}), "', now it is '", now, "'");
+  return p;
+}
+
+XTRAIN_INLINE std::vector<std::string> changed_settings(const json_settings& saved, const json_settings& now) {
+  std::vector<std::string> all;
+  const json_settings then = saved.inner({"settings"});
+  for (const auto& [key, value] : now.object().items())
+    if (const auto at = then.object().find(key); at != then.object().end() && *at != value)
+      all.push_back(concat(key, " is ", value.dump(), ", it was ", at->dump()));
+  return all;
+}
+
+}  // namespace detail
+
+}  // namespace xtrain
