@@ -1,4 +1,4 @@
-// What a program calls of component 'io', once. Compiled by xtrain_add_library.
+// The definitions of component 'io', once. Compiled by xtrain_add_library.
 #define XTRAIN_COMPILES_LIBRARY
 #include <xtrain/adapt/peft_config_impl.hpp>
 #include <xtrain/adapt/peft_impl.hpp>
@@ -10,6 +10,7 @@
 #include <xtrain/data/jinja/template_impl.hpp>
 #include <xtrain/data/jinja/value_impl.hpp>
 #include <xtrain/data/json_dataset_impl.hpp>
+#include <xtrain/data/labelled_dataset_impl.hpp>
 #include <xtrain/io/folder_impl.hpp>
 #include <xtrain/io/folder_lock_impl.hpp>
 #include <xtrain/io/model_card_impl.hpp>

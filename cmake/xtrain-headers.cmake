@@ -6,12 +6,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/freeze.hpp
     xtrain/adapt/lora.hpp
     xtrain/adapt/lora_config.hpp
+    xtrain/adapt/lora_config_impl.hpp
     xtrain/adapt/merge.hpp
     xtrain/adapt/module_names.hpp
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
     xtrain/adapt/qlora.hpp
     xtrain/comm/background.hpp
+    xtrain/comm/background_impl.hpp
     xtrain/comm/concepts.hpp
     xtrain/comm/group.hpp
     xtrain/comm/launch.hpp
@@ -21,40 +23,55 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
+    xtrain/comm/threads_impl.hpp
     xtrain/comm/transport.hpp
     xtrain/comm/waiting.hpp
     xtrain/core/checksum.hpp
+    xtrain/core/checksum_impl.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
+    xtrain/core/file_impl.hpp
     xtrain/core/file_ranges.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
     xtrain/core/number.hpp
     xtrain/core/pattern.hpp
+    xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
     xtrain/data/byte_tokenizer.hpp
+    xtrain/data/byte_tokenizer_impl.hpp
     xtrain/data/chat_form.hpp
     xtrain/data/dataset.hpp
+    xtrain/data/dataset_impl.hpp
     xtrain/data/encode_batch.hpp
     xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
+    xtrain/data/loader_impl.hpp
     xtrain/data/masked_text_dataset.hpp
+    xtrain/data/masked_text_dataset_impl.hpp
     xtrain/data/once_per_host.hpp
+    xtrain/data/once_per_host_impl.hpp
     xtrain/data/part_visitor.hpp
     xtrain/data/sentence_batch.hpp
     xtrain/data/sentence_dataset.hpp
+    xtrain/data/sentence_dataset_impl.hpp
     xtrain/data/sentence_loader.hpp
+    xtrain/data/sentence_loader_impl.hpp
     xtrain/data/sentence_marks.hpp
+    xtrain/data/sentence_marks_impl.hpp
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
+    xtrain/data/text_dataset_impl.hpp
     xtrain/data/text_span.hpp
     xtrain/data/tokenizer.hpp
+    xtrain/data/tokenizer_impl.hpp
     xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
     xtrain/device/control_group.hpp
+    xtrain/device/control_group_impl.hpp
     xtrain/device/cpu/activation.hpp
     xtrain/device/cpu/attention.hpp
     xtrain/device/cpu/compiled_once.hpp
@@ -79,9 +96,11 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/threads.hpp
+    xtrain/device/cpu/threads_impl.hpp
     xtrain/device/cpu/tile.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/host.hpp
+    xtrain/device/host_impl.hpp
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/attention_block.hpp
@@ -119,6 +138,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/eval/perplexity.hpp
     xtrain/generate/generator.hpp
     xtrain/generate/sampling.hpp
+    xtrain/generate/sampling_impl.hpp
     xtrain/layers/attention.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
@@ -146,12 +166,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/any_decoder.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
+    xtrain/models/baichuan_impl.hpp
     xtrain/models/bert.hpp
+    xtrain/models/bert_impl.hpp
     xtrain/models/bloom.hpp
+    xtrain/models/bloom_impl.hpp
     xtrain/models/chatglm.hpp
     xtrain/models/chatglm1.hpp
+    xtrain/models/chatglm1_impl.hpp
+    xtrain/models/chatglm_impl.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
+    xtrain/models/config_impl.hpp
     xtrain/models/decoder.hpp
     xtrain/models/decoder_block.hpp
     xtrain/models/decoder_family.hpp
@@ -162,10 +188,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/family_list.hpp
     xtrain/models/file_order.hpp
     xtrain/models/gpt2.hpp
+    xtrain/models/gpt2_impl.hpp
     xtrain/models/internlm.hpp
+    xtrain/models/internlm_impl.hpp
     xtrain/models/llama.hpp
+    xtrain/models/llama_impl.hpp
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
+    xtrain/models/mixtral_impl.hpp
     xtrain/models/model_options.hpp
     xtrain/models/named_parameter.hpp
     xtrain/models/normalized_residual_block.hpp
@@ -227,8 +257,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/plan/machines.hpp
     xtrain/plan/measure_machine.hpp
     xtrain/plan/mesh_plan.hpp
+    xtrain/plan/mesh_plan_impl.hpp
     xtrain/plan/plan.hpp
     xtrain/plan/predict.hpp
+    xtrain/plan/predict_impl.hpp
     xtrain/plan/run_layout.hpp
     xtrain/plan/search.hpp
     xtrain/precision/concepts.hpp
@@ -268,12 +300,16 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/history.hpp
     xtrain/train/interrupt.hpp
     xtrain/train/json_lines.hpp
+    xtrain/train/json_lines_impl.hpp
     xtrain/train/memory_statistics.hpp
     xtrain/train/progress_bar.hpp
+    xtrain/train/progress_bar_impl.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
     xtrain/train/replace_folder.hpp
+    xtrain/train/replace_folder_impl.hpp
     xtrain/train/tensorboard.hpp
+    xtrain/train/tensorboard_impl.hpp
     xtrain/train/trainer.hpp
     xtrain/train/training_progress.hpp
     xtrain/xtrain.hpp)
@@ -322,6 +358,7 @@ set(XTRAIN_IO_HEADERS
     xtrain/data/json_dataset_impl.hpp
     xtrain/data/json_records.hpp
     xtrain/data/labelled_dataset.hpp
+    xtrain/data/labelled_dataset_impl.hpp
     xtrain/io.hpp
     xtrain/io/file_runs.hpp
     xtrain/io/file_tensor.hpp

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -56,27 +55,16 @@ struct lora_config {
   friend bool operator==(const lora_config&, const lora_config&) = default;
 
   [[nodiscard]] std::size_t rank_of(const std::string& module) const { return chosen_by(rank_pattern, module, rank, "rank_pattern"); }
-  [[nodiscard]] double scale_of(const std::string& module) const {
-    const auto r = static_cast<double>(rank_of(module));
-    return chosen_by(alpha_pattern, module, alpha, "alpha_pattern") / (rank_stabilised ? std::sqrt(r) : r);
-  }
+  [[nodiscard]] double scale_of(const std::string& module) const;
 
   /// Whether a name in modules_to_save is a suffix of the module's name (dots are not considered) or of a module containing it, as in PEFT.
-  [[nodiscard]] bool trains(const std::string& module) const {
-    return lies_in(module, [&](std::string_view name) {
-      return std::any_of(modules_to_save.begin(), modules_to_save.end(), [&](const std::string& choice) { return name.ends_with(choice); });
-    });
-  }
-  [[nodiscard]] bool trains_bias(const std::string& module, bool is_linear) const {
-    return bias == trained_biases::all || (bias == trained_biases::adapted && is_linear && adapts(module));
-  }
+  [[nodiscard]] bool trains(const std::string& module) const;
+  [[nodiscard]] bool trains_bias(const std::string& module, bool is_linear) const;
   [[nodiscard]] bool adapts(const std::string& module) const { return is_target(module) && !leaves_out(module); }
   /// The same for an embedding table, which is not a linear module.
   [[nodiscard]] bool adapts_table(const std::string& module) const { return !all_linear() && adapts(module); }
 
-  void choose_targets(const std::vector<std::string>& of_family) {
-    if (targets.empty() && target_pattern.empty()) targets = of_family;
-  }
+  void choose_targets(const std::vector<std::string>& of_family);
 
   /// throws config_error when settings contradict each other, a number is out of range, or a name matches no module of the model
   template <class Store>
@@ -125,27 +113,10 @@ struct lora_config {
   }
 
  private:
-  [[nodiscard]] bool all_linear() const {
-    constexpr std::string_view word = "all-linear";
-    return std::equal(target_pattern.begin(), target_pattern.end(), word.begin(), word.end(),
-                      [](char given, char w) { return given == w || (given >= 'A' && given <= 'Z' && given + ('a' - 'A') == w); });
-  }
-  [[nodiscard]] bool is_target(const std::string& module) const {
-    if (target_pattern.empty()) return named_by(targets, module);
-    return all_linear() || pattern(target_pattern, "lora: the pattern of targets").matches(module);
-  }
-  [[nodiscard]] bool leaves_out(const std::string& module) const {
-    if (trains(module) || named_by(exclude, module)) return true;
-    if (!exclude_pattern.empty() && pattern(exclude_pattern, "lora: the pattern of exclusions").matches(module)) return true;
-    if (layers.empty() || std::find(targets.begin(), targets.end(), module) != targets.end()) return false;
-    const auto layer = layer_of(module, layer_patterns());
-    return !layer || std::find(layers.begin(), layers.end(), *layer) == layers.end();
-  }
-  [[nodiscard]] std::vector<pattern> layer_patterns() const {
-    std::vector<pattern> all;
-    for (const std::string& name : layers_pattern) all.push_back(ending(name, "lora: the pattern of layers"));
-    return all;
-  }
+  [[nodiscard]] bool all_linear() const;
+  [[nodiscard]] bool is_target(const std::string& module) const;
+  [[nodiscard]] bool leaves_out(const std::string& module) const;
+  [[nodiscard]] std::vector<pattern> layer_patterns() const;
   /// For sequence classification PEFT saves the modules 'classifier' and 'score': models have one of them.
   template <class IsThere>
   [[nodiscard]] bool is_other_name_of_classifier(std::string_view saved, const IsThere& is_there) const {
@@ -153,9 +124,7 @@ struct lora_config {
     return std::find(modules_to_save.begin(), modules_to_save.end(), other) != modules_to_save.end() && is_there(other);
   }
   /// Matches names with such a suffix, starting after a dot.
-  [[nodiscard]] static pattern ending(const std::string& expression, std::string who) {
-    return {concat("(.*\\.)?(", expression, ")"), std::move(who)};
-  }
+  [[nodiscard]] static pattern ending(const std::string& expression, std::string who);
   /// The value whose pattern matches a suffix of the module's name that starts after a dot.
   ///   throws  config_error when two patterns match with different values
   template <class Value>
@@ -172,21 +141,11 @@ struct lora_config {
     return found == nullptr ? otherwise : found->second;
   }
 
-  void require_range() const {
-    const auto require_alpha = [](double a) { require<config_error>(a > 0.0, "lora: alpha must be positive; given ", a); };
-    require<config_error>(rank > 0, "lora: rank must be positive; given ", rank);
-    require_alpha(alpha);
-    for (const auto& [name, r] : rank_pattern) require<config_error>(r > 0, "lora: the rank of '", name, "' must be positive; given ", r);
-    for (const auto& [name, a] : alpha_pattern) require_alpha(a);
-    require<config_error>(dropout >= 0.0 && dropout < 1.0, "lora: dropout must be in [0, 1); given ", dropout);
-    for (const auto* names : {&targets, &modules_to_save, &exclude, &layers_pattern})
-      require<config_error>(std::find(names->begin(), names->end(), "") == names->end(), "lora: names of modules must not be empty");
-    require<config_error>(targets.empty() || target_pattern.empty(), "lora: targets must be names or a pattern; both are given");
-    require<config_error>(exclude.empty() || exclude_pattern.empty(), "lora: exclusions must be names or a pattern; both are given");
-    require<config_error>(layers.empty() || target_pattern.empty(),
-                          "lora: layers must be chosen by the pattern where targets are one; layers are given as well");
-    require<config_error>(layers_pattern.empty() || !layers.empty(), "lora: layers must be given where the pattern of their names is");
-  }
+  void require_range() const;
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/adapt/lora_config_impl.hpp>
+#endif

@@ -2,14 +2,12 @@
 // tested on.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,8 +15,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,72 +51,15 @@ class thread_world {
     std::uint32_t channel = 0;
   };
 
-  std::shared_ptr<letter> post(const address& where, letter fresh) {
-    auto mine = std::make_shared<letter>(std::move(fresh));
-    mailbox& box = boxes_[where.to];
-    std::unique_lock lock(box.mutex);
-    slot& meeting = box.slots[{where.from, where.channel}];
-    if (meeting.letters.empty() || meeting.letters.front()->is_send == mine->is_send) {
-      meeting.letters.push_back(mine);
-      return mine;
-    }
-    const std::shared_ptr<letter> other = meeting.letters.front();
-    meeting.letters.pop_front();
-    letter& send = mine->is_send ? *mine : *other;
-    letter& receive = mine->is_send ? *other : *mine;
-    if (send.from.size() != receive.to.size()) {
-      send.problem = receive.problem = concat("rank ", where.from, " sends ", send.from.size(), " bytes, and rank ", where.to, " asks for ",
-                                              receive.to.size(), ": ranks must come to the same operations in the same order");
-    } else if (!send.from.empty()) {
-      send.now = receive.now = letter::state::copying;
-      lock.unlock();
-      std::memcpy(receive.to.data(), send.from.data(), send.from.size());
-      lock.lock();
-    }
-    send.now = receive.now = letter::state::done;
-    box.changed.notify_all();
-    return mine;
-  }
+  std::shared_ptr<letter> post(const address& where, letter fresh);
 
   /// `waits`: the calling rank; `other`: the rank it waits for
-  void wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other) {
-    mailbox& box = boxes_[where.to];
-    std::unique_lock lock(box.mutex);
-    const auto until = std::chrono::steady_clock::now() + options_.patience;
-    bool patient = true;
-    while (mine->now != letter::state::done && (mine->now == letter::state::copying || (patient && !gone(other))))
-      patient = box.changed.wait_until(lock, until) == std::cv_status::no_timeout || mine->now == letter::state::copying;
-    if (mine->now == letter::state::done) {
-      require<comm_error>(mine->problem.empty(), "threads: messages must be as long as they are expected; ", mine->problem);
-      return;
-    }
-    take_back(box, where, mine);
-    lock.unlock();
-    const std::string reason = reason_of(other);
-    const char* what = mine->is_send ? " to take a message" : " for a message";
-    if (!reason.empty()) fail<comm_error>("threads: rank ", waits, " waits for rank ", other, what, ", but that rank ", reason);
-    fail<comm_error>("threads: rank ", waits, " has waited ", std::chrono::duration<double>(options_.patience).count(),
-                     " s for rank ", other, what, " on channel ", where.channel, "; it hangs, or has come to another operation");
-  }
+  void wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other);
 
-  void take_back(const address& where, const std::shared_ptr<letter>& mine) {
-    mailbox& box = boxes_[where.to];
-    std::unique_lock lock(box.mutex);
-    box.changed.wait(lock, [&] { return mine->now != letter::state::copying; });
-    take_back(box, where, mine);
-  }
+  void take_back(const address& where, const std::shared_ptr<letter>& mine);
 
   /// The rank will not send or receive any more.
-  void leave(std::size_t rank, std::string reason) {
-    {
-      const std::lock_guard lock(gone_mutex_);
-      gone_[rank] = std::move(reason);
-    }
-    for (mailbox& box : boxes_) {
-      { const std::lock_guard lock(box.mutex); }  // no thread is between its check and its wait
-      box.changed.notify_all();
-    }
-  }
+  void leave(std::size_t rank, std::string reason);
 
  private:
   struct slot {
@@ -132,16 +71,10 @@ class thread_world {
     std::map<std::pair<std::size_t, std::uint32_t>, slot> slots;  // by sender and channel
   };
 
-  [[nodiscard]] std::string reason_of(std::size_t rank) {
-    const std::lock_guard lock(gone_mutex_);
-    return gone_[rank];
-  }
+  [[nodiscard]] std::string reason_of(std::size_t rank);
   [[nodiscard]] bool gone(std::size_t rank) { return !reason_of(rank).empty(); }
 
-  static void take_back(mailbox& box, const address& where, const std::shared_ptr<letter>& mine) {
-    const auto found = box.slots.find({where.from, where.channel});
-    if (found != box.slots.end()) std::erase(found->second.letters, mine);
-  }
+  static void take_back(mailbox& box, const address& where, const std::shared_ptr<letter>& mine);
 
   thread_ranks_options options_;
   std::deque<mailbox> boxes_;
@@ -154,17 +87,11 @@ class thread_message final : public message {
   thread_message(std::shared_ptr<thread_world> world, thread_world::address where, std::size_t waits, std::size_t other,
                  thread_world::letter fresh)
       : world_(std::move(world)), where_(where), waits_(waits), other_(other), letter_(world_->post(where, std::move(fresh))) {}
-  ~thread_message() override {
-    if (!waited_) world_->take_back(where_, letter_);
-  }
+  ~thread_message() override;
   thread_message(const thread_message&) = delete;
   thread_message& operator=(const thread_message&) = delete;
 
-  void wait() override {
-    if (std::exchange(waited_, true)) return;
-    const waiting_for_ranks waits;
-    world_->wait(where_, letter_, waits_, other_);
-  }
+  void wait() override;
 
  private:
   std::shared_ptr<thread_world> world_;
@@ -181,14 +108,8 @@ class thread_transport final : public transport {
   [[nodiscard]] std::string_view name() const override { return "threads"; }
   [[nodiscard]] std::size_t rank() const override { return rank_; }
   [[nodiscard]] std::size_t size() const override { return world_->size(); }
-  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
-    return std::make_unique<thread_message>(world_, thread_world::address{rank_, to, channel}, rank_, to,
-                                            thread_world::letter{.from = bytes, .is_send = true});
-  }
-  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
-    return std::make_unique<thread_message>(world_, thread_world::address{from, rank_, channel}, rank_, from,
-                                            thread_world::letter{.to = bytes, .is_send = false});
-  }
+  [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override;
+  [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override;
 
  private:
   std::shared_ptr<thread_world> world_;
@@ -198,60 +119,15 @@ class thread_transport final : public transport {
 }  // namespace detail
 
 /// A run of one rank.
-[[nodiscard]] inline std::shared_ptr<transport> one_rank() {
-  return std::make_shared<detail::thread_transport>(std::make_shared<detail::thread_world>(1, thread_ranks_options{}), 0);
-}
+[[nodiscard]] std::shared_ptr<transport> one_rank();
 
 /// Runs `rank(transport)` on `ranks` threads, each of which is a rank of one run, and returns when all have returned. When one throws,
 /// the others stop at their next wait for it, and its exception is rethrown here.
 ///   throws  config_error for 0 ranks, comm_error when the system cannot start a thread for each rank (then none has run)
-inline void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank,
-                      const thread_ranks_options& options = {}) {
-  require<config_error>(ranks > 0, "run_ranks: there must be at least one rank");
-  const auto world = std::make_shared<detail::thread_world>(ranks, options);
-  std::mutex mutex;
-  std::exception_ptr first;  // the first failure is the cause; later ones may only follow from it
-  enum class start : std::uint8_t { waits, begins, is_called_off };
-  std::atomic<start> all{start::waits};
-  std::vector<std::thread> threads;
-  threads.reserve(ranks);
-  const auto run = [&](std::size_t r) {
-    std::string reason = "has returned";
-    const auto stopped = [&](std::string why) {
-      reason = std::move(why);
-      const std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
-    };
-    try {
-      rank(std::make_shared<detail::thread_transport>(world, r));
-    } catch (const std::exception& problem) {
-      stopped(concat("has stopped: ", problem.what()));
-    } catch (...) {
-      stopped("has stopped");
-    }
-    world->leave(r, reason);
-  };
-  const auto tell = [&](start what) {
-    all.store(what, std::memory_order_release);
-    all.notify_all();
-  };
-  std::string not_started;
-  try {
-    for (std::size_t r = 1; r < ranks; ++r)
-      threads.emplace_back([&, r] {
-        all.wait(start::waits, std::memory_order_acquire);
-        if (all.load(std::memory_order_acquire) == start::begins) run(r);
-      });
-  } catch (const std::system_error& problem) {
-    not_started = problem.what();
-  }
-  tell(not_started.empty() ? start::begins : start::is_called_off);
-  if (not_started.empty()) run(0);
-  const std::size_t started = threads.size() + 1;
-  for (std::thread& thread : threads) thread.join();
-  require<comm_error>(not_started.empty(), "run_ranks: each of ", ranks, " ranks must have a thread; the system started ", started - 1,
-                      " beside the caller's, then said: ", not_started);
-  if (first) std::rethrow_exception(first);
-}
+void run_ranks(std::size_t ranks, const std::function<void(std::shared_ptr<transport>)>& rank, const thread_ranks_options& options = {});
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/comm/threads_impl.hpp>
+#endif

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/number.hpp>
@@ -17,6 +16,7 @@ namespace xtrain {
 
 namespace detail {
 struct dataset_parts;  // once_per_host.hpp
+
 }
 
 /// How samples become sequences of a batch.
@@ -46,34 +46,14 @@ class dataset {
     }
     begins_.push_back(tokens_.size());
   }
-  void add(std::span<const token> tokens) {
-    add(tokens, [](std::size_t) { return true; });
-  }
+  void add(std::span<const token> tokens);
   /// Appends tokens to the current sample: documents too large for memory arrive in pieces.
-  void extend(std::span<const token> tokens) {
-    for (const token t : tokens) {
-      require_token(t);
-      largest_ = std::max(largest_, t);
-      tokens_.push_back(t | learned_bit);
-    }
-    targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is never a target
-    extended_ = extended_ || !tokens.empty();
-  }
+  void extend(std::span<const token> tokens);
   /// Ends a sample built by `extend`.
-  void end_sample() {
-    if (!extended_) return;
-    begins_.push_back(tokens_.size());
-    extended_ = false;
-  }
+  void end_sample();
   /// Call once, after the last sample.
   ///   throws  data_error if no token is a target
-  void finish() {
-    end_sample();
-    tokens_.finish();
-    begins_.finish();
-    require<data_error>(size() > 0 && tokens_.size() > 1, source_, ": must hold text to learn from; it is empty");
-    require<data_error>(targets_ > 0, source_, ": must hold tokens to learn; every token is prompt");
-  }
+  void finish();
 
   [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
   [[nodiscard]] std::size_t tokens() const { return tokens_.size(); }
@@ -83,11 +63,7 @@ class dataset {
   [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~learned_bit; }
   [[nodiscard]] bool learned(std::size_t i) const { return (tokens_[i] & learned_bit) != 0; }
   /// Length of the longest sample, in tokens.
-  [[nodiscard]] std::size_t longest() const {
-    std::size_t most = 0;
-    for (std::size_t s = 0; s < size(); ++s) most = std::max(most, length(s));
-    return most;
-  }
+  [[nodiscard]] std::size_t longest() const;
   [[nodiscard]] token largest_token() const { return largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] row_layout layout() const { return layout_; }
@@ -98,9 +74,7 @@ class dataset {
  private:
   friend struct detail::dataset_parts;
   static constexpr token learned_bit = token{1} << 30;
-  void require_token(token t) const {
-    require<data_error>(t >= 0 && t < learned_bit, source_, ": tokens must lie in [0, 2^30); given ", t);
-  }
+  void require_token(token t) const;
 
   std::string source_;
   row_layout layout_;
@@ -112,10 +86,10 @@ class dataset {
 };
 
 /// throws data_error unless every token of the data is below the vocabulary size
-inline void require_tokens_below(const dataset& data, std::size_t vocabulary) {
-  require<data_error>(data.largest_token() < 0 || static_cast<std::size_t>(data.largest_token()) < vocabulary, data.source(),
-                      ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
-                      " occurs. Does the tokenizer belong to this model?");
-}
+void require_tokens_below(const dataset& data, std::size_t vocabulary);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/dataset_impl.hpp>
+#endif

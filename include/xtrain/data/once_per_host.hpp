@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -16,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -115,50 +113,18 @@ class packed_values {
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
 
  private:
-  void append(const void* from, std::size_t bytes) {
-    const auto* begin = static_cast<const std::byte*>(from);
-    bytes_.insert(bytes_.end(), begin, begin + bytes);
-  }
-  void take(void* to, std::size_t bytes) {
-    require<comm_error>(bytes <= bytes_.size() - read_, "once_per_host: ranks must be processes of the same program");
-    if (bytes > 0) std::memcpy(to, bytes_.data() + read_, bytes);
-    read_ += bytes;
-  }
+  void append(const void* from, std::size_t bytes);
+  void take(void* to, std::size_t bytes);
 
   std::vector<std::byte> bytes_;
   std::size_t read_ = 0;
 };
 
 /// The same number in processes that see one another's files in /proc, and in no others.
-[[nodiscard]] inline std::uint64_t host_number() {
-  std::array<char, 128> text{};
-  std::string name;
-  const descriptor boot(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  const ::ssize_t read = boot.valid() ? ::read(boot.get(), text.data(), text.size()) : 0;
-  if (read > 0) name.assign(text.data(), static_cast<std::size_t>(read));
-  const ::ssize_t linked = ::readlink("/proc/self/ns/pid", text.data(), text.size());
-  if (linked > 0) name.append(text.data(), static_cast<std::size_t>(linked));
-  if (read <= 0 || linked <= 0) name = concat("process ", ::getpid(), " of ", std::chrono::system_clock::now().time_since_epoch().count());  // a host of its own
-  return checksum(name);
-}
+[[nodiscard]] std::uint64_t host_number();
 
 /// Ranks of this rank's host, in their order.
-[[nodiscard]] inline std::vector<std::size_t> ranks_of_this_host(transport& ranks, std::uint32_t channel) {
-  const std::uint64_t own = host_number();
-  std::vector<std::uint64_t> hosts(ranks.size(), own);
-  const auto one = [&](std::size_t rank) { return std::as_writable_bytes(std::span(hosts).subspan(rank, 1)); };
-  if (ranks.rank() == 0) {
-    for (std::size_t r = 1; r < ranks.size(); ++r) ranks.receive(r, channel, one(r))->wait();
-    for (std::size_t r = 1; r < ranks.size(); ++r) ranks.send(r, channel, std::as_bytes(std::span(hosts)))->wait();
-  } else {
-    ranks.send(0, channel, one(ranks.rank()))->wait();
-    ranks.receive(0, channel, std::as_writable_bytes(std::span(hosts)))->wait();
-  }
-  std::vector<std::size_t> here;
-  for (std::size_t r = 0; r < hosts.size(); ++r)
-    if (hosts[r] == own) here.push_back(r);
-  return here;
-}
+[[nodiscard]] std::vector<std::size_t> ranks_of_this_host(transport& ranks, std::uint32_t channel);
 
 /// The first rank of a host tells the others how far it is: not yet, and for how long it will say nothing; or ready, and how many bytes say what it has.
 struct host_notice {
@@ -250,3 +216,7 @@ template <class Make>
 }
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/once_per_host_impl.hpp>
+#endif

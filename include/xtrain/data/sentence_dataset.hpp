@@ -1,11 +1,9 @@
 // Whole sequences for encoder training: one sentence or two each, with a label or words to mask.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +17,7 @@ namespace xtrain {
 
 namespace detail {
 struct dataset_parts;  // once_per_host.hpp
+
 }
 
 /// One sequence under construction: tokens, with flags of each.
@@ -30,11 +29,7 @@ struct sentence_row {
   token label = -1;               ///< negative: none
 
   void clear() { *this = {}; }
-  void add(token id, bool is_word, bool goes_on = false) {
-    tokens.push_back(id);
-    maskable.push_back(is_word);
-    continues.push_back(goes_on);
-  }
+  void add(token id, bool is_word, bool goes_on = false);
 };
 
 /// Sequences in the order they were added. Memory stays bounded; see dataset.
@@ -43,31 +38,10 @@ class sentence_dataset {
   explicit sentence_dataset(std::string source) : source_(std::move(source)) { begins_.push_back(0); }
 
   /// throws data_error if the sequence is empty or a token is negative or at least 2^29
-  void add(const sentence_row& row) {
-    require<data_error>(!row.tokens.empty(), source_, ": a row must have tokens; row ", size() + 1, " is empty");
-    for (std::size_t i = 0; i < row.tokens.size(); ++i) {
-      const token id = row.tokens[i];
-      require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
-      largest_ = std::max(largest_, id);
-      tokens_.push_back(id | (row.maskable[i] ? maskable_bit : 0) | (row.continues[i] ? continues_bit : 0));
-    }
-    begins_.push_back(tokens_.size());
-    seconds_.push_back(static_cast<std::uint32_t>(row.second == 0 ? row.tokens.size() : row.second));
-    labels_.push_back(row.label);
-    longest_ = std::max(longest_, row.tokens.size());
-    has_labels_ = has_labels_ || row.label >= 0;
-  }
+  void add(const sentence_row& row);
   /// Call once, after the last sequence.
   ///   throws  data_error if there is no sequence, or neither labels nor masking
-  void finish() {
-    tokens_.finish();
-    begins_.finish();
-    seconds_.finish();
-    labels_.finish();
-    require<data_error>(size() > 0, source_, ": must hold rows to learn from; it is empty");
-    require<data_error>(has_labels_ || masking, source_, ": rows must have labels or words to be masked; they have neither");
-    if (masking) detail::require_masking(*masking);
-  }
+  void finish();
 
   [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
   [[nodiscard]] std::size_t begin(std::size_t row) const { return static_cast<std::size_t>(begins_[row]); }
@@ -102,13 +76,10 @@ class sentence_dataset {
 };
 
 /// throws data_error unless every token of the data is below the vocabulary size
-inline void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary) {
-  require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
-                      ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
-                      " occurs. Does the tokenizer belong to this model?");
-  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(),
-                      ": words are masked with tokens of a vocabulary of ", data.masking ? data.masking->vocabulary : 0,
-                      ", which must not be larger than the model's ", vocabulary);
-}
+void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary);
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/sentence_dataset_impl.hpp>
+#endif

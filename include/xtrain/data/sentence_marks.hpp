@@ -1,11 +1,8 @@
 // Special tokens around sentences, and which tokens continue a word: what an encoder's sequences are built with.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -20,15 +17,7 @@ struct sentence_marks {
   token begin = -1, separator = -1, mask = -1;
 
   ///   throws  config_error if the tokenizer lacks one of them
-  explicit sentence_marks(const tokenizer& of) {
-    const auto find = [&](const char* text, token& to) {
-      to = of.find_token(text);
-      require<config_error>(to >= 0, "tokenizer: must have a token ", text, " to put rows of an encoder together; it has none");
-    };
-    find("[CLS]", begin);
-    find("[SEP]", separator);
-    find("[MASK]", mask);
-  }
+  explicit sentence_marks(const tokenizer& of);
 };
 
 /// Which tokens continue a word: WordPiece marks them with the prefix "##".
@@ -36,12 +25,7 @@ class word_parts {
  public:
   explicit word_parts(const tokenizer& of) : tokenizer_(of), known_(of.vocabulary(), unknown) {}
 
-  [[nodiscard]] bool continues(token id) {
-    const auto i = static_cast<std::size_t>(id);
-    if (i >= known_.size()) return false;
-    if (known_[i] == unknown) known_[i] = tokenizer_.token_text(id).starts_with("##") ? yes : no;
-    return known_[i] == yes;
-  }
+  [[nodiscard]] bool continues(token id);
 
  private:
   static constexpr std::int8_t unknown = -1, no = 0, yes = 1;
@@ -52,23 +36,10 @@ class word_parts {
 /// The sequence of one text or two with the tokenizer's special tokens. While it is longer than `context` (0: no limit), the longer of
 /// the two texts loses its last token.
 ///   throws  data_error if even the special tokens do not fit
-[[nodiscard]] inline sentence_row row_of(const encoding& whole, std::size_t context, word_parts& parts) {
-  std::array<std::size_t, 2> keep{};
-  for (const std::int8_t part : whole.parts)
-    if (part >= 0) ++keep[static_cast<std::size_t>(part)];
-  const std::size_t put_in = whole.parts.size() - keep[0] - keep[1];
-  require<data_error>(context == 0 || put_in < context, "rows must have room for the ", put_in,
-                      " tokens around a text, and one more; given ", context);
-  while (context > 0 && put_in + keep[0] + keep[1] > context) --keep[keep[0] >= keep[1] ? 0 : 1];
-  sentence_row row;
-  std::array<std::size_t, 2> seen{};
-  for (std::size_t i = 0; i < whole.tokens.size(); ++i) {
-    const std::int8_t part = whole.parts[i];
-    if (part >= 0 && seen[static_cast<std::size_t>(part)]++ >= keep[static_cast<std::size_t>(part)]) continue;
-    if (row.second == 0 && whole.types[i] != 0) row.second = row.tokens.size();
-    row.add(whole.tokens[i].id, part >= 0, parts.continues(whole.tokens[i].id));
-  }
-  return row;
-}
+[[nodiscard]] sentence_row row_of(const encoding& whole, std::size_t context, word_parts& parts);
 
 }  // namespace xtrain::detail
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/sentence_marks_impl.hpp>
+#endif

@@ -27,12 +27,7 @@ struct encoding {
   std::vector<std::int32_t> types{};   ///< token type ids: 0, or what marks the second text
   std::vector<std::int8_t> parts{};    ///< of each token: 0 first text, 1 second text, -1 added
 
-  [[nodiscard]] std::vector<token> ids() const {
-    std::vector<token> all;
-    all.reserve(tokens.size());
-    for (const placed_token& t : tokens) all.push_back(t.id);
-    return all;
-  }
+  [[nodiscard]] std::vector<token> ids() const;
 };
 
 /// Interface of a tokenizer model: the first functions must be implemented, the others may be.
@@ -48,16 +43,7 @@ class tokenizer_model {
   virtual void save(const std::string& folder) const = 0;
 
   /// The tokens of one text or a pair with the special tokens around them; by default there are none.
-  [[nodiscard]] virtual encoding encode_whole(std::string_view text, const std::string_view* second) const {
-    encoding whole;
-    encode(text, whole.tokens);
-    const std::size_t first = whole.tokens.size();
-    if (second != nullptr) encode(*second, whole.tokens);
-    whole.types.resize(whole.tokens.size(), 0);
-    whole.parts.resize(whole.tokens.size(), 0);
-    for (std::size_t i = first; i < whole.tokens.size(); ++i) whole.types[i] = whole.parts[i] = 1;
-    return whole;
-  }
+  [[nodiscard]] virtual encoding encode_whole(std::string_view text, const std::string_view* second) const;
   /// Appends the tokens of `text`, special tokens written in it encoded as ordinary text: untrusted text cannot end a text.
   virtual void encode_as_text(std::string_view text, std::vector<placed_token>& tokens) const { encode(text, tokens); }
   /// Whether decoding may skip this token because it is a special token.
@@ -85,55 +71,23 @@ class tokenizer {
   tokenizer(std::shared_ptr<const tokenizer_model> model, special_tokens special) : model_(std::move(model)), special_(special) {}
 
   /// The tokens of the text alone, without added special tokens.
-  [[nodiscard]] std::vector<token> encode(std::string_view text) const {
-    std::vector<token> ids;
-    for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
-    return ids;
-  }
+  [[nodiscard]] std::vector<token> encode(std::string_view text) const;
   /// As encode, but special tokens written in the text are encoded as ordinary text.
-  [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const {
-    std::vector<placed_token> tokens;
-    model_->encode_as_text(text, tokens);
-    std::vector<token> ids;
-    for (const placed_token& t : tokens) ids.push_back(t.id);
-    return ids;
-  }
+  [[nodiscard]] std::vector<token> encode_as_text(std::string_view text) const;
   /// As encode, with the byte offsets of each token.
-  [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const {
-    std::vector<placed_token> tokens;
-    model_->encode(text, tokens);
-    return tokens;
-  }
+  [[nodiscard]] std::vector<placed_token> encode_placed(std::string_view text) const;
   /// The tokens every text begins with: bos if adds_bos is set, or what the family uses instead (ChatGLM2: [gMASK] sop).
-  [[nodiscard]] std::vector<token> beginning() const {
-    return special_.adds_bos && special_.bos >= 0 ? std::vector<token>{special_.bos} : model_->prompt_beginning();
-  }
+  [[nodiscard]] std::vector<token> beginning() const;
   /// The tokens between a prompt and its continuation; empty except for ChatGLM-6B: [gMASK] <sop>.
   [[nodiscard]] std::vector<token> prompt_ending() const { return model_->prompt_ending(); }
   /// The tokens of a prompt that the model is to continue, with what the model expects before and after it. An empty text is bos alone
   /// (or eos, for models that begin with it).
-  [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const {
-    std::vector<token> ids = beginning();
-    for (const placed_token& t : encode_placed(text)) ids.push_back(t.id);
-    for (const token id : prompt_ending()) ids.push_back(id);
-    if (ids.empty()) {
-      const token first = special_.bos >= 0 ? special_.bos : special_.eos;
-      require<data_error>(first >= 0, "tokenizer: an empty prompt needs a begin-of-text token; this vocabulary has none");
-      ids.push_back(first);
-    }
-    return ids;
-  }
+  [[nodiscard]] std::vector<token> encode_prompt(std::string_view text) const;
   /// The tokens with the special tokens that the model expects around them: [CLS] and [SEP], begin of text.
   [[nodiscard]] encoding encode_whole(std::string_view text) const { return model_->encode_whole(text, nullptr); }
   [[nodiscard]] encoding encode_whole(std::string_view text, std::string_view second) const { return model_->encode_whole(text, &second); }
 
-  [[nodiscard]] std::string decode(std::span<const token> tokens, special_text special = special_text::kept) const {
-    if (special == special_text::kept) return model_->decode(tokens);
-    std::vector<token> text;
-    for (const token t : tokens)
-      if (!model_->is_special(t)) text.push_back(t);
-    return model_->decode(text);
-  }
+  [[nodiscard]] std::string decode(std::span<const token> tokens, special_text special = special_text::kept) const;
 
   /// A token's string in the vocabulary; the token of such a string, or -1.
   [[nodiscard]] std::string token_text(token id) const { return model_->token_text(id); }
@@ -152,42 +106,16 @@ class tokenizer {
 class streaming_decoder {
  public:
   /// `before`: the tokens that came before (the prompt), so that the space between them and the new text is right.
-  streaming_decoder(tokenizer with, std::span<const token> before) : tokenizer_(std::move(with)), window_(before.begin(), before.end()) {
-    given_ = tokenizer_.decode(window_).size();
-  }
+  streaming_decoder(tokenizer with, std::span<const token> before);
 
   /// The text that this token completes; empty while a character is incomplete.
-  [[nodiscard]] std::string push(token next) {
-    window_.push_back(next);
-    return take(false);
-  }
+  [[nodiscard]] std::string push(token next);
   /// The remaining text, incomplete characters included.
   [[nodiscard]] std::string finish() { return take(true); }
 
  private:
-  std::string take(bool all) {
-    const std::string text = tokenizer_.decode(window_);
-    if (text.size() < given_) return {};
-    if (!all && ends_inside_a_character(text)) return {};
-    std::string fresh = text.substr(given_);
-    given_ = text.size();
-    if (window_.size() > longest_window) {  // tokens far back no longer change how the next token is decoded
-      window_.erase(window_.begin(), window_.end() - static_cast<std::ptrdiff_t>(longest_window / 2));
-      given_ = tokenizer_.decode(window_).size();
-    }
-    return fresh;
-  }
-  [[nodiscard]] static bool ends_inside_a_character(std::string_view text) {
-    constexpr std::string_view replacement = "\xEF\xBF\xBD";  // what some vocabularies decode part of a character to
-    if (text.size() >= 3 && text.substr(text.size() - 3) == replacement) return true;
-    for (std::size_t back = 1; back <= 4 && back <= text.size(); ++back) {
-      const auto c = static_cast<unsigned char>(text[text.size() - back]);
-      if ((c & 0xC0U) == 0x80U) continue;
-      const std::size_t length = c >= 0xF0U ? 4 : c >= 0xE0U ? 3 : c >= 0xC0U ? 2 : 1;
-      return length > back;
-    }
-    return false;
-  }
+  std::string take(bool all);
+  [[nodiscard]] static bool ends_inside_a_character(std::string_view text);
 
   static constexpr std::size_t longest_window = 64;
   tokenizer tokenizer_;
@@ -196,3 +124,7 @@ class streaming_decoder {
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/tokenizer_impl.hpp>
+#endif

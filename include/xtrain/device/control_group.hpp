@@ -1,10 +1,7 @@
 // The memory and CPU limits of the control groups (cgroups, version 1 and 2) that contain this process, at any nesting depth.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,85 +9,23 @@
 namespace xtrain::detail {
 
 /// Contents of a file that the kernel generates on each read (/proc, /sys); empty when it cannot be read.
-[[nodiscard]] inline std::string read_system_file(const std::string& path) {
-  std::string text;
-  if (std::FILE* file = std::fopen(path.c_str(), "re")) {
-    char piece[4096];
-    for (std::size_t n = 0; (n = std::fread(piece, 1, sizeof(piece), file)) > 0;) text.append(piece, n);
-    std::fclose(file);
-  }
-  return text;
-}
+[[nodiscard]] std::string read_system_file(const std::string& path);
 
 /// Splits a text at a separator.
-[[nodiscard]] inline std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> all;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    all.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return all;
-}
+[[nodiscard]] std::vector<std::string_view> parts_of(std::string_view text, char separator);
 
 /// The cgroup folders of one controller ("memory", "cpu") that apply to this process: its own group, then each parent group.
 ///   root   prefix of every path that is read; for tests
-[[nodiscard]] inline std::vector<std::string> control_groups(std::string_view controller, const std::string& root = {}) {
-  const std::string own = read_system_file(root + "/proc/self/cgroup"), mounts = read_system_file(root + "/proc/self/mountinfo");
-  const auto names = [&](std::string_view list) {
-    const auto all = parts_of(list, ',');
-    return std::find(all.begin(), all.end(), controller) != all.end();
-  };
-  std::vector<std::string> folders;
-  for (const std::string_view mount : parts_of(mounts, '\n')) {
-    // id parent device root folder options [more] - type source super-options                        [proc(5), mountinfo]
-    const auto fields = parts_of(mount, ' ');
-    const auto dash = std::find(fields.begin(), fields.end(), "-");
-    if (fields.size() < 6 || fields.end() - dash < 4) continue;
-    const bool is_unified = dash[1] == "cgroup2";
-    if (!is_unified && (dash[1] != "cgroup" || !names(dash[3]))) continue;
-    for (const std::string_view line : parts_of(own, '\n')) {  // number:controllers:path
-      const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-      if (second == std::string_view::npos) continue;
-      const std::string_view controllers = line.substr(first + 1, second - first - 1);
-      if (is_unified ? !controllers.empty() : !names(controllers)) continue;
-      std::string path(line.substr(second + 1));
-      if (fields[3] != "/" && path.starts_with(fields[3])) path.erase(0, fields[3].size());  // only a subtree is mounted
-      if (path.starts_with("/..")) path.clear();                                             // the process is outside the visible subtree
-      for (;;) {
-        while (path.ends_with('/')) path.pop_back();
-        folders.push_back(root + std::string(fields[4]) + path);
-        if (path.empty()) break;
-        path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
-      }
-    }
-  }
-  return folders;
-}
+[[nodiscard]] std::vector<std::string> control_groups(std::string_view controller, const std::string& root = {});
 
 /// The smallest memory limit of these groups in bytes; the largest std::size_t if there is none.
-[[nodiscard]] inline std::size_t control_group_memory(const std::string& root = {}) {
-  std::size_t least = ~std::size_t{0};
-  for (const std::string& folder : control_groups("memory", root))
-    for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
-      const std::string text = read_system_file(folder + name);
-      if (text.empty() || text[0] < '0' || text[0] > '9') continue;  // "max": no limit
-      least = std::min<std::size_t>(least, std::strtoull(text.c_str(), nullptr, 10));
-    }
-  return least;
-}
+[[nodiscard]] std::size_t control_group_memory(const std::string& root = {});
 
 /// The smallest CPU quota of these groups in processors, rounded up; the largest std::size_t if there is none.
-[[nodiscard]] inline std::size_t control_group_processors(const std::string& root = {}) {
-  std::size_t least = ~std::size_t{0};
-  for (const std::string& folder : control_groups("cpu", root)) {
-    std::string text = read_system_file(folder + "/cpu.max");  // "quota period"
-    if (text.empty()) text = read_system_file(folder + "/cpu.cfs_quota_us") + ' ' + read_system_file(folder + "/cpu.cfs_period_us");
-    long long quota = 0, period = 0;
-    if (std::sscanf(text.c_str(), "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) continue;  // "max", or -1: no quota
-    least = std::min(least, static_cast<std::size_t>((quota + period - 1) / period));
-  }
-  return least;
-}
+[[nodiscard]] std::size_t control_group_processors(const std::string& root = {});
 
 }  // namespace xtrain::detail
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/device/control_group_impl.hpp>
+#endif

@@ -1,21 +1,12 @@
 // Shared by all devices in host memory: allocation that is counted and limited, and a synchronous stream.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
@@ -29,41 +20,11 @@ namespace detail {
 
 /// Bytes that this process may use: the smallest of the machine's memory, the limits of its control groups, and what remains of `ulimit -v`
 /// and `ulimit -d`.
-[[nodiscard]] inline std::size_t host_memory_available() {
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page = ::sysconf(_SC_PAGE_SIZE);
-  std::size_t available = pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : ~std::size_t{0};
-  available = std::min(available, control_group_memory());
-  unsigned long long addresses = 0, data = 0;  // in use, in pages                                      [proc(5), statm]
-  if (std::sscanf(read_system_file("/proc/self/statm").c_str(), "%llu %*u %*u %*u %*u %llu", &addresses, &data) != 2) return available;
-  for (const auto& [resource, taken] : {std::pair{RLIMIT_AS, addresses}, {RLIMIT_DATA, data}}) {
-    rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    const std::size_t used = static_cast<std::size_t>(taken) * static_cast<std::size_t>(page);
-    available = std::min(available, limit.rlim_cur > used ? static_cast<std::size_t>(limit.rlim_cur) - used : 0);
-  }
-  return available;
-}
+[[nodiscard]] std::size_t host_memory_available();
 
 /// Maps a new unnamed file as memory.
 ///   throws  memory_error when the folder has no room for it
-[[nodiscard]] inline void* map_new_file(const std::string& folder, std::size_t bytes, memory_role role) {
-  const auto refuse = [&](const char* what, int why) {
-    fail<memory_error>("offload: ", name_of(role), " must fit a file in '", folder, "'; ", what, " of ", bytes_text(bytes), " failed: ",
-                       std::strerror(why));
-  };
-  std::string path = folder + "/xtrain-XXXXXX";
-  const int file = ::mkstemp(path.data());
-  if (file < 0) refuse("making one", errno);
-  ::unlink(path.c_str());
-  // allocate the blocks now: writing to a disk that has become full would kill the process
-  int failed = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  void* const memory = failed != 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (failed == 0 && memory == MAP_FAILED) failed = errno;
-  ::close(file);
-  if (memory == MAP_FAILED) refuse("one", failed);
-  return memory;
-}
+[[nodiscard]] void* map_new_file(const std::string& folder, std::size_t bytes, memory_role role);
 
 }  // namespace detail
 
@@ -71,75 +32,31 @@ namespace detail {
 class host_context {
  public:
   /// `memory_limit` in bytes; 0: what the machine, the control groups and ulimit allow.
-  explicit host_context(std::size_t memory_limit) : shared_(std::make_shared<shared>()) {
-    shared_->limit = memory_limit != 0 ? memory_limit : detail::host_memory_available();
-  }
+  explicit host_context(std::size_t memory_limit);
 
   host_context() : host_context(0) {}
 
   /// A context for dry runs; see device/rehearsal.hpp.
   struct rehearsing_t {};
-  explicit host_context(rehearsing_t) : shared_(std::make_shared<shared>()) {
-    shared_->limit = ~std::size_t{0};
-    shared_->rehearses = true;
-  }
+  explicit host_context(rehearsing_t);
   [[nodiscard]] bool rehearses() const { return shared_->rehearses; }
   /// What the dry run counted.
   [[nodiscard]] dry_record& record() const { return shared_->record; }
 
   /// Aligned to a cache line; from 2 MiB on, to huge pages. The contents are uninitialized.
   ///   throws  memory_error when the limit would be exceeded or the system refuses
-  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
-    if (shared_->rehearses) {
-      shared_->tally.add(role, bytes);
-      return shared_->addresses.next(bytes);
-    }
-    if (files_.roles.has(role)) {
-      void* const memory = detail::map_new_file(files_.folder, bytes, role);
-      shared_->in_files.add(role, bytes);
-      return memory;
-    }
-    const std::size_t used = shared_->tally.total();
-    require<memory_error>(bytes <= shared_->limit && used <= shared_->limit - bytes, "device memory: ", name_of(role), " needs ",
-                          bytes_text(bytes), " more; ", bytes_text(used), " of ", bytes_text(shared_->limit), " are in use");
-    constexpr std::size_t huge_page = std::size_t{2} << 20;
-    const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
-    require<memory_error>(memory != nullptr, "device memory: ", name_of(role), " needs ", bytes_text(bytes), "; the system has no more");
-#ifdef MADV_HUGEPAGE
-    if (alignment == huge_page) ::madvise(memory, rounded, MADV_HUGEPAGE);  // only advice: failure costs speed, not correctness
-#endif
-    shared_->tally.add(role, bytes);
-    return memory;
-  }
+  [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const;
 
-  void release(void* memory, std::size_t bytes, memory_role role) const {
-    if (files_.roles.has(role)) {
-      ::munmap(memory, bytes);
-      return shared_->in_files.remove(role, bytes);
-    }
-    if (!shared_->rehearses) std::free(memory);
-    shared_->tally.remove(role, bytes);
-  }
+  void release(void* memory, std::size_t bytes, memory_role role) const;
 
   /// From now on, memory that this handle and its copies allocate for these roles is in files of a folder, and does not count against the
   /// limit. The files are unnamed: they disappear when their memory is released and when the process ends.
   ///   folder  empty: TMPDIR, or /tmp if that is not set
-  void keep_in_files(memory_role_set roles, std::string folder) {
-    if (shared_->rehearses) return;
-    if (folder.empty()) {
-      const char* const temporary = std::getenv("TMPDIR");
-      folder = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
-    }
-    files_ = {roles, std::move(folder)};
-  }
+  void keep_in_files(memory_role_set roles, std::string folder);
   /// Bytes in files, by role.
   [[nodiscard]] memory_count memory_in_files() const { return shared_->in_files.count(); }
   /// Prefetch hint: this memory will be read soon, so the system may start to load it from its file.
-  void will_read(const void* memory, std::size_t bytes) const {
-    if (!shared_->rehearses) will_be_read({static_cast<const std::byte*>(memory), bytes});
-  }
+  void will_read(const void* memory, std::size_t bytes) const;
 
   [[nodiscard]] memory_count memory() const { return shared_->tally.count(); }
   [[nodiscard]] std::size_t memory_limit() const { return shared_->limit; }
@@ -171,27 +88,11 @@ class host_stream {
   host_stream() = default;
   explicit host_stream(const host_context& device) : opened_(device.rehearses() ? std::make_shared<host_context>(device) : nullptr) {}
 
-  void copy_from_host(void* to, const void* from, std::size_t bytes) const {
-    if (dry_record* const record = counts()) record->bytes_from_host += static_cast<double>(bytes);
-    else copy(to, from, bytes);
-  }
-  void copy_to_host(void* to, const void* from, std::size_t bytes) const {
-    if (dry_record* const record = counts()) {
-      record->bytes_to_host += static_cast<double>(bytes);
-      if (bytes != 0) std::memset(to, 0, bytes);
-    } else {
-      copy(to, from, bytes);
-    }
-  }
-  void copy_within(void* to, const void* from, std::size_t bytes) const {
-    if (!copy_is_counted(bytes)) copy(to, from, bytes);
-  }
-  void fill_zero(void* to, std::size_t bytes) const {
-    if (!zeros_are_counted(bytes) && bytes != 0) std::memset(to, 0, bytes);
-  }
-  void synchronize() const {
-    if (dry_record* const record = counts()) ++record->synchronisations;
-  }
+  void copy_from_host(void* to, const void* from, std::size_t bytes) const;
+  void copy_to_host(void* to, const void* from, std::size_t bytes) const;
+  void copy_within(void* to, const void* from, std::size_t bytes) const;
+  void fill_zero(void* to, std::size_t bytes) const;
+  void synchronize() const;
   /// The record of a dry run; null on a stream that does the work.
   [[nodiscard]] dry_record* counts() const { return opened_ ? &opened_->record() : nullptr; }
   [[nodiscard]] event record() const { return {}; }
@@ -203,16 +104,14 @@ class host_stream {
   [[nodiscard]] bool zeros_are_counted(std::size_t bytes) const { return is_counted("fill_zero", bytes); }
 
  private:
-  [[nodiscard]] bool is_counted(std::string_view what, std::size_t bytes) const {
-    dry_record* const record = counts();
-    if (record != nullptr) record->count(what, 0, static_cast<double>(bytes));
-    return record != nullptr;
-  }
-  static void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes != 0) std::memcpy(to, from, bytes);
-  }
+  [[nodiscard]] bool is_counted(std::string_view what, std::size_t bytes) const;
+  static void copy(void* to, const void* from, std::size_t bytes);
 
   std::shared_ptr<host_context> opened_{};  // kept open in a dry run
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/device/host_impl.hpp>
+#endif

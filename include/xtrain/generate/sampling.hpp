@@ -27,12 +27,7 @@ struct sampling_config {
 class sampler {
  public:
   /// throws config_error when a setting is out of range
-  explicit sampler(const sampling_config& settings) : settings_(settings) {
-    require<config_error>(std::isfinite(settings.temperature) && settings.temperature >= 0.0, "temperature: must not be negative; given ",
-                          settings.temperature);
-    require<config_error>(settings.top_p > 0.0 && settings.top_p <= 1.0, "top_p: must be in (0, 1]; given ", settings.top_p);
-    require<config_error>(settings.repetition_penalty > 0.0, "repetition_penalty: must be positive; given ", settings.repetition_penalty);
-  }
+  explicit sampler(const sampling_config& settings);
 
   /// `seen` holds the tokens of the sequence so far, including the prompt. Ties go to the lower token id.
   ///   throws  non_finite_error when a logit is NaN
@@ -69,27 +64,10 @@ class sampler {
   }
 
  private:
-  void penalise(std::span<const token> seen) {
-    seen_.assign(seen.begin(), seen.end());
-    std::sort(seen_.begin(), seen_.end());
-    seen_.erase(std::unique(seen_.begin(), seen_.end()), seen_.end());
-    for (const token t : seen_) {
-      if (t < 0 || static_cast<std::size_t>(t) >= scores_.size()) continue;
-      double& score = scores_[static_cast<std::size_t>(t)];
-      score = score > 0 ? score / settings_.repetition_penalty : score * settings_.repetition_penalty;
-    }
-  }
+  void penalise(std::span<const token> seen);
 
   /// Sorts the candidate tokens by likelihood; returns their number.
-  std::size_t likeliest_first() {
-    order_.resize(scores_.size());
-    weights_.resize(scores_.size());
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    const auto likelier = [&](std::size_t a, std::size_t b) { return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b; };
-    const std::size_t kept = settings_.top_k == 0 ? order_.size() : std::min(settings_.top_k, order_.size());
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept), order_.end(), likelier);
-    return kept;
-  }
+  std::size_t likeliest_first();
 
   sampling_config settings_;
   std::vector<double> scores_;
@@ -99,3 +77,7 @@ class sampler {
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/generate/sampling_impl.hpp>
+#endif

@@ -18,33 +18,18 @@ struct baichuan_family : llama_family {
   template <class Recipe>
   using positions = rotary_or_alibi_positions<Recipe>;
 
-  static decoder_names names() {
-    decoder_names names = llama_family::names();
-    names.qkv = {"self_attn.W_pack"};
-    return names;
-  }
+  static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"W_pack"}; }
 
-  static decoder_config read(const named_settings& s) {
-    decoder_config c = llama_family::read(s);
-    c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
-    c.linear_biases = !s.has({"max_position_embeddings"});
-    if (c.linear_biases) c.context = s.size_or(4096, {"model_max_length"});
-    constexpr std::size_t vocabulary_of_2 = 125696;
-    c.normalized_head = s.has({"z_loss_weight"}) || c.vocabulary == vocabulary_of_2;
-    c.z_loss = s.number_or(0.0, {"z_loss_weight"});
-    return c;
-  }
-  static void write(const decoder_config& c, named_settings& s) {
-    llama_family::write(c, s);
-    s.erase({"attention_bias", "mlp_bias", "head_dim", "num_key_value_heads", "attention_dropout", "rope_theta"});
-    s.set("model_max_length", c.context);
-    if (c.linear_biases) s.erase({"max_position_embeddings"});
-    if (c.normalized_head) s.set("z_loss_weight", c.z_loss);
-  }
+  static decoder_config read(const named_settings& s);
+  static void write(const decoder_config& c, named_settings& s);
 };
 
 template <class Recipe>
 using baichuan = decoder<Recipe, baichuan_family>;
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/models/baichuan_impl.hpp>
+#endif

@@ -26,86 +26,24 @@ struct chatglm1_family : decoder_family {
   using block = normalized_residual_block<Recipe, Norm, Positions, FeedForward>;
   using activation = gelu_activation;
 
-  static void complete(decoder_config& c) {
-    if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
-    c.attention_bias = c.output_bias = c.feed_forward_bias = true;
-    require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ",
-                          c.kv_heads);
-    const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
-    require<config_error>(d % 4 == 0, name, ": the head dim must be divisible by 4, because each half of it is rotated; it is ", d);
-    require<config_error>(c.rotated == 0, name, ": rotated must be 0, which is all of a head; given ", c.rotated);
-    require<config_error>(c.residual_dropout == 0.0, name, ": residual_dropout must be 0; given ", c.residual_dropout);
-  }
+  static void complete(decoder_config& c);
   static sight sees(const decoder_config& c) { return {.kind = sight::rule::prefix, .begin = c.bos, .gap = c.gap, .word_gap = c.word_gap}; }
-  static decoder_names names() {
-    return {.embedding = "transformer.word_embeddings",
-            .blocks = "transformer.layers.",
-            .attention_norm = "input_layernorm",
-            .qkv = {"attention.query_key_value"},
-            .attention_output = "attention.dense",
-            .feed_forward_norm = "post_attention_layernorm",
-            .up = {"mlp.dense_h_to_4h"},
-            .down = "mlp.dense_4h_to_h",
-            .final_norm = "transformer.final_layernorm",
-            .head = "lm_head"};
-  }
+  static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
-  static file_order qkv_order(const decoder_config& c) {
-    return grouped_order(c, [](char part, std::size_t head) { return 3 * head + (part == 'q' ? 0U : part == 'k' ? 1U : 2U); });
-  }
+  static file_order qkv_order(const decoder_config& c);
 
   /// Only ChatGLM-6B has 2D positions.
-  static bool describes(const named_settings& s) {
-    return s.has({"position_encoding_2d", "inner_hidden_size"});
-  }
-  static decoder_config read(const named_settings& s) {
-    require<config_error>(
-        describes(s) && s.flag_or(true, {"position_encoding_2d"}), s.who(),
-        ": must describe ChatGLM-6B, with position_encoding_2d; multi_query_attention and padded_vocab_size belong to ChatGLM2 "
-        "and 3");
-    require<config_error>(!s.has({"pre_seq_len"}), s.who(), ": there must be no prefix beside the weights; given a pre_seq_len");
-    require<config_error>(s.number_or(0.0, {"quantization_bit"}) == 0.0, s.who(),
-                          ": weights must not be quantized; given a quantization_bit");
-    const auto one = [&](std::initializer_list<const char*> keys) {
-      const auto all = s.tokens(keys);
-      return all.empty() ? token{-1} : all.front();
-    };
-    return {.vocabulary = s.size({"vocab_size"}),
-            .width = s.size({"hidden_size"}),
-            .layers = s.size({"num_layers", "num_hidden_layers"}),
-            .heads = s.size({"num_attention_heads"}),
-            .feed_forward = s.size_or(0, {"inner_hidden_size"}),
-            .context = s.size_or(2048, {"max_sequence_length"}),
-            .norm_epsilon = s.number_or(1e-5, {"layernorm_epsilon"}),
-            .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
-            .bos = one({"bos_token_id"}),
-            .gap = one({"gmask_token_id"}),
-            .word_gap = one({"mask_token_id"}),
-            .eos = s.tokens({"eos_token_id"}),
-            .padding = s.token_or({}, "pad_token_id")};
-  }
-  static void write(const decoder_config& c, named_settings& s) {
-    s.set("vocab_size", c.vocabulary);
-    s.set("hidden_size", c.width);
-    s.set("num_layers", c.layers);
-    s.set("num_attention_heads", c.heads);
-    s.set("inner_hidden_size", c.feed_forward);
-    s.set("max_sequence_length", c.context);
-    s.set("layernorm_epsilon", c.norm_epsilon);
-    s.set("position_encoding_2d", true);
-    s.set("tie_word_embeddings", c.tied_head);
-    if (c.bos >= 0) s.set("bos_token_id", c.bos);
-    if (c.gap >= 0) s.set("gmask_token_id", c.gap);
-    if (c.word_gap >= 0) s.set("mask_token_id", c.word_gap);
-    s.set_tokens("eos_token_id", c.eos);
-    s.set_token("pad_token_id", c.padding);
-  }
-  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) {
-    return tensor.ends_with(".rotary_emb.inv_freq") || decoder_family::may_be_ignored(tensor, c);
-  }
+  static bool describes(const named_settings& s);
+  static decoder_config read(const named_settings& s);
+  static void write(const decoder_config& c, named_settings& s);
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c);
 };
 
 template <class Recipe>
 using chatglm1 = decoder<Recipe, chatglm1_family>;
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/models/chatglm1_impl.hpp>
+#endif

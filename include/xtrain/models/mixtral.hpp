@@ -1,8 +1,6 @@
 // Mixtral.                                                                       [Jiang et al. 2024, "Mixtral of experts"]
 #pragma once
 
-#include <algorithm>
-
 #include <xtrain/layers/experts.hpp>
 #include <xtrain/models/mistral.hpp>
 
@@ -17,41 +15,18 @@ struct mixtral_family : mistral_family {
   template <class Recipe>
   using feed_forward_layer = mixture_of_experts<Recipe, swiglu_activation>;
 
-  static void complete(decoder_config& c) {
-    mistral_family::complete(c);
-    if (c.experts == 0) c.experts = 8;
-    if (c.experts_per_token == 0) c.experts_per_token = std::min<std::size_t>(2, c.experts);
-    require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, name, ": there must be no biases");
-  }
-  static decoder_names names() {
-    decoder_names names = mistral_family::names();
-    names.router = "block_sparse_moe.gate";
-    names.up = {"block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w3"};
-    names.down = "block_sparse_moe.experts.*.w2";
-    return names;
-  }
+  static void complete(decoder_config& c);
+  static decoder_names names();
 
-  static decoder_config read(const named_settings& s) {
-    require<config_error>(s.number_or(0.0, {"router_jitter_noise"}) == 0.0, s.who(),
-                          ": the router must see its input as it is; given a router_jitter_noise");
-    decoder_config c = mistral_family::read(s);
-    c.experts = s.size_or(8, {"num_local_experts", "num_experts"});
-    c.experts_per_token = s.size_or(2, {"num_experts_per_tok"});
-    c.balances_experts = s.flag_or(false, {"output_router_logits"});
-    c.balance_loss = s.number_or(0.001, {"router_aux_loss_coef"});
-    return c;
-  }
-  static void write(const decoder_config& c, named_settings& s) {
-    mistral_family::write(c, s);
-    s.erase({"attention_bias", "mlp_bias"});
-    s.set("num_local_experts", c.experts);
-    s.set("num_experts_per_tok", c.experts_per_token);
-    s.set("output_router_logits", c.balances_experts);
-    s.set("router_aux_loss_coef", c.balance_loss);
-  }
+  static decoder_config read(const named_settings& s);
+  static void write(const decoder_config& c, named_settings& s);
 };
 
 template <class Recipe>
 using mixtral = decoder<Recipe, mixtral_family>;
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/models/mixtral_impl.hpp>
+#endif

@@ -4,18 +4,14 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <xtrain/device/control_group.hpp>
@@ -51,45 +47,14 @@ class executor {
 namespace detail {
 
 /// Processors this process may use: the size of its affinity mask, or its control groups' quota if that is less.
-[[nodiscard]] inline std::size_t usable_processors() {
-  if (const char* asked = std::getenv("XTRAIN_THREADS")) {
-    const long threads = std::strtol(asked, nullptr, 10);
-    if (threads > 0) return static_cast<std::size_t>(threads);
-  }
-  std::size_t processors = std::thread::hardware_concurrency();
-  cpu_set_t mask;
-  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) processors = static_cast<std::size_t>(CPU_COUNT(&mask));
-  processors = std::min(processors, control_group_processors());
-  return processors == 0 ? 1 : processors;
-}
+[[nodiscard]] std::size_t usable_processors();
 
 /// Moves the calling thread to the processor that is `index` after `first` among those it may use; unless pinned, it can migrate
 /// later. A new thread starts on its creator's processor, and some systems take a tenth of a second to move it to
 /// an idle one.
-inline void begin_on_processor(std::size_t index, int first) {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
-  const auto count = static_cast<std::size_t>(CPU_COUNT(&allowed));
-  int processor = first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &allowed) ? 0 : first;
-  for (std::size_t passed = 0; passed < index % count || !CPU_ISSET(processor, &allowed);) {
-    processor = (processor + 1) % CPU_SETSIZE;
-    if (CPU_ISSET(processor, &allowed)) passed += 1;
-  }
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(processor, &only);
-  ::sched_setaffinity(0, sizeof(only), &only);
-  const char* const pinned = std::getenv("XTRAIN_PIN_THREADS");
-  if (pinned == nullptr || *pinned != '1') ::sched_setaffinity(0, sizeof(allowed), &allowed);
-}
+void begin_on_processor(std::size_t index, int first);
 
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+void relax();
 
 /// Waits until `value` is no longer `old`: spins first, because the next kernel is usually microseconds away, then sleeps.
 template <class T>
@@ -111,53 +76,17 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 class thread_pool final : public executor {
  public:
   /// Has fewer threads if the system does not start as many; see threads().
-  explicit thread_pool(std::size_t threads = detail::usable_processors()) {
-    const int here = ::sched_getcpu();
-    workers_.reserve(threads);
-    try {
-      for (std::size_t worker = 1; worker < threads; ++worker)
-        workers_.emplace_back([this, worker, here] {
-          detail::begin_on_processor(worker, here);
-          work(worker);
-        });
-    } catch (const std::system_error&) {  // continue with those that started
-    }
-  }
-  ~thread_pool() override {
-    stopping_.store(true, std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
-  }
+  explicit thread_pool(std::size_t threads = detail::usable_processors());
+  ~thread_pool() override;
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
 
   [[nodiscard]] std::size_t threads() const override { return workers_.size() + 1; }
 
-  void run(std::size_t parts, std::size_t threads, parallel_task task) override {
-    if (parts <= 1 || threads <= 1 || workers_.empty() || busy_.exchange(true, std::memory_order_acquire)) {
-      for (std::size_t part = 0; part < parts; ++part) task(part, 0);
-      return;
-    }
-    job_ = {&task, parts, threads};
-    next_part_.store(0, std::memory_order_relaxed);
-    gate_.store(open, std::memory_order_release);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
-    take_parts(0);
-    // late arrivals find the gate closed; workers inside still have a part to finish
-    std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
-    while (inside != 0) inside = detail::wait_for_change(gate_, inside);
-    const std::exception_ptr problem = std::exchange(problem_, nullptr);
-    busy_.store(false, std::memory_order_release);
-    if (problem) std::rethrow_exception(problem);
-  }
+  void run(std::size_t parts, std::size_t threads, parallel_task task) override;
 
   /// The pool that every context uses unless it is given another executor.
-  [[nodiscard]] static std::shared_ptr<thread_pool> shared() {
-    static const std::shared_ptr<thread_pool> pool = std::make_shared<thread_pool>();
-    return pool;
-  }
+  [[nodiscard]] static std::shared_ptr<thread_pool> shared();
 
  private:
   struct job {
@@ -166,39 +95,13 @@ class thread_pool final : public executor {
     std::size_t threads = 0;
   };
 
-  void take_parts(std::size_t worker) noexcept {
-    try {
-      for (std::size_t part = next_part_.fetch_add(1, std::memory_order_relaxed); part < job_.parts;
-           part = next_part_.fetch_add(1, std::memory_order_relaxed))
-        (*job_.task)(part, worker);
-    } catch (...) {
-      next_part_.store(job_.parts, std::memory_order_relaxed);  // no further parts are handed out
-      const std::lock_guard hold(problem_guard_);
-      if (!problem_) problem_ = std::current_exception();
-    }
-  }
+  void take_parts(std::size_t worker) noexcept;
 
   /// Enters the gate while a job is running. The job's data may be read only inside.
-  bool enter() {
-    std::uint32_t seen = gate_.load(std::memory_order_relaxed);
-    while ((seen & open) != 0)
-      if (gate_.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
-    return false;
-  }
-  void leave() {
-    if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
-  }
+  bool enter();
+  void leave();
 
-  void work(std::size_t worker) {
-    std::uint32_t seen = 0;
-    while (true) {
-      seen = detail::wait_for_change(generation_, seen);
-      if (stopping_.load(std::memory_order_relaxed)) return;
-      if (!enter()) continue;
-      if (worker < job_.threads) take_parts(worker);
-      leave();
-    }
-  }
+  void work(std::size_t worker);
 
   std::vector<std::thread> workers_;
   job job_;
@@ -213,3 +116,7 @@ class thread_pool final : public executor {
 };
 
 }  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/device/cpu/threads_impl.hpp>
+#endif

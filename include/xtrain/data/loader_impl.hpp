@@ -1,0 +1,209 @@
+// Definitions of loader.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/data/dataset.hpp>
+#include <xtrain/data/loader.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
+  require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
+                        "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
+                        settings.context);
+  const std::size_t all = settings.batch * settings.accumulate;
+  require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == all),
+                        "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", all, " together; given ",
+                        settings.rows.size(), " with ", rows_before(settings.rows.size()));
+  require<config_error>(settings.multiple > 0, "loader: rows must be padded to a multiple of 1 at least; given ", settings.multiple);
+  require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
+  lay_out_rows();
+  for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
+    batches->resize(settings.accumulate);
+    for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.context);
+  }
+}
+
+XTRAIN_INLINE loader::~loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+XTRAIN_INLINE void loader::restore(const loader_state& state) {
+  require<config_error>(state.step < steps_per_epoch(), "loader: the saved place must exist in the data; step ", state.step, " of ",
+                        steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
+  const std::lock_guard lock(mutex_);
+  state_ = state;
+  prepared_valid_ = false;
+  ++generation_;
+}
+
+XTRAIN_INLINE std::span<const host_batch> loader::next() {
+  std::unique_lock lock(mutex_);
+  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+  wanted_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return prepared_valid_ || problem_; });
+  if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
+  std::swap(current_, prepared_);
+  prepared_valid_ = false;
+  state_ = after(state_);
+  changed_.notify_all();
+  return current_;
+}
+
+XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
+  batches.resize(config_.accumulate);
+  const shuffled_order order(rows_, config_.seed, static_cast<std::uint32_t>(at.epoch));
+  const std::size_t first = at.step * rows_per_step();
+  const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
+  std::size_t t = config_.context;
+  if (data_->layout() == row_layout::separate) {  // padded to the longest sequence of the step
+    t = 1;
+    for (std::size_t i = first; i < std::min(rows_, first + rows_per_step()); ++i) t = std::max(t, row_length(row(i)));
+    t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
+  }
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    host_batch& batch = batches[m];
+    clear(batch, rows_of(m), t);
+    batch.first_row = rows_before(m) * config_.ranks + config_.rank * batch.b;
+    for (std::size_t r = 0; r < batch.b; ++r) {
+      const std::size_t i = first + batch.first_row + r;
+      if (i < rows_) put_row(row(i), r, batch);
+    }
+  }
+}
+
+XTRAIN_INLINE void loader::lay_out_rows() {
+  const std::size_t context = config_.context;
+  if (data_->layout() == row_layout::stream) {
+    rows_ = (data_->tokens() - 1 + context - 1) / context;
+    return;
+  }
+  std::size_t room = 0;
+  for (std::size_t s = 0; s < data_->size(); ++s) {
+    const std::size_t length = data_->length(s);
+    if (length < 2) continue;  // no target
+    if (length - 1 > context) {
+      if (data_->when_too_long == overlong::leave_out) continue;
+      require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the context of ", context,
+                          " tokens; sample ", s + 1, " has ", length,
+                          ". Raise the context, or choose to truncate or leave out such samples");
+    }
+    const std::size_t inputs = limited(length - 1);
+    if (data_->layout() == row_layout::separate || inputs > room) {
+      row_begins_.push_back(samples_.size());
+      room = context;
+    }
+    room -= inputs;
+    samples_.push_back(s);
+  }
+  rows_ = row_begins_.size();
+  row_begins_.push_back(samples_.size());
+  samples_.finish();
+  row_begins_.finish();
+  require<data_error>(rows_ > 0, data_->source(), ": must hold samples that fit the context of ", context, " tokens; none does");
+}
+
+XTRAIN_INLINE std::size_t loader::row_length(std::size_t row) const {
+  std::size_t length = 0;
+  for (std::size_t i = row_begins_[row]; i < row_begins_[row + 1]; ++i) length += limited(inputs_of(samples_[i]));
+  return length;
+}
+
+XTRAIN_INLINE std::size_t loader::rows_before(std::size_t m) const {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < m; ++i) sum += rows_of(i);
+  return sum;
+}
+
+XTRAIN_INLINE void loader::clear(host_batch& batch, std::size_t b, std::size_t t) const {
+  const std::size_t n = b * t;
+  batch.b = b;
+  batch.t = t;
+  batch.target_count = batch.token_count = 0;
+  batch.tokens.assign(n, config_.padding);
+  batch.targets.assign(n, -1);
+  batch.positions.resize(n);
+  batch.starts.assign(n, 0);
+  for (std::size_t i = 0; i < n; ++i) batch.positions[i] = static_cast<token>(i % t);
+}
+
+XTRAIN_INLINE void loader::put_row(std::size_t row, std::size_t r, host_batch& batch) const {
+  if (data_->layout() == row_layout::stream) {
+    const std::size_t first = row * config_.context;
+    put(first, std::min(config_.context, data_->tokens() - 1 - first), r * batch.t, 0, batch);
+    return;
+  }
+  std::size_t at = 0;
+  for (std::size_t i = row_begins_[row]; i < row_begins_[row + 1]; ++i) {
+    const std::size_t sample = samples_[i];
+    const std::size_t inputs = limited(inputs_of(sample));
+    put(data_->begin(sample), inputs, r * batch.t + at, at, batch);
+    at += inputs;
+  }
+  // padding is a sample of its own: it attends only to itself, and no other token attends to it
+  for (std::size_t i = at; i < batch.t; ++i) {
+    batch.starts[r * batch.t + i] = static_cast<token>(at);
+    batch.positions[r * batch.t + i] = static_cast<token>(i - at);
+  }
+}
+
+XTRAIN_INLINE void loader::put(std::size_t first, std::size_t inputs, std::size_t to, std::size_t start, host_batch& batch) const {
+  for (std::size_t i = 0; i < inputs; ++i) {
+    batch.tokens[to + i] = data_->at(first + i);
+    batch.positions[to + i] = static_cast<token>(i);
+    batch.starts[to + i] = static_cast<token>(start);
+    if (!data_->learned(first + i + 1)) continue;
+    batch.targets[to + i] = data_->at(first + i + 1);
+    ++batch.target_count;
+  }
+  batch.token_count += inputs;
+}
+
+XTRAIN_INLINE loader_state loader::after(const loader_state& state) const {
+  return state.step + 1 < steps_per_epoch() ? loader_state{state.epoch, state.step + 1} : loader_state{state.epoch + 1, 0};
+}
+
+XTRAIN_INLINE void loader::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || (wanted_ && !prepared_valid_ && !problem_); });
+    if (stopping_) return;
+    const loader_state at = state_;
+    const std::size_t generation = generation_;
+    lock.unlock();
+    std::exception_ptr problem;
+    try {
+      fill(at, scratch_);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    lock.lock();
+    if (generation != generation_) continue;  // restored meanwhile: discard this step
+    problem_ = problem;
+    if (!problem) {
+      std::swap(prepared_, scratch_);
+      prepared_valid_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace xtrain

@@ -1,0 +1,57 @@
+// Definitions of sentence_dataset.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/data/sentence_dataset.hpp>
+#include <xtrain/data/spill.hpp>
+#include <xtrain/data/word_masking.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE void sentence_row::add(token id, bool is_word, bool goes_on) {
+  tokens.push_back(id);
+  maskable.push_back(is_word);
+  continues.push_back(goes_on);
+}
+
+XTRAIN_INLINE void sentence_dataset::add(const sentence_row& row) {
+  require<data_error>(!row.tokens.empty(), source_, ": a row must have tokens; row ", size() + 1, " is empty");
+  for (std::size_t i = 0; i < row.tokens.size(); ++i) {
+    const token id = row.tokens[i];
+    require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
+    largest_ = std::max(largest_, id);
+    tokens_.push_back(id | (row.maskable[i] ? maskable_bit : 0) | (row.continues[i] ? continues_bit : 0));
+  }
+  begins_.push_back(tokens_.size());
+  seconds_.push_back(static_cast<std::uint32_t>(row.second == 0 ? row.tokens.size() : row.second));
+  labels_.push_back(row.label);
+  longest_ = std::max(longest_, row.tokens.size());
+  has_labels_ = has_labels_ || row.label >= 0;
+}
+
+XTRAIN_INLINE void sentence_dataset::finish() {
+  tokens_.finish();
+  begins_.finish();
+  seconds_.finish();
+  labels_.finish();
+  require<data_error>(size() > 0, source_, ": must hold rows to learn from; it is empty");
+  require<data_error>(has_labels_ || masking, source_, ": rows must have labels or words to be masked; they have neither");
+  if (masking) detail::require_masking(*masking);
+}
+
+XTRAIN_INLINE void require_tokens_below(const sentence_dataset& data, std::size_t vocabulary) {
+  require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
+                      ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
+                      " occurs. Does the tokenizer belong to this model?");
+  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(),
+                      ": words are masked with tokens of a vocabulary of ", data.masking ? data.masking->vocabulary : 0,
+                      ", which must not be larger than the model's ", vocabulary);
+}
+
+}  // namespace xtrain

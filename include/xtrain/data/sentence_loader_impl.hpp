@@ -1,0 +1,105 @@
+// Definitions of sentence_loader.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/data/loader.hpp>
+#include <xtrain/data/sentence_dataset.hpp>
+#include <xtrain/data/sentence_loader.hpp>
+#include <xtrain/data/word_masking.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, const loader_config& settings)
+    : data_(&from), config_(settings) {
+  require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0 && settings.multiple > 0,
+                        "sentence_loader: batch, accumulate, context and multiple must be positive; given ", settings.batch, ", ",
+                        settings.accumulate, ", ", settings.context, ", ", settings.multiple);
+  require<config_error>(settings.rows.empty(), "sentence_loader: micro-batches must have equal numbers of rows");
+  require<config_error>(settings.rank < settings.ranks, "sentence_loader: rank must be below the ", settings.ranks, " ranks; given ",
+                        settings.rank);
+  require<data_error>(from.longest() <= settings.context, from.source(), ": rows must fit the context of ", settings.context,
+                      " tokens; the longest has ", from.longest(), ". Raise the context, or cut rows when the data is read");
+  current_.resize(settings.accumulate);
+  for (host_batch& batch : current_) clear(batch, settings.context);  // allocate all memory a step needs
+}
+
+XTRAIN_INLINE void sentence_loader::restore(const loader_state& state) {
+  require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved place must exist in the data; step ", state.step,
+                        " of ", steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
+  state_ = state;
+}
+
+XTRAIN_INLINE std::span<const host_batch> sentence_loader::next() {
+  fill(state_, current_);
+  state_ = state_.step + 1 < steps_per_epoch() ? loader_state{state_.epoch, state_.step + 1} : loader_state{state_.epoch + 1, 0};
+  return current_;
+}
+
+XTRAIN_INLINE void sentence_loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
+  batches.resize(config_.accumulate);
+  const shuffled_order order(rows(), config_.seed, static_cast<std::uint32_t>(at.epoch));
+  const std::size_t first = at.step * rows_per_step();
+  const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
+  std::size_t t = 1;
+  for (std::size_t i = first; i < std::min(rows(), first + rows_per_step()); ++i) t = std::max(t, data_->length(row(i)));
+  t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    host_batch& batch = batches[m];
+    clear(batch, t);
+    batch.first_row = (m * config_.ranks + config_.rank) * config_.batch;
+    for (std::size_t r = 0; r < config_.batch; ++r) {
+      const std::size_t i = first + batch.first_row + r;
+      if (i < rows()) put_row(row(i), r, at.epoch, batch);
+    }
+  }
+}
+
+XTRAIN_INLINE void sentence_loader::clear(host_batch& batch, std::size_t t) const {
+  const std::size_t n = config_.batch * t;
+  batch.b = config_.batch;
+  batch.t = t;
+  batch.target_count = batch.token_count = 0;
+  batch.tokens.assign(n, config_.padding);
+  batch.targets.assign(n, -1);
+  batch.segments.assign(n, 0);
+  batch.ends.assign(n, 1);
+  batch.labels.assign(data_->has_labels() ? config_.batch : 0, -1);
+  batch.positions.resize(n);
+  for (std::size_t i = 0; i < n; ++i) batch.positions[i] = static_cast<token>(i % t);
+}
+
+XTRAIN_INLINE void sentence_loader::put_row(std::size_t row, std::size_t r, std::size_t epoch, host_batch& batch) const {
+  const std::size_t begin = data_->begin(row), length = data_->length(row), to = r * batch.t;
+  for (std::size_t i = 0; i < length; ++i) {
+    batch.tokens[to + i] = data_->at(begin + i);
+    batch.segments[to + i] = i < data_->second(row) ? 0 : 1;
+  }
+  std::fill_n(batch.ends.begin() + static_cast<std::ptrdiff_t>(to), batch.t, static_cast<token>(length));
+  if (data_->has_labels()) batch.labels[r] = data_->label(row);
+  batch.token_count += length;
+  if (data_->masking) mask_row(begin, length, to, detail::masking_draw(*data_->masking, config_.seed, epoch), batch);
+}
+
+XTRAIN_INLINE void sentence_loader::mask_row(std::size_t begin, std::size_t length, std::size_t to, const detail::masking_draw& draw,
+                                             host_batch& batch) const {
+  std::size_t word = begin;  // index of the first token of the current word
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::size_t place = begin + i;
+    const bool goes_on = data_->masking->whole_words && i > 0 && data_->continues(place) && data_->maskable(place - 1);
+    if (!goes_on) word = place;
+    if (!data_->maskable(place) || !draw.chooses(word)) continue;
+    batch.targets[to + i] = batch.tokens[to + i];
+    batch.tokens[to + i] = draw.replacement(place, batch.tokens[to + i]);
+    ++batch.target_count;
+  }
+}
+
+}  // namespace xtrain

@@ -1,0 +1,91 @@
+// Definitions of chatglm.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <string_view>
+
+#include <xtrain/core/library.hpp>
+#include <xtrain/models/chatglm.hpp>
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE void chatglm_family::complete(decoder_config& c) {
+  llama_family::complete(c);
+  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
+  if (c.rotated == 0) c.rotated = d / 2;
+  c.attention_bias = true;
+}
+
+XTRAIN_INLINE decoder_names chatglm_family::names() {
+  return {.embedding = "transformer.embedding.word_embeddings",
+          .blocks = "transformer.encoder.layers.",
+          .attention_norm = "input_layernorm",
+          .qkv = {"self_attention.query_key_value"},
+          .attention_output = "self_attention.dense",
+          .feed_forward_norm = "post_attention_layernorm",
+          .up = {"mlp.dense_h_to_4h"},
+          .down = "mlp.dense_4h_to_h",
+          .final_norm = "transformer.encoder.final_layernorm",
+          .head = "transformer.output_layer"};
+}
+
+XTRAIN_INLINE bool chatglm_family::describes(const named_settings& s) { return s.has({"multi_query_attention", "padded_vocab_size"}); }
+
+XTRAIN_INLINE decoder_config chatglm_family::read(const named_settings& s) {
+  require<config_error>(describes(s), s.who(),
+                        ": must describe ChatGLM2 or 3; position_encoding_2d and inner_hidden_size belong to ChatGLM-6B");
+  require<config_error>(s.flag_or(true, {"rmsnorm"}) && s.flag_or(true, {"post_layer_norm"}) &&
+                            !s.flag_or(false, {"apply_residual_connection_post_layernorm"}) && !s.flag_or(false, {"add_bias_linear"}),
+                        s.who(),
+                        ": must have rmsnorm and post_layer_norm, and no apply_residual_connection_post_layernorm or add_bias_linear");
+  const std::size_t heads = s.size({"num_attention_heads"});
+  const auto eos = s.tokens({"eos_token_id"});
+  return {.vocabulary = s.size({"padded_vocab_size", "vocab_size"}),
+          .width = s.size({"hidden_size"}),
+          .layers = s.size({"num_layers", "num_hidden_layers"}),
+          .heads = heads,
+          .kv_heads = s.flag_or(false, {"multi_query_attention"}) ? s.size({"multi_query_group_num"}) : heads,
+          .head_dim = s.size_or(0, {"kv_channels"}),
+          .feed_forward = s.size({"ffn_hidden_size"}),
+          .context = s.size_or(2048, {"seq_length"}),
+          .norm_epsilon = s.number_or(1e-5, {"layernorm_epsilon"}),
+          .rope_base = 10000.0 * s.number_or(1.0, {"rope_ratio"}),
+          .attention_bias = s.flag_or(true, {"add_qkv_bias"}),
+          .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
+          .attention_dropout = s.number_or(0.0, {"attention_dropout"}),
+          .residual_dropout = s.number_or(0.0, {"hidden_dropout"}),
+          .eos = eos,
+          .padding = s.token_or({}, "pad_token_id")};
+}
+
+XTRAIN_INLINE void chatglm_family::write(const decoder_config& c, named_settings& s) {
+  s.set("padded_vocab_size", c.vocabulary);
+  s.set("vocab_size", c.vocabulary);
+  s.set("hidden_size", c.width);
+  s.set("num_layers", c.layers);
+  s.set("num_attention_heads", c.heads);
+  s.set("multi_query_attention", c.kv_heads != c.heads);
+  s.set("multi_query_group_num", c.kv_heads);
+  s.set("kv_channels", c.head_dim);
+  s.set("ffn_hidden_size", c.feed_forward);
+  s.set("seq_length", c.context);
+  s.set("layernorm_epsilon", c.norm_epsilon);
+  s.set("rope_ratio", c.rope_base / 10000.0);
+  s.set("rmsnorm", true);
+  s.set("post_layer_norm", true);
+  s.set("original_rope", true);
+  s.set("add_qkv_bias", c.attention_bias);
+  s.set("add_bias_linear", false);
+  s.set("apply_residual_connection_post_layernorm", false);
+  s.set("attention_dropout", c.attention_dropout);
+  s.set("hidden_dropout", c.residual_dropout);
+  s.set("tie_word_embeddings", c.tied_head);
+  s.set_tokens("eos_token_id", c.eos);
+  s.set_token("pad_token_id", c.padding);
+}
+
+XTRAIN_INLINE bool chatglm_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {
+  return tensor.ends_with("rotary_pos_emb.inv_freq") || (c.tied_head && tensor == "transformer.output_layer.weight");
+}
+
+}  // namespace xtrain

@@ -1,0 +1,93 @@
+// Definitions of gpt2.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/library.hpp>
+#include <xtrain/models/decoder.hpp>
+#include <xtrain/models/gpt2.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE void gpt2_family::complete(decoder_config& c) {
+  if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+  c.attention_bias = c.output_bias = c.feed_forward_bias = true;
+  require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ", c.kv_heads);
+}
+
+XTRAIN_INLINE initial_values gpt2_family::residual_initial(const decoder_config& c) {
+  return initial_values::normal(c.initial_deviation / std::sqrt(2.0 * static_cast<double>(c.layers)));
+}
+
+XTRAIN_INLINE decoder_names gpt2_family::names() {
+  return {.embedding = "transformer.wte",
+          .positions = "transformer.wpe",
+          .blocks = "transformer.h.",
+          .attention_norm = "ln_1",
+          .qkv = {"attn.c_attn"},
+          .attention_output = "attn.c_proj",
+          .feed_forward_norm = "ln_2",
+          .up = {"mlp.c_fc"},
+          .down = "mlp.c_proj",
+          .final_norm = "transformer.ln_f",
+          .head = "lm_head"};
+}
+
+XTRAIN_INLINE decoder_config gpt2_family::read(const named_settings& s) {
+  const std::string activation = s.text_or("gelu_new", {"activation_function"});
+  require<config_error>(activation == "gelu_new" || activation == "gelu_pytorch_tanh", s.who(),
+                        ": activation_function must be gelu_new; given '", activation, "'");
+  require<config_error>(s.flag_or(true, {"scale_attn_weights"}) && !s.flag_or(false, {"scale_attn_by_inverse_layer_idx"}), s.who(),
+                        ": attention must be scaled by the head dim alone");
+  const auto bos = s.tokens({"bos_token_id"});
+  return {.vocabulary = s.size({"vocab_size"}),
+          .width = s.size({"n_embd", "hidden_size"}),
+          .layers = s.size({"n_layer", "num_hidden_layers"}),
+          .heads = s.size({"n_head", "num_attention_heads"}),
+          .feed_forward = s.size_or(0, {"n_inner", "intermediate_size"}),
+          .context = s.size({"n_positions", "max_position_embeddings"}),
+          .norm_epsilon = s.number_or(1e-5, {"layer_norm_epsilon"}),
+          .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+          .embedding_dropout = s.number_or(0.1, {"embd_pdrop"}),
+          .attention_dropout = s.number_or(0.1, {"attn_pdrop"}),
+          .residual_dropout = s.number_or(0.1, {"resid_pdrop"}),
+          .initial_deviation = s.number_or(0.02, {"initializer_range"}),
+          .bos = bos.empty() ? -1 : bos.front(),
+          .eos = s.tokens({"eos_token_id"}),
+          .padding = s.token_or({}, "pad_token_id")};
+}
+
+XTRAIN_INLINE void gpt2_family::write(const decoder_config& c, named_settings& s) {
+  s.set("vocab_size", c.vocabulary);
+  s.set("n_embd", c.width);
+  s.set("n_layer", c.layers);
+  s.set("n_head", c.heads);
+  s.set("n_inner", c.feed_forward);
+  s.set("n_positions", c.context);
+  s.set("n_ctx", c.context);
+  s.set("layer_norm_epsilon", c.norm_epsilon);
+  s.set("activation_function", "gelu_new");
+  s.set("embd_pdrop", c.embedding_dropout);
+  s.set("attn_pdrop", c.attention_dropout);
+  s.set("resid_pdrop", c.residual_dropout);
+  s.set("initializer_range", c.initial_deviation);
+  s.set("tie_word_embeddings", c.tied_head);
+  if (c.bos >= 0) s.set("bos_token_id", c.bos);
+  s.set_tokens("eos_token_id", c.eos);
+  s.set_token("pad_token_id", c.padding);
+}
+
+XTRAIN_INLINE std::vector<std::string> gpt2_family::other_names(const std::string& parameter) {
+  constexpr std::string_view prefix = "transformer.";
+  if (parameter.starts_with(prefix)) return {parameter.substr(prefix.size())};
+  return {};
+}
+
+XTRAIN_INLINE bool gpt2_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {
+  return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias") || (c.tied_head && tensor == "lm_head.weight");
+}
+
+}  // namespace xtrain

@@ -1,0 +1,57 @@
+// Definitions of internlm.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <xtrain/core/library.hpp>
+#include <xtrain/models/internlm.hpp>
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
+  decoder_config c = llama_family::read(s);
+  c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
+  return c;
+}
+
+XTRAIN_INLINE void internlm_family::write(const decoder_config& c, named_settings& s) {
+  llama_family::write(c, s);
+  s.erase({"attention_bias", "mlp_bias", "head_dim"});
+  s.set("bias", c.attention_bias);
+}
+
+XTRAIN_INLINE decoder_names internlm2_family::names() {
+  return {.embedding = "model.tok_embeddings",
+          .blocks = "model.layers.",
+          .attention_norm = "attention_norm",
+          .qkv = {"attention.wqkv"},
+          .attention_output = "attention.wo",
+          .feed_forward_norm = "ffn_norm",
+          .up = {"feed_forward.w1", "feed_forward.w3"},
+          .down = "feed_forward.w2",
+          .final_norm = "model.norm",
+          .head = "output"};
+}
+
+XTRAIN_INLINE file_order internlm2_family::qkv_order(const decoder_config& c) {
+  const std::size_t shared = c.heads / c.kv_heads;
+  return grouped_order(c, [&](char part, std::size_t head) {
+    if (part == 'q') return head / shared * (shared + 2) + head % shared;
+    return head * (shared + 2) + shared + (part == 'k' ? 0 : 1);
+  });
+}
+
+XTRAIN_INLINE bool internlm2_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {
+  return llama_family::may_be_ignored(tensor, c) || (c.tied_head && tensor == "output.weight");
+}
+
+XTRAIN_INLINE decoder_config internlm2_family::read(const named_settings& s) {
+  decoder_config c = llama_family::read(s);
+  c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
+  return c;
+}
+
+XTRAIN_INLINE void internlm2_family::write(const decoder_config& c, named_settings& s) { internlm_family::write(c, s); }
+
+}  // namespace xtrain

@@ -1,0 +1,98 @@
+// Definitions of mesh_plan.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/core/number.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/recompute.hpp>
+#include <xtrain/parallel/pipeline/schedule_shelf.hpp>
+#include <xtrain/parallel/single.hpp>
+#include <xtrain/parallel/traffic.hpp>
+#include <xtrain/plan/machine.hpp>
+#include <xtrain/plan/mesh_plan.hpp>
+#include <xtrain/plan/plan.hpp>
+#include <xtrain/plan/predict.hpp>
+#include <xtrain/plan/run_layout.hpp>
+#include <xtrain/train/concepts.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+XTRAIN_INLINE step_traffic sent_in_step(const rehearsal& one, std::size_t rehearsed, const run_layout& layout) {
+  step_traffic all = one.sent;
+  const auto for_each_micro_batch = [&](traffic_role role) {
+    traffic& sent = all.of(role);
+    sent = {sent.messages / rehearsed * layout.micro_batches, sent.bytes / rehearsed * layout.micro_batches,
+            sent.rounds / rehearsed * layout.micro_batches, sent.collectives / rehearsed * layout.micro_batches, sent.scratch};
+  };
+  for_each_micro_batch(traffic_role::layers);
+  for_each_micro_batch(traffic_role::places);
+  for_each_micro_batch(traffic_role::experts);
+  for_each_micro_batch(traffic_role::stages);
+  if (layout.zero_stage >= 2) {
+    for_each_micro_batch(traffic_role::gradients);
+    for_each_micro_batch(traffic_role::parts);
+  }
+  if (layout.zero_stage >= 3) for_each_micro_batch(traffic_role::weights);
+  return all;
+}
+
+XTRAIN_INLINE void require_mesh(const mesh_settings& s, const machine& on) {
+  const auto& [data, tensor, pipeline, context, expert] = s.mesh;
+  require<config_error>(data > 0 && tensor > 0 && pipeline > 0 && s.chunks > 0 && s.batch > 0 && s.rows > 0,
+                        "mesh: data, tensor, stages, chunks, batch and rows must be at least 1; given ", data, ", ", tensor, ", ", pipeline,
+                        ", ", s.chunks, ", ", s.batch, " and ", s.rows);
+  require<config_error>(context > 0 && expert > 0, "mesh: context and expert must be at least 1; given ", context, " and ", expert);
+  for (std::size_t axis = 0, ranks = 1; axis < mesh_axes; ++axis) {
+    const std::size_t size = s.mesh.of(static_cast<xtrain::axis>(axis));
+    require<config_error>(size <= most_devices / ranks, "mesh: must have at most ", most_devices, " devices; given data ", data,
+                          ", tensor ", tensor, ", context ", context, ", expert ", expert, " and ", pipeline, " stages");
+    ranks *= size;
+  }
+  const std::size_t others = data * expert;  // ranks that see other sequences
+  require<config_error>(s.rows % others == 0 && s.rows / others % s.batch == 0, "mesh: rows of a step must be a multiple of data x ",
+                        expert > 1 ? "expert x " : "", "batch; given ", s.rows, ", ", others, " and ", s.batch);
+  require<config_error>(s.rows / others / s.batch <= most_stage_batches / pipeline, "mesh: stages x micro-batches must be at most ",
+                        most_stage_batches, "; given ", pipeline, " and ", s.rows / others / s.batch);
+  require<config_error>(
+      s.mesh.ranks() == 1 || on.between.bandwidth > 0 || (s.mesh.ranks() <= on.devices_per_node && on.inside.bandwidth > 0), "machine ",
+      on.name, ": must have links for ", s.mesh.ranks(), " devices, 'inside' a node of ", on.devices_per_node, " and 'between' nodes");
+}
+
+}  // namespace detail
+
+XTRAIN_INLINE std::string mesh_text(const found_plan& plan) {
+  const auto line = [](std::string name, const std::string& text) {
+    name.resize(15, ' ');
+    return concat(name, text, "\n");
+  };
+  const run_layout& at = plan.layout;
+  const auto axis = [](const char* name, std::size_t size) { return size > 1 ? concat(" x ", name, " ", size) : std::string(); };
+  std::string text = line("mesh", concat("data ", at.mesh.data, " x tensor ", at.mesh.tensor, at.between_layers ? " and sequence" : "",
+                                         axis("context", at.mesh.context), at.ring ? " in a ring" : "", axis("expert", at.mesh.expert),
+                                         " x stages ", at.mesh.pipeline, ", zero ", at.zero_stage));
+  text += line("a step", concat(at.mesh.data * at.mesh.expert, " x ", at.micro_batches, " micro-batches of ", plan.batch,
+                                plan.batch == 1 ? " row" : " rows", ", recompute ", plan.recompute));
+  text += line("memory", concat(bytes_text(plan.bytes),
+                                at.mesh.pipeline > 1 ? concat(" on a rank of stage ", plan.stage + 1, ", which needs most") : ""));
+  for (std::size_t r = 0; r < memory_roles; ++r)
+    if (plan.memory[r] > 0) text += line(concat("  ", name_of(static_cast<memory_role>(r))), bytes_text(plan.memory[r]));
+  if (const traffic all = plan.sent.total(); all.messages > 0) {
+    text += line("sent", concat(bytes_text(all.bytes), " in ", all.messages, " messages of a step"));
+    for (std::size_t r = 0; r < traffic_roles; ++r)
+      if (const traffic& one = plan.sent.sent[r]; one.messages > 0)
+        text += line(concat("  ", name_of(static_cast<traffic_role>(r))), concat(bytes_text(one.bytes), " in ", one.messages));
+  }
+  return text + prediction_text(plan.time) +
+         line("tokens/s",
+              concat(fixed(plan.tokens_per_second, 0), " of each device, ", fixed(100 * plan.share_of_peak, 1), " % of its peak"));
+}
+
+}  // namespace xtrain

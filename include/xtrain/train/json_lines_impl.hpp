@@ -1,0 +1,122 @@
+// Definitions of json_lines.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/train/events.hpp>
+#include <xtrain/train/json_lines.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, double device_peak)
+    : path_(path), peak_(device_peak), file_(std::fopen(path.c_str(), "ae")) {
+  require<file_error>(file_ != nullptr, path, ": must be writable");
+}
+
+XTRAIN_INLINE void json_lines_record::on(const run_began& run) {
+  begin("run");
+  put("steps", run.steps);
+  put("first_step", run.first_step);
+  put("parameters", run.parameters);
+  put("trained", run.trained);
+  put("rows_per_step", run.rows_per_step);
+  put("context", run.context);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const step_done& done) {
+  begin("step");
+  put("step", done.step);
+  put("epoch", done.epoch);
+  put("loss", done.loss);
+  put("lr", done.learning_rate);
+  put("grad_norm", done.gradient_norm);
+  put("tokens", done.tokens);
+  put("tokens_per_second", done.tokens_per_second());
+  put("seconds", done.seconds);
+  put("loss_scale", done.loss_scale);
+  put("peak_memory", done.peak_memory);
+  if (peak_ > 0 && done.seconds > 0) put("share_of_peak", done.operations / done.seconds / peak_);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const rank_measured& one) {
+  begin("rank");
+  put("step", one.step);
+  put("rank", one.rank);
+  put("seconds", one.seconds);
+  put("waiting", one.waiting);
+  put("tokens", one.tokens);
+  put("peak_memory", one.peak_memory);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const step_skipped& skipped) {
+  begin("skipped");
+  put("step", skipped.step);
+  put("in_a_row", skipped.in_a_row);
+  put("overflow", std::size_t{skipped.overflow});
+  put("reason", std::string_view(skipped.reason));
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const evaluation_done& done) {
+  begin("evaluation");
+  put("step", done.step);
+  put("loss", done.loss);
+  put("perplexity", done.perplexity);
+  put("targets", done.targets);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const checkpoint_written& done) {
+  begin("checkpoint");
+  put("step", done.step);
+  put("seconds", done.seconds);
+  put("writers", done.writers);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::on(const run_ended& ended) {
+  begin("end");
+  put("step", ended.step);
+  put("stopped", std::size_t{ended.stopped});
+  put("seconds", ended.seconds);
+  put("skipped", ended.skipped);
+  put("peak_memory", ended.memory.total_peak);
+  end();
+}
+
+XTRAIN_INLINE void json_lines_record::begin(const char* event) {
+  length_ = 0;
+  write("{\"event\": \"%s\"", event);
+}
+
+XTRAIN_INLINE void json_lines_record::put(const char* key, double value) {
+  if (std::isfinite(value)) write(", \"%s\": %.9g", key, value);
+  else write(", \"%s\": null", key);
+}
+
+XTRAIN_INLINE void json_lines_record::put(const char* key, std::string_view text) {
+  write(", \"%s\": \"", key);
+  for (const char c : text) {
+    if (c == '"' || c == '\\') write("\\%c", c);
+    else if (static_cast<unsigned char>(c) < 0x20) write("\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    else write("%c", c);
+  }
+  write("\"");
+}
+
+XTRAIN_INLINE void json_lines_record::end() {
+  write("}\n");
+  const bool written = std::fwrite(line_.data(), 1, length_, file_.get()) == length_ && std::fflush(file_.get()) == 0;
+  require<file_error>(written, path_, ": the record must be written; the disk may be full");
+}
+
+}  // namespace xtrain
