@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/core/file.hpp>
 #include <xtrain/data/encode_batch.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
 

@@ -423,6 +423,7 @@ set(XTRAIN_TEXT_HEADERS
     xtrain/data/settings_reader.hpp
     xtrain/data/text_pattern.hpp
     xtrain/data/token_decoder.hpp
+    xtrain/data/token_numbers.hpp
     xtrain/data/tokenizer_json.hpp
     xtrain/data/tokenizer_pipeline.hpp
     xtrain/data/unicode.hpp

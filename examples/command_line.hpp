@@ -202,7 +202,7 @@ struct config_flags {
   [[nodiscard]] xtrain::json_settings replace(const xtrain::json_settings& config, bool says, Replace&& with_file) const {
     if (override_config.empty()) return config;
     return for_flag("--override-config", override_config, [&] {
-      const auto result = with_file(xtrain::json_settings(xtrain::read_json(override_config), override_config));
+      const auto result = with_file(xtrain::read_settings(override_config));
       if (!says) return result.settings;
       for (const auto& [key, before, after] : result.changes)
         std::fprintf(stderr, "config     %s: %s, was %s\n", key.c_str(), after.c_str(), before.empty() ? "not set" : before.c_str());

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include <xtrain/core/json.hpp>
+#include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
 
 #include "command_line.hpp"
@@ -54,7 +56,7 @@ model_source open(const convert_flags& flags) {
     source.config = file->config();
     source.kind = xtrain::concat(name_of(file->format()), " file");
   }
-  if (!flags.config.empty()) source.config = xtrain::json_settings(xtrain::read_json(flags.config), flags.config);
+  if (!flags.config.empty()) source.config = xtrain::read_settings(flags.config);
   if (source.config) source.config = flags.replaced.apply(*source.config);
   return source;
 }

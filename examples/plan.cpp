@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel.hpp>
 #include <xtrain/plan/machine_file.hpp>
@@ -232,7 +233,7 @@ void show_plan(const plan_flags& flags, const decoder_config& sizes, const machi
 /// Plans what the flags ask for.
 void answer(const plan_flags& flags) {
   const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model")
-                                                      : command_line::for_flag("--config", "", [&] { return json_settings(read_json(flags.config), flags.config); });
+                                                      : command_line::for_flag("--config", "", [&] { return read_settings(flags.config); });
   families::choose(settings, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
     using family = typename decltype(tag)::type;
     decoder_config sizes = flags.sizes;

@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
     if (flags.config.empty()) config.set("model_type", flags.model);
     else
       config = command_line::for_flag("--config", flags.config,
-                                      [&] { return xtrain::json_settings(xtrain::read_json(flags.config), flags.config); });
+                                      [&] { return xtrain::read_settings(flags.config); });
     xtrain::require<command_line::usage_error>(!flags.config.empty() || flags.replaced.override_config.empty(),
                                           "--override-config: replaces settings of a --config; none is given");
     std::atomic<int> status = 0;

@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
     xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
     if (flags.tokenizer.empty()) flags.tokenizer = flags.model;
     const auto config = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config, [&] {
-      return flags.model.empty() ? xtrain::json_settings(xtrain::read_json(flags.config), flags.config) : xtrain::read_config(flags.model);
+      return flags.model.empty() ? xtrain::read_settings(flags.config) : xtrain::read_config(flags.model);
     });
     shared_things shared;
     std::atomic<int> status = 0;

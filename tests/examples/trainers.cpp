@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 
 #include "program.hpp"

@@ -2,6 +2,7 @@
 // optimizer state. All other files are good.
 #include <cmath>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 
 #include "fuzz.hpp"

@@ -1,4 +1,5 @@
 // A config.json, as every family reads it; what is accepted is made a model of, in little memory.
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/chatglm1.hpp>

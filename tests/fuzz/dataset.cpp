@@ -1,4 +1,5 @@
 // A file of JSON records: as texts, as instructions with their answers, and as texts with labels.
+#include <xtrain/core/json.hpp>
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/labelled_dataset.hpp>

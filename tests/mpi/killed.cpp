@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <xtrain/comm/launch.hpp>
+#include <xtrain/core/json.hpp>
 #include <xtrain/mpi.hpp>
 #include <xtrain/parallel/zero.hpp>
 

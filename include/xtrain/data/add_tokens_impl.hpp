@@ -16,6 +16,7 @@
 #include <xtrain/data/add_tokens.hpp>
 #include <xtrain/data/companion_files.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/data/token_numbers.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
 namespace xtrain {
@@ -28,26 +29,6 @@ XTRAIN_INLINE std::vector<std::string> texts_without_token(const tokenizer& of, 
   }
   return missing;
 }
-
-namespace detail {
-
-/// Moves added tokens into a description's vocabulary if another library would assign them other ids: for tokens outside the vocabulary it
-/// counts on from the vocabulary's size, whatever the file says.
-inline void keep_numbers(json& document) {
-  json& model = document["model"];
-  if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) return;
-  json& vocabulary = model["vocab"];
-  std::vector<std::pair<std::uint64_t, std::string>> beyond;
-  for (const json& one : document["added_tokens"])
-    if (!vocabulary.contains(token_text(one))) beyond.emplace_back(one["id"].get<std::uint64_t>(), token_text(one));
-  std::sort(beyond.begin(), beyond.end());
-  bool counts_on = true;
-  for (std::size_t i = 0; i < beyond.size(); ++i) counts_on = counts_on && beyond[i].first == vocabulary.size() + i;
-  if (counts_on) return;
-  for (const auto& [id, text] : beyond) vocabulary[text] = id;
-}
-
-}  // namespace detail
 
 XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts) {
   const tokenizer before = load_tokenizer(folder);

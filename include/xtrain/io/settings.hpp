@@ -86,6 +86,10 @@ class json_settings final : public named_settings {
   std::shared_ptr<asked_settings> asked_;
 };
 
+/// The settings in a JSON file.
+///   throws  file_error, config_error unless it holds an object
+[[nodiscard]] json_settings read_settings(const std::string& path);
+
 }  // namespace xtrain
 
 #ifndef XTRAIN_LIBRARY

@@ -187,4 +187,6 @@ XTRAIN_INLINE std::size_t json_settings::as_size(const json& value, names keys) 
   return value.get<std::size_t>();
 }
 
+XTRAIN_INLINE json_settings read_settings(const std::string& path) { return {read_json(path), path}; }
+
 }  // namespace xtrain

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include "scratch.hpp"
 

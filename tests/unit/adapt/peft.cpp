@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bloom.hpp>
 #include "scratch.hpp"

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/data/add_tokens.hpp>
+#include <xtrain/data/token_numbers.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;

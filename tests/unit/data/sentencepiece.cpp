@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/data/bpe.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
 #include "scratch.hpp"
 

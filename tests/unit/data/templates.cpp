@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
 #include <xtrain/data/jinja/from_json.hpp>
 #include <xtrain/data/jinja/template.hpp>
 #include "scratch.hpp"

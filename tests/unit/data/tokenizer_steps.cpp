@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/data/normalizer.hpp>
 #include <xtrain/data/pre_tokenizer.hpp>
 #include <xtrain/data/token_decoder.hpp>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/data/encode_batch.hpp>
 #include <xtrain/data/load_tokenizer.hpp>

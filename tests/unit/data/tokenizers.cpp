@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/core/random.hpp>
+#include <xtrain/data/byte_level_files.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/data/unigram.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;

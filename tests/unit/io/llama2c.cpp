@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
+#include <xtrain/io/llama2c.hpp>
 #include "golden.hpp"
 #include "pickled.hpp"
 #include "scratch.hpp"

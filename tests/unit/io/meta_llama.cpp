@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io/meta_llama.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>

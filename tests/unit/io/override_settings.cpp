@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
 #include "golden.hpp"

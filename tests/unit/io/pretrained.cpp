@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/families.hpp>

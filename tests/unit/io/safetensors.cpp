@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/settings.hpp>

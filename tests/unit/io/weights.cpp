@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
+#include <xtrain/io/llmc.hpp>
 #include "golden.hpp"
 #include "pickled.hpp"
 #include "scratch.hpp"
