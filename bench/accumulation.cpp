@@ -30,8 +30,11 @@ struct outcome {
 
 template <class Precision>
 outcome train(const xtrain::dataset& text, const xtrain::dataset& held_out, const settings& chosen, std::size_t micro_batches) {
-  xtrain::llama<recipe<Precision>> model({.vocabulary = 257, .width = chosen.width, .layers = 4, .heads = 4, .context = 128});
-  xtrain::trainer trainer(model, {.steps = chosen.steps, .batch = 16 / micro_batches, .accumulate = micro_batches, .learning_rate = 1e-3});
+  xtrain::llama<recipe<Precision>> model({.vocab_size = 257, .hidden_size = chosen.width, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 128});
+  xtrain::trainer trainer(model, {.max_steps = chosen.steps,
+                                  .micro_batch_size = 16 / micro_batches,
+                                  .gradient_accumulation_steps = micro_batches,
+                                  .learning_rate = 1e-3});
   xtrain::history seen;
   trainer.attach(seen);
   trainer.fit(text);
@@ -66,7 +69,7 @@ int main(int argc, char** argv) try {
   const xtrain::mapped_file file(argv[1]);
   const std::string_view all = file.text();
   const auto part = [&](std::string_view bytes, const char* name) {
-    xtrain::dataset data(name, xtrain::row_layout::stream);
+    xtrain::dataset data(name, xtrain::sequence_layout::stream);
     data.add(tokenizer.encode(bytes), [](std::size_t) { return true; });
     data.finish();
     return data;

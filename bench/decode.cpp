@@ -19,15 +19,15 @@ struct bf16_run : xtrain::defaults {
   using precision = xtrain::bf16_pure;
 };
 
-const xtrain::decoder_config gpt2_124m{.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024};
-const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
-                                         .width = 2048,
-                                         .layers = 22,
-                                         .heads = 32,
-                                         .kv_heads = 4,
-                                         .feed_forward = 5632,
-                                         .context = 2048,
-                                         .tied_head = false};
+const xtrain::decoder_config gpt2_124m{.vocab_size = 50257, .hidden_size = 768, .num_layers = 12, .num_heads = 12, .max_position_embeddings = 1024};
+const xtrain::decoder_config llama_1100m{.vocab_size = 32000,
+                                         .hidden_size = 2048,
+                                         .num_layers = 22,
+                                         .num_heads = 32,
+                                         .num_kv_heads = 4,
+                                         .intermediate_size = 5632,
+                                         .max_position_embeddings = 2048,
+                                         .tie_word_embeddings = false};
 
 template <class Model>
 int run(const char* name, const xtrain::decoder_config& sizes, std::size_t prompt_tokens, std::size_t new_tokens) {
@@ -36,7 +36,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
   xtrain::generator writer(model, 1, prompt_tokens + new_tokens);
   std::vector<xtrain::token> prompt(prompt_tokens);
   for (std::size_t i = 0; i < prompt_tokens; ++i)
-    prompt[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % sizes.vocabulary);
+    prompt[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % sizes.vocab_size);
   const xtrain::cpu::context device;
   const double peak = xtrain::measure_peak<compute>(device);
   std::vector<double> prefill, decode, bandwidth, memory;
@@ -53,7 +53,7 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t promp
     return of[of.size() / 2];
   };
   // products with the blocks' weights for each token; with the head's only for the last
-  const double table = static_cast<double>(sizes.vocabulary * sizes.width * (sizes.tied_head ? 1 : 2));
+  const double table = static_cast<double>(sizes.vocab_size * sizes.hidden_size * (sizes.tie_word_embeddings ? 1 : 2));
   const double operations = 2.0 * (static_cast<double>(model.parameters().count()) - table) * median(prefill);
   std::printf(
       "%-11s prompt of %zu: %8.1f tokens/s (%.0f %% of the peak)   then %7.1f tokens/s, %5.1f GB/s (%.0f %% of reading memory, %.1f GB/s)\n",

@@ -4,7 +4,7 @@
 //   folders make FOLDER                                      bf16, in files of at most 500 MB
 //   folders load FOLDER [cold]                               until the first logits; cold: the system forgets the files before
 //   folders load FOLDER [cold]                               until the first logits; cold: files dropped from the page cache first
-//   folders watch PROGRAM ARGUMENT...                        seconds and memory of any program: `convert --from ... --number fp32`
+//   folders watch PROGRAM ARGUMENT...                        seconds and memory of any program: `convert --from ... --dtype fp32`
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,14 +34,14 @@ struct qlora_run : bf16_run {
   using adapter = xtrain::qlora;
 };
 
-const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
-                                         .width = 2048,
-                                         .layers = 22,
-                                         .heads = 32,
-                                         .kv_heads = 4,
-                                         .feed_forward = 5632,
-                                         .context = 2048,
-                                         .tied_head = false};
+const xtrain::decoder_config llama_1100m{.vocab_size = 32000,
+                                         .hidden_size = 2048,
+                                         .num_layers = 22,
+                                         .num_heads = 32,
+                                         .num_kv_heads = 4,
+                                         .intermediate_size = 5632,
+                                         .max_position_embeddings = 2048,
+                                         .tie_word_embeddings = false};
 
 class stopwatch {
  public:
@@ -94,8 +94,8 @@ void finetune(const std::string& folder, std::size_t rows, std::size_t context, 
   const stopwatch watch;
   auto model = xtrain::llama<Recipe>::from_pretrained(folder, {}, {.adapter = {.rank = 16, .alpha = 32, .target_pattern = "all-linear"}});
   const double loaded = watch.seconds(), after_loading = memory.taken_mebibytes();
-  xtrain::trainer trainer(model, {.steps = steps, .batch = rows, .context = context, .learning_rate = 1e-3});
-  xtrain::dataset data("numbers", xtrain::row_layout::stream);
+  xtrain::trainer trainer(model, {.max_steps = steps, .micro_batch_size = rows, .seq_length = context, .learning_rate = 1e-3});
+  xtrain::dataset data("numbers", xtrain::sequence_layout::stream);
   std::vector<xtrain::token> tokens(rows * context * (steps + 1) + 1);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<xtrain::token>(i % 1000);  // something to learn
   data.add(tokens);
@@ -123,7 +123,7 @@ int watch(char** arguments) {
   const memory_watch memory(child);
   int status = 0;
   ::waitpid(child, &status, 0);
-  std::printf("%.2f s   at most %.1f MiB that no file backs\n", seconds.seconds(), memory.most_mebibytes());
+  std::printf("%.2f s   at most %.1f MiB that no file backs\n", seconds.seconds(), memory.max_mebibytes());
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

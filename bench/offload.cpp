@@ -26,8 +26,10 @@ struct recipe : defaults {
 template <class Offload>
 void measure(std::size_t width, std::size_t layers, const typename Offload::config& where) {
   constexpr std::size_t b = 2, t = 256;
-  llama<recipe<Offload>> model({.vocabulary = 4096, .width = width, .layers = layers, .heads = width / 64, .context = t}, {}, {.offload = where});
-  trainer trainer(model, {.steps = 1, .batch = b});
+  llama<recipe<Offload>> model(
+      {.vocab_size = 4096, .hidden_size = width, .num_layers = layers, .num_heads = width / 64, .max_position_embeddings = t}, {},
+      {.offload = where});
+  trainer trainer(model, {.max_steps = 1, .micro_batch_size = b});
   host_batch rows{.b = b, .t = t};
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(b * t, 1);
   rows.starts.assign(b * t, 0);

@@ -51,7 +51,7 @@ struct paced : Strategy {
     template <class Store>
     void weights_changed(stream& on, Store& store) {
       base::weights_changed(on, store);
-      if (exchanges_wait) (void)store.kept_values();  // reading them waits for the exchange
+      if (exchanges_wait) (void)store.stored_values();  // reading them waits for the exchange
     }
   };
 };
@@ -67,15 +67,20 @@ struct seconds_and_traffic {
 };
 
 template <class Parallel>
-seconds_and_traffic steps_over(std::size_t ranks, const typename Parallel::config& layout, std::size_t micro_batches, const testing::slow_wires& how) {
+seconds_and_traffic steps_over(std::size_t ranks, const typename Parallel::config& layout, std::size_t micro_batches, const testing::slow_network& how) {
   seconds_and_traffic found;
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Parallel::config own = layout;
-    own.ranks = std::make_shared<testing::slow_transport>(wires, how);
+    own.ranks = std::make_shared<testing::slow_transport>(network, how);
     const cpu::context on({.threads = 1});
-    llama<recipe<Parallel>> model({.vocabulary = 64, .width = 64, .layers = layers, .heads = 2, .context = tokens, .tied_head = false}, on,
-                                  {.parallel = own});
-    trainer trainer(model, {.steps = 1, .batch = 1, .accumulate = micro_batches});
+    llama<recipe<Parallel>> model({.vocab_size = 64,
+                                   .hidden_size = 64,
+                                   .num_layers = layers,
+                                   .num_heads = 2,
+                                   .max_position_embeddings = tokens,
+                                   .tie_word_embeddings = false},
+                                  on, {.parallel = own});
+    trainer trainer(model, {.max_steps = 1, .micro_batch_size = 1, .gradient_accumulation_steps = micro_batches});
     host_batch rows{.b = 1, .t = tokens};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(tokens, 1);
     rows.starts.assign(tokens, 0);
@@ -89,7 +94,7 @@ seconds_and_traffic steps_over(std::size_t ranks, const typename Parallel::confi
       (void)trainer.step(std::span<const host_batch>(batches), 1e-4);
       if (i > 0) times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
-    if (wires->rank() != 0) return;
+    if (network->rank() != 0) return;
     std::sort(times.begin(), times.end());
     const step_traffic sent = traffic_of(model.parallel()).since(before);
     const auto steps = static_cast<double>(times.size());
@@ -109,7 +114,7 @@ double at_best(double without, double gradients, double weights) {
 }
 
 template <class Parallel>
-void show(const char* name, std::size_t ranks, const typename Parallel::config& layout, std::size_t micro_batches, const testing::slow_wires& how) {
+void show(const char* name, std::size_t ranks, const typename Parallel::config& layout, std::size_t micro_batches, const testing::slow_network& how) {
   exchanges_wait = false;
   const double fast = steps_over<Parallel>(ranks, layout, micro_batches, {}).seconds;
   const seconds_and_traffic slow = steps_over<Parallel>(ranks, layout, micro_batches, how);
@@ -126,14 +131,14 @@ void show(const char* name, std::size_t ranks, const typename Parallel::config& 
 
 int main(int argc, char** argv) {
   const double megabytes = argc > 1 ? std::atof(argv[1]) : 10;
-  const testing::slow_wires how{.latency = std::chrono::microseconds(100), .bytes_per_second = 1e6 * megabytes};
+  const testing::slow_network how{.latency = std::chrono::microseconds(100), .bytes_per_second = 1e6 * megabytes};
   std::printf("%.0f MB/s\n", megabytes);
   std::printf("%-34s without     waiting     as it is    alone       at best     hidden\n", "strategy");
   show<paced<data_parallel>>("data_parallel", 2, {}, 1, how);
   show<paced<zero<1>>>("zero<1>", 2, {}, 1, how);
   show<paced<zero<2>>>("zero<2>", 2, {}, 1, how);
   show<paced<zero<3>>>("zero<3>", 2, {}, 1, how);
-  const pipeline_ranks two{.data = 2}, chunks{.data = 2, .chunks = 2}, more{.data = 2, .chunks = 4};
+  const pipeline_ranks two{.data_parallel_size = 2}, chunks{.data_parallel_size = 2, .chunks = 2}, more{.data_parallel_size = 2, .chunks = 4};
   show<pipeline<one_forward_one_backward, paced<data_parallel>>>("one_forward_one_backward", 4, two, 4, how);
   show<pipeline<interleaved, paced<data_parallel>>>("interleaved, 2 chunks", 4, chunks, 4, how);
   show<pipeline<all_in_all_out, paced<data_parallel>>>("all_in_all_out, 2 chunks", 4, chunks, 4, how);

@@ -30,10 +30,10 @@ using states_divided = strategies<parallel<zero<1>, tensor_parallel>>;
 using weights_divided = strategies<parallel<zero<3>, tensor_parallel>>;
 
 decoder_config gpt(std::size_t layers, std::size_t width, std::size_t heads, std::size_t vocabulary, std::size_t context) {
-  return {.vocabulary = vocabulary, .width = width, .layers = layers, .heads = heads, .context = context};
+  return {.vocab_size = vocabulary, .hidden_size = width, .num_layers = layers, .num_heads = heads, .max_position_embeddings = context};
 }
 decoder_config untied_llama(decoder_config sizes) {
-  sizes.tied_head = false;
+  sizes.tie_word_embeddings = false;
   return sizes;
 }
 
@@ -56,7 +56,8 @@ void row(const char* what, const std::string& published, const found_plan& plan)
 
 /// Megatron's fraction of peak counts the full square of attention.                          [Narayanan et al. 2021, section 5.1]
 void megatron_row(const char* what, const char* published, const decoder_config& c, const found_plan& plan) {
-  const auto l = static_cast<double>(c.layers), h = static_cast<double>(c.width), s = static_cast<double>(c.context), v = static_cast<double>(c.vocabulary);
+  const auto l = static_cast<double>(c.num_layers), h = static_cast<double>(c.hidden_size),
+             s = static_cast<double>(c.max_position_embeddings), v = static_cast<double>(c.vocab_size);
   const double operations = 72 * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
   row(what, concat(published, " % of peak"), concat(fixed(100 * operations * plan.tokens_per_second / a100().bf16, 1), " % of peak"), plan);
 }
@@ -65,52 +66,125 @@ void megatron() {
   const auto on = a100();
   const decoder_config b22 = gpt(48, 6144, 64, 51'200, 2048), b175 = gpt(96, 12'288, 96, 51'200, 2048), b530 = gpt(105, 20'480, 128, 51'200, 2048),
                        t1 = gpt(128, 25'600, 160, 51'200, 2048);
-  megatron_row("Megatron 22B, 8 A100: tensor 8 + sequence, 1 x 4 rows", "41.5", b22,
-               predicted<gpt2<keeps>, with_sequence>(b22, {.devices = 8, .rows = 4, .batches = {4}, .tensors = {8}, .pipelines = {1}}, on));
+  megatron_row(
+      "Megatron 22B, 8 A100: tensor 8 + sequence, 1 x 4 sequences", "41.5", b22,
+      predicted<gpt2<keeps>, with_sequence>(
+          b22,
+          {.devices = 8, .global_batch_size = 4, .micro_batch_sizes = {4}, .tensor_parallel_sizes = {8}, .pipeline_parallel_sizes = {1}},
+          on));
   megatron_row("Megatron 175B, 64 A100: tensor 8 + sequence, 8 stages x 3, 64 x 1", "51.4", b175,
-               predicted<gpt2<keeps>, with_sequence_in_chunks>(b175, {.devices = 64, .rows = 64, .batches = {1}, .tensors = {8}, .pipelines = {8}, .chunks = {3}}, on));
+               predicted<gpt2<keeps>, with_sequence_in_chunks>(b175,
+                                                               {.devices = 64,
+                                                                .global_batch_size = 64,
+                                                                .micro_batch_sizes = {1},
+                                                                .tensor_parallel_sizes = {8},
+                                                                .pipeline_parallel_sizes = {8},
+                                                                .chunks = {3}},
+                                                               on));
   megatron_row("Megatron 530B, 280 A100: tensor 8 + sequence, 35 stages x 3, 280 x 1", "56.0", b530,
-               predicted<gpt2<keeps>, with_sequence_in_chunks>(b530, {.devices = 280, .rows = 280, .batches = {1}, .tensors = {8}, .pipelines = {35}, .chunks = {3}}, on));
+               predicted<gpt2<keeps>, with_sequence_in_chunks>(b530,
+                                                               {.devices = 280,
+                                                                .global_batch_size = 280,
+                                                                .micro_batch_sizes = {1},
+                                                                .tensor_parallel_sizes = {8},
+                                                                .pipeline_parallel_sizes = {35},
+                                                                .chunks = {3}},
+                                                               on));
   megatron_row("Megatron 1T, 512 A100: tensor 8 + sequence, 64 stages, 512 x 1", "56.3", t1,
-               predicted<gpt2<keeps>, with_sequence>(t1, {.devices = 512, .rows = 512, .batches = {1}, .tensors = {8}, .pipelines = {64}}, on));
+               predicted<gpt2<keeps>, with_sequence>(t1,
+                                                     {.devices = 512,
+                                                      .global_batch_size = 512,
+                                                      .micro_batch_sizes = {1},
+                                                      .tensor_parallel_sizes = {8},
+                                                      .pipeline_parallel_sizes = {64}},
+                                                     on));
 }
 
 void torchtitan() {
-  const decoder_config b8 = untied_llama({.vocabulary = 128'256, .width = 4096, .layers = 32, .heads = 32, .kv_heads = 8, .feed_forward = 14'336, .context = 8192});
-  row("torchtitan 8B, 8 H100 at 500 W: FSDP, 1 row", "6667",
-      predicted<llama<keeps>, weights_divided>(b8, {.devices = 8, .rows = 8, .batches = {1}, .tensors = {1}}, h100()));
+  const decoder_config b8 = untied_llama({.vocab_size = 128'256,
+                                          .hidden_size = 4096,
+                                          .num_layers = 32,
+                                          .num_heads = 32,
+                                          .num_kv_heads = 8,
+                                          .intermediate_size = 14'336,
+                                          .max_position_embeddings = 8192});
+  row("torchtitan 8B, 8 H100 at 500 W: FSDP, 1 sequence", "6667",
+      predicted<llama<keeps>, weights_divided>(b8, {.devices = 8, .global_batch_size = 8, .micro_batch_sizes = {1}, .tensor_parallel_sizes = {1}}, h100()));
 }
 
 void llm_c_and_llmq() {
-  row("llm.c GPT-2 124M, 8 A100: 64 rows", "218000",
-      predicted<gpt2<keeps>, copies>(gpt(12, 768, 12, 50'304, 1024), {.devices = 8, .rows = 512, .batches = {64}, .tensors = {1}}, a100()));
+  row("llm.c GPT-2 124M, 8 A100: 64 sequences", "218000",
+      predicted<gpt2<keeps>, copies>(gpt(12, 768, 12, 50'304, 1024),
+                                     {.devices = 8, .global_batch_size = 512, .micro_batch_sizes = {64}, .tensor_parallel_sizes = {1}},
+                                     a100()));
   row("llm.c GPT-2 1558M, 8 H100: ZeRO-1, 8 x 16", "46800 to 48500",
-      predicted<gpt2<keeps>, states_divided>(gpt(48, 1600, 25, 50'304, 1024), {.devices = 8, .rows = 1024, .batches = {16}, .tensors = {1}}, h100()));
-  const decoder_config half{.vocabulary = 151'936, .width = 896, .layers = 24, .heads = 14, .kv_heads = 2, .feed_forward = 4864, .context = 1024, .attention_bias = true};
-  const decoder_config seven = untied_llama({.vocabulary = 152'064, .width = 3584, .layers = 28, .heads = 28, .kv_heads = 4, .feed_forward = 18'944, .context = 1024, .attention_bias = true});
-  const auto one = [](std::size_t batch) { return search_settings{.devices = 1, .rows = 512, .batches = {batch}, .tensors = {1}, .pipelines = {1}}; };
+      predicted<gpt2<keeps>, states_divided>(
+          gpt(48, 1600, 25, 50'304, 1024),
+          {.devices = 8, .global_batch_size = 1024, .micro_batch_sizes = {16}, .tensor_parallel_sizes = {1}}, h100()));
+  const decoder_config half{.vocab_size = 151'936,
+                            .hidden_size = 896,
+                            .num_layers = 24,
+                            .num_heads = 14,
+                            .num_kv_heads = 2,
+                            .intermediate_size = 4864,
+                            .max_position_embeddings = 1024,
+                            .attention_bias = true};
+  const decoder_config seven = untied_llama({.vocab_size = 152'064,
+                                             .hidden_size = 3584,
+                                             .num_layers = 28,
+                                             .num_heads = 28,
+                                             .num_kv_heads = 4,
+                                             .intermediate_size = 18'944,
+                                             .max_position_embeddings = 1024,
+                                             .attention_bias = true});
+  const auto one = [](std::size_t batch) {
+    return search_settings{
+        .devices = 1, .global_batch_size = 512, .micro_batch_sizes = {batch}, .tensor_parallel_sizes = {1}, .pipeline_parallel_sizes = {1}};
+  };
   row("LLM.Q Qwen2.5-0.5B, 1 H100", "149000", predicted<llama<keeps>, in_turn>(half, one(16), h100()));
   row("LLM.Q Qwen2.5-7B, 1 H100", "14000", predicted<llama<keeps>, in_turn>(seven, one(4), h100()));
 }
 
 void ascend() {
-  const decoder_config b7 = untied_llama({.vocabulary = 32'000, .width = 4096, .layers = 32, .heads = 32, .feed_forward = 11'008, .context = 2048});
-  const decoder_config b65 = untied_llama({.vocabulary = 32'000, .width = 8192, .layers = 80, .heads = 64, .feed_forward = 22'016, .context = 2048});
-  const decoder_config b176{.vocabulary = 250'880, .width = 14'336, .layers = 70, .heads = 112, .context = 2048};
+  const decoder_config b7 = untied_llama({.vocab_size = 32'000,
+                                          .hidden_size = 4096,
+                                          .num_layers = 32,
+                                          .num_heads = 32,
+                                          .intermediate_size = 11'008,
+                                          .max_position_embeddings = 2048});
+  const decoder_config b65 = untied_llama({.vocab_size = 32'000,
+                                           .hidden_size = 8192,
+                                           .num_layers = 80,
+                                           .num_heads = 64,
+                                           .intermediate_size = 22'016,
+                                           .max_position_embeddings = 2048});
+  const decoder_config b176{.vocab_size = 250'880, .hidden_size = 14'336, .num_layers = 70, .num_heads = 112, .max_position_embeddings = 2048};
   row("AscendSpeed LLaMA-7B, 8 NPUs: tensor 8, 8 x 4", "2862",
-      predicted<llama<keeps>, in_turn>(b7, {.devices = 8, .rows = 32, .batches = {4}, .tensors = {8}, .pipelines = {1}}, ascend_910b()));
+      predicted<llama<keeps>, in_turn>(
+          b7,
+          {.devices = 8, .global_batch_size = 32, .micro_batch_sizes = {4}, .tensor_parallel_sizes = {8}, .pipeline_parallel_sizes = {1}},
+          ascend_910b()));
   row("AscendSpeed LLaMA-65B, 4 x 8 NPUs: tensor 8, 4 stages, 32 x 2", "234",
-      predicted<llama<recomputes>, in_turn>(b65, {.devices = 32, .rows = 64, .batches = {2}, .tensors = {8}, .pipelines = {4}}, ascend_910b()));
+      predicted<llama<recomputes>, in_turn>(
+          b65,
+          {.devices = 32, .global_batch_size = 64, .micro_batch_sizes = {2}, .tensor_parallel_sizes = {8}, .pipeline_parallel_sizes = {4}},
+          ascend_910b()));
   row("AscendSpeed Bloom-176B, 12 x 8 NPUs: tensor 8, 12 stages, 256 x 2", "100",
-      predicted<bloom<recomputes>, in_turn>(b176, {.devices = 96, .rows = 512, .batches = {2}, .tensors = {8}, .pipelines = {12}}, ascend_910b()));
+      predicted<bloom<recomputes>, in_turn>(b176,
+                                            {.devices = 96,
+                                             .global_batch_size = 512,
+                                             .micro_batch_sizes = {2},
+                                             .tensor_parallel_sizes = {8},
+                                             .pipeline_parallel_sizes = {12}},
+                                            ascend_910b()));
 }
 
 /// This machine's processor: train_step measures the same configuration.
 template <class Recipe>
 void here(const char* what, const machine& on, std::size_t batch, std::size_t context) {
   const decoder_config sizes = gpt(12, 768, 12, 50'257, 1024);
-  const rehearsal step = plan<trainer<gpt2<Recipe>>>(sizes, {}, {.steps = 1, .batch = batch, .context = context}, cpu::context().properties());
-  const predicted_step time = predict(step, {}, on, number_traits<typename Recipe::precision::compute>::name);
+  const dry_run step = plan<trainer<gpt2<Recipe>>>(sizes, {}, {.max_steps = 1, .micro_batch_size = batch, .seq_length = context}, cpu::context().properties());
+  const predicted_step time = predict(step, {}, on, dtype_traits<typename Recipe::precision::compute>::name);
   std::printf("%s B%zu T%zu: %.0f tokens/s\n", what, batch, context, static_cast<double>(batch * context) / time.seconds);
 }
 

@@ -31,7 +31,7 @@ class memory_watch {
       }
     });
   }
-  [[nodiscard]] double most_mebibytes() const { return static_cast<double>(most_) / 1048576.0; }
+  [[nodiscard]] double max_mebibytes() const { return static_cast<double>(most_) / 1048576.0; }
   /// Maximum minus the value when the watch began.
   [[nodiscard]] double taken_mebibytes() const { return static_cast<double>(most_ - std::min(most_.load(), before_)) / 1048576.0; }
 

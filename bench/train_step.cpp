@@ -41,17 +41,17 @@ double resident_mebibytes() {
   return static_cast<double>(used.ru_maxrss) / 1024.0;
 }
 
-const xtrain::decoder_config gpt2_124m{.vocabulary = 50257, .width = 768, .layers = 12, .heads = 12, .context = 1024};
-const xtrain::decoder_config gpt2_1m{.vocabulary = 1024, .width = 128, .layers = 4, .heads = 4, .context = 256};
+const xtrain::decoder_config gpt2_124m{.vocab_size = 50257, .hidden_size = 768, .num_layers = 12, .num_heads = 12, .max_position_embeddings = 1024};
+const xtrain::decoder_config gpt2_1m{.vocab_size = 1024, .hidden_size = 128, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 256};
 /// TinyLlama's sizes: the smallest LLaMA that is commonly fine-tuned.
-const xtrain::decoder_config llama_1100m{.vocabulary = 32000,
-                                         .width = 2048,
-                                         .layers = 22,
-                                         .heads = 32,
-                                         .kv_heads = 4,
-                                         .feed_forward = 5632,
-                                         .context = 2048,
-                                         .tied_head = false};
+const xtrain::decoder_config llama_1100m{.vocab_size = 32000,
+                                         .hidden_size = 2048,
+                                         .num_layers = 22,
+                                         .num_heads = 32,
+                                         .num_kv_heads = 4,
+                                         .intermediate_size = 5632,
+                                         .max_position_embeddings = 2048,
+                                         .tie_word_embeddings = false};
 
 template <class Model>
 int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows, std::size_t context, std::size_t steps) {
@@ -59,12 +59,12 @@ int run(const char* name, const xtrain::decoder_config& sizes, std::size_t rows,
   typename Model::options options;
   if constexpr (Model::recipe::adapter::freezes_weights) options.adapter = {.rank = 16, .alpha = 32};
   Model model(sizes, {}, options);
-  xtrain::trainer trainer(model, {.steps = steps, .batch = rows, .context = context, .learning_rate = 1e-4});
+  xtrain::trainer trainer(model, {.max_steps = steps, .micro_batch_size = rows, .seq_length = context, .learning_rate = 1e-4});
 
-  xtrain::dataset data("random tokens", xtrain::row_layout::stream);
+  xtrain::dataset data("random tokens", xtrain::sequence_layout::stream);
   std::vector<xtrain::token> tokens(rows * context * (steps + 1) + 1);
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % sizes.vocabulary);
+    tokens[i] = static_cast<xtrain::token>(xtrain::random_word({.seed = 1}, i) % sizes.vocab_size);
   data.add(tokens);
   data.finish();
   stopwatch watch;

@@ -28,13 +28,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/waiting.hpp
     xtrain/core/checksum.hpp
     xtrain/core/checksum_impl.hpp
+    xtrain/core/dtype.hpp
     xtrain/core/error.hpp
     xtrain/core/file.hpp
     xtrain/core/file_impl.hpp
     xtrain/core/file_ranges.hpp
     xtrain/core/library.hpp
     xtrain/core/named_settings.hpp
-    xtrain/core/number.hpp
     xtrain/core/pattern.hpp
     xtrain/core/pattern_impl.hpp
     xtrain/core/random.hpp
@@ -46,7 +46,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/dataset.hpp
     xtrain/data/dataset_impl.hpp
     xtrain/data/encode_batch.hpp
-    xtrain/data/learned_text.hpp
     xtrain/data/loader.hpp
     xtrain/data/loader_impl.hpp
     xtrain/data/masked_text_dataset.hpp
@@ -65,6 +64,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/text_dataset.hpp
     xtrain/data/text_dataset_impl.hpp
     xtrain/data/text_span.hpp
+    xtrain/data/text_with_loss_mask.hpp
     xtrain/data/tokenizer.hpp
     xtrain/data/tokenizer_impl.hpp
     xtrain/data/word_masking.hpp
@@ -99,6 +99,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/threads_impl.hpp
     xtrain/device/cpu/tile.hpp
     xtrain/device/dry/dry.hpp
+    xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
     xtrain/device/host_impl.hpp
     xtrain/device/kernel/activation.hpp
@@ -130,7 +131,6 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/split_loss.hpp
     xtrain/device/reference/stream.hpp
-    xtrain/device/rehearsal.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/concepts.hpp
@@ -140,9 +140,12 @@ set(XTRAIN_CORE_HEADERS
     xtrain/generate/sampling.hpp
     xtrain/generate/sampling_impl.hpp
     xtrain/layers/attention.hpp
+    xtrain/layers/attention_mask.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
     xtrain/layers/classification_head.hpp
+    xtrain/layers/context_shard.hpp
+    xtrain/layers/deferred_gradients.hpp
     xtrain/layers/dropout.hpp
     xtrain/layers/expert_exchange.hpp
     xtrain/layers/experts.hpp
@@ -155,14 +158,11 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/norm.hpp
     xtrain/layers/parallel_linear.hpp
     xtrain/layers/pass.hpp
-    xtrain/layers/place_share.hpp
     xtrain/layers/positions.hpp
-    xtrain/layers/put_off.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/ring_attention.hpp
     xtrain/layers/rope.hpp
     xtrain/layers/row_head.hpp
-    xtrain/layers/sight.hpp
     xtrain/models/any_decoder.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
@@ -228,7 +228,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/parallel/pipeline.hpp
     xtrain/parallel/pipeline/load_message.hpp
     xtrain/parallel/pipeline/runner.hpp
-    xtrain/parallel/pipeline/schedule_shelf.hpp
+    xtrain/parallel/pipeline/schedule_cache.hpp
     xtrain/parallel/pipeline/schedules.hpp
     xtrain/parallel/pipeline/stage_message.hpp
     xtrain/parallel/pipeline/stages.hpp
@@ -270,7 +270,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/nf4.hpp
     xtrain/tensor/parameter.hpp
     xtrain/tensor/parameters.hpp
-    xtrain/tensor/slicing.hpp
+    xtrain/tensor/shard_spec.hpp
     xtrain/tensor/tensor.hpp
     xtrain/tensor/view.hpp
     xtrain/tensor/xt.hpp

@@ -153,7 +153,7 @@ inline std::size_t bytes_of(const std::string& text) {
   for (const auto& [name, value] : {std::pair{"", 1.0}, {"K", 1024.0}, {"M", 1048576.0}, {"G", 1073741824.0}})
     if (unit == name) factor = value;
   xtrain::require<xtrain::config_error>(used > 0 && factor > 0 && number >= 1,
-                                        "must be a number of bytes, with K, M or G behind it if you like");
+                                        "must be a number of bytes, with an optional unit K, M or G");
   return static_cast<std::size_t>(number * factor);
 }
 
@@ -164,13 +164,13 @@ struct device_flags {
 
   void add(CLI::App& app) {
     app.add_option("--threads", threads, "threads to use; 0: all")->check(whole_number())->type_name("N");
-    app.add_option("--memory", memory, "most memory the device may use, e.g. 8G; a run that needs more is refused")->type_name("SIZE");
+    app.add_option("--max-memory", memory, "maximum memory of the device, e.g. 8G; a run that needs more is refused")->type_name("SIZE");
   }
   template <class Device>
   [[nodiscard]] typename Device::context open() const {
     typename Device::config settings;
     settings.threads = threads;
-    if (!memory.empty()) settings.memory_limit = for_flag("--memory", memory, [&] { return bytes_of(memory); });
+    if (!memory.empty()) settings.memory_limit = for_flag("--max-memory", memory, [&] { return bytes_of(memory); });
     return typename Device::context(settings);
   }
 };
@@ -180,7 +180,7 @@ struct config_flags {
   std::string override_config{};
 
   void add(CLI::App& app) {
-    app.add_option("--override-config", override_config, "JSON object of settings that replace those of config.json")->type_name("FILE");
+    app.add_option("--override-config", override_config, "JSON object of settings that override those of config.json")->type_name("FILE");
   }
   /// The resulting settings, as a family (xtrain::family_info) reads them.
   template <class Info>
@@ -207,7 +207,7 @@ struct config_flags {
       for (const auto& [key, before, after] : result.changes)
         std::fprintf(stderr, "config     %s: %s, was %s\n", key.c_str(), after.c_str(), before.empty() ? "not set" : before.c_str());
       for (const std::string& key : result.unknown)
-        std::fprintf(stderr, "warning: --override-config %s: '%s' is no setting of this model; left out\n", override_config.c_str(),
+        std::fprintf(stderr, "warning: --override-config %s: '%s' is not a setting of this model; ignored\n", override_config.c_str(),
                      key.c_str());
       return result.settings;
     });
@@ -220,16 +220,16 @@ struct vocabulary_flags {
   std::string add_tokens{};
 
   void add_size(CLI::App& app) {
-    app.add_option("--resize-vocabulary", words, "words of the model; new ones begin as the mean of the others")
+    app.add_option("--resize-token-embeddings", words, "resize the vocabulary to N tokens; new embeddings are the mean of the others")
         ->check(positive_whole_number())
         ->type_name("N");
   }
   void add(CLI::App& app) {
     add_size(app);
     app.add_option("--add-tokens", add_tokens,
-                   "tokens that the tokenizer gets: a file with one on each line, or a list; the model grows if it must")
+                   "tokens to add to the tokenizer: a file with one per line, or a list; token embeddings are resized if necessary")
         ->type_name("FILE|a,b");
-    app.add_option("--pad-vocabulary", multiple, "a resized vocabulary is rounded up to a multiple of this")
+    app.add_option("--make-vocab-size-divisible-by", multiple, "pad a resized vocabulary to a multiple of this")
         ->check(positive_whole_number())
         ->type_name("N");
   }
@@ -262,7 +262,7 @@ struct vocabulary_flags {
   /// The model's vocabulary size: the requested one, otherwise enough for the tokenizer and never smaller than before.
   [[nodiscard]] std::size_t size(std::size_t there, const xtrain::tokenizer& with) const {
     if (!resizes()) return there;
-    const std::size_t needed = add_tokens.empty() ? there : with.vocabulary() + xtrain::texts_without_token(with, texts()).size();
+    const std::size_t needed = add_tokens.empty() ? there : with.vocab_size() + xtrain::texts_without_token(with, texts()).size();
     return xtrain::padded_vocabulary(words > 0 ? words : std::max(there, needed), multiple);
   }
 };

@@ -22,14 +22,20 @@ xtrain::dataset some_text() {
   const auto tokenizer = xtrain::byte_tokenizer();
   std::string text;
   for (int i = 0; i < 400; ++i) text += "a rank alone can do what many do together, if it has the memory and the time. ";
-  xtrain::dataset data("text", xtrain::row_layout::stream);
+  xtrain::dataset data("text", xtrain::sequence_layout::stream);
   data.add(tokenizer.encode(text), [](std::size_t) { return true; });
   data.finish();
   return data;
 }
 
 xtrain::decoder_config sizes() {
-  return {.vocabulary = 257, .width = 128, .layers = 8, .heads = 8, .kv_heads = 4, .context = 64, .tied_head = false};
+  return {.vocab_size = 257,
+          .hidden_size = 128,
+          .num_layers = 8,
+          .num_heads = 8,
+          .num_kv_heads = 4,
+          .max_position_embeddings = 64,
+          .tie_word_embeddings = false};
 }
 
 /// Memory and result of one rank.
@@ -42,19 +48,19 @@ template <class Parallel, class Layout>
 void show(const char* what, std::size_t ranks, std::size_t data_ranks, const Layout& layout) {
   const xtrain::dataset data = some_text();
   std::vector<result> results(ranks);
-  xtrain::run_ranks(ranks, [&](const std::shared_ptr<xtrain::transport>& wires) {
+  xtrain::run_ranks(ranks, [&](const std::shared_ptr<xtrain::transport>& network) {
     const xtrain::cpu::context on;
     typename xtrain::llama<recipe<Parallel>>::options options;
     if constexpr (requires { options.parallel.ranks; }) {
       options.parallel = layout;
-      options.parallel.ranks = wires;
+      options.parallel.ranks = network;
     }
     xtrain::llama<recipe<Parallel>> model(sizes(), on, options);
-    xtrain::trainer trainer(model, {.steps = 20, .batch = 1, .accumulate = rows / data_ranks, .learning_rate = 1e-3});
+    xtrain::trainer trainer(model, {.max_steps = 20, .micro_batch_size = 1, .gradient_accumulation_steps = rows / data_ranks, .learning_rate = 1e-3});
     xtrain::history seen;
     trainer.attach(seen);
     trainer.fit(data);
-    results[wires->rank()] = {on.memory(), seen.losses().back()};
+    results[network->rank()] = {on.memory(), seen.losses().back()};
   });
   const auto mebibytes = [&](xtrain::memory_role role) {
     std::size_t most = 0;
@@ -77,8 +83,8 @@ int main(int argc, char** argv) try {
   show<zero<1>>("zero<1>", n, n, rank_layout{});
   show<zero<2>>("zero<2>", n, n, rank_layout{});
   show<zero<3>>("zero<3>", n, n, rank_layout{});
-  show<tensor_parallel>("tensor_parallel", n, 1, rank_layout{.tensor = n});
-  show<parallel<zero<2>, tensor_parallel>>("parallel<zero<2>, tensor_parallel>", n, n / 2, rank_layout{.tensor = 2});
+  show<tensor_parallel>("tensor_parallel", n, 1, rank_layout{.tensor_parallel_size = n});
+  show<parallel<zero<2>, tensor_parallel>>("parallel<zero<2>, tensor_parallel>", n, n / 2, rank_layout{.tensor_parallel_size = 2});
   show<pipeline<>>("pipeline<>", n, 1, pipeline_ranks{});
   show<pipeline<all_in_all_out>>("pipeline<all_in_all_out>, 2 chunks", n == 8 ? 4 : n, 1, pipeline_ranks{.chunks = 2});
 } catch (const std::exception& problem) {

@@ -29,7 +29,7 @@ class status_updates final : public xtrain::observer {
  public:
   explicit status_updates(training_status& status) : status_(&status) {}
   using observer::on;
-  void on(const xtrain::run_began& began) override { status_->steps = began.steps; }
+  void on(const xtrain::run_began& began) override { status_->steps = began.max_steps; }
   void on(const xtrain::step_done& done) override {
     status_->step = done.step;
     status_->loss = done.loss;
@@ -72,7 +72,7 @@ class personalisation {
       const auto tokenizer = xtrain::load_tokenizer(job_.model);
       const auto data = xtrain::text_dataset(job_.text, tokenizer);
       auto model = xtrain::llama<adapter_run>::from_pretrained(job_.model, on, {.adapter = {.rank = 8, .alpha = 16}});
-      xtrain::trainer trainer(model, {.steps = job_.steps, .batch = 4, .learning_rate = 1e-3});
+      xtrain::trainer trainer(model, {.max_steps = job_.steps, .micro_batch_size = 4, .learning_rate = 1e-3});
       status_updates updates(status_);
       trainer.attach(updates);
       trainer.fit(data, nullptr, std::move(cancelled));
@@ -108,8 +108,9 @@ void watch(personalisation& job, std::size_t patience) {
 /// A small initial model, trained briefly on this file.
 void make_model(const std::string& folder, const std::string& text) {
   const auto tokenizer = xtrain::byte_tokenizer();
-  xtrain::llama<xtrain::defaults> model({.vocabulary = tokenizer.vocabulary(), .width = 64, .layers = 2, .heads = 4, .context = 64});
-  xtrain::trainer trainer(model, {.steps = 30, .batch = 4, .learning_rate = 3e-3});
+  xtrain::llama<xtrain::defaults> model(
+      {.vocab_size = tokenizer.vocab_size(), .hidden_size = 64, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 64});
+  xtrain::trainer trainer(model, {.max_steps = 30, .micro_batch_size = 4, .learning_rate = 3e-3});
   trainer.fit(xtrain::text_dataset(text, tokenizer));
   trainer.save(folder);
   tokenizer.save(folder);

@@ -1,6 +1,6 @@
 // Fine-tunes an existing model: all weights, or a LoRA adapter.
 //
-//   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --epochs 3 --learning-rate 2e-4 --output adapter
+//   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --num-train-epochs 3 --learning-rate 2e-4 --output-dir adapter
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
@@ -23,34 +23,38 @@ struct finetune_flags : command_line::training_flags {
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
-    app.add_option("--data", data, "what to learn from")->required()->type_name("FILE");
+    app.add_option("--data", data, "training data")->required()->type_name("FILE");
     app.add_option("--format", format, "text, or alpaca (instruction, input, output)")
         ->check(command_line::one_of({"text", "alpaca"}))
         ->capture_default_str();
-    app.add_option("--text-field", text_field, "of every record of a JSON file of texts")->capture_default_str();
-    app.add_flag("--train-on-input", train_on_input, "learn prompts as well as answers");
-    app.add_flag("--packed", packed, "several samples to a row, kept apart");
-    app.add_option("--overlong", overlong, "samples longer than the context: refuse, truncate or drop")
+    app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
+    app.add_flag("--train-on-input", train_on_input, "compute the loss on prompts, too");
+    app.add_flag("--packing", packed, "pack several samples into a sequence, without attention between them");
+    app.add_option("--overlong", overlong, "samples longer than the sequence length: refuse, truncate or drop")
         ->check(command_line::one_of({"refuse", "truncate", "drop"}))
         ->capture_default_str();
-    app.add_option("--context", context, "longest row, in tokens; default: the longest sample's, or the model's")
+    app.add_option("--seq-length", seq_length, "sequence length, in tokens; default: the longest sample's, or the model's")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    app.add_option("--lora-rank", lora.rank, "of an adapter; without it all weights are trained")
+    app.add_option("--lora-rank", lora.rank, "rank of the LoRA adapter; without it all weights are trained")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
     app.add_option("--lora-alpha", lora.alpha, "the adapter's update is scaled by alpha / rank")
         ->check(command_line::positive())
         ->type_name("X")
         ->capture_default_str();
-    app.add_option("--lora-dropout", lora.dropout, "of the adapter's input")->check(command_line::share_below_one())->type_name("X");
-    app.add_option("--lora-targets", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
-    app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are trained themselves")->delimiter(',')->type_name("a,b");
-    app.add_option("--epochs", epochs, "passes over the data")
+    app.add_option("--lora-dropout", lora.dropout, "dropout probability of the adapter's input")->check(command_line::share_below_one())->type_name("X");
+    app.add_option("--lora-target-modules", lora.targets, "modules that get an adapter; default: the family's")->delimiter(',')->type_name("a,b");
+    app.add_option("--lora-modules-to-save", lora.modules_to_save, "modules that are fully trained and saved with the adapter")
+        ->delimiter(',')
+        ->type_name("a,b");
+    app.add_option("--num-train-epochs", epochs, "number of epochs")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
+    app.add_option("--max-steps", max_steps, "number of optimizer steps, instead of --num-train-epochs")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
     learning_rate = 2e-4;
     config.add(app);
     vocabulary.add(app);
@@ -77,7 +81,7 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
     if (path.ends_with(".json") || path.ends_with(".jsonl"))
       return done(xtrain::json_text_dataset(path, tokenizer,
                                             {.field = flags.text_field,
-                                             .layout = flags.packed ? xtrain::row_layout::packed : xtrain::row_layout::stream,
+                                             .layout = flags.packed ? xtrain::sequence_layout::packed : xtrain::sequence_layout::stream,
                                              .when_too_long = when_too_long}));
     return done(xtrain::text_dataset(path, tokenizer));
   });
@@ -104,17 +108,17 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
   const auto& family = command_line::for_flag("--model", flags.model, [&]() -> const auto& { return Model::family_of(settings); });
   const auto config = flags.config.apply(settings, family, first_rank);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
-  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
+  sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
   const auto read = [&](const char* flag, const std::string& path) {
     return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, path, flags, tokenizer); });
   };
   const auto data = read("--data", flags.data);
   std::optional<xtrain::dataset> held_out;
   if (!flags.eval_data.empty()) held_out.emplace(read("--eval-data", flags.eval_data));
-  command_line::for_flag("--data", flags.data, [&] { require_tokens_below(data, sizes.vocabulary); });
-  if (flags.context == 0) {  // sequences need not be longer than the longest sample
-    flags.context = sizes.context;
-    if (data.layout() == xtrain::row_layout::separate) flags.context = std::min(sizes.context, (data.longest() + 6) / 8 * 8);
+  command_line::for_flag("--data", flags.data, [&] { require_tokens_below(data, sizes.vocab_size); });
+  if (flags.seq_length == 0) {  // sequences need not be longer than the longest sample
+    flags.seq_length = sizes.max_position_embeddings;
+    if (data.layout() == xtrain::sequence_layout::separate) flags.seq_length = std::min(sizes.max_position_embeddings, (data.longest() + 6) / 8 * 8);
   }
 
   const auto on = flags.device.open<device>();
@@ -127,13 +131,13 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
   if (first_rank)
-    std::fprintf(stderr, "%s%s parameters, %s of them trained; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
+    std::fprintf(stderr, "%s%s parameters, %s of them trainable; %zu samples\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   if (!lock) lock.emplace(flags.lock_output(first_rank));
   return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every,
-                       .keep = flags.save_total_limit,
+                      {.save_steps = flags.save_steps,
+                       .save_total_limit = flags.save_total_limit,
                        .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
                        .base_model = flags.model,
                        .asynchronous = flags.save_asynchronously},
@@ -143,7 +147,7 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a model that is there already, all of it or a LoRA adapter beside it.", "finetune");
+  CLI::App app("Fine-tunes a model: all weights, or a LoRA adapter.", "finetune");
   finetune_flags flags;
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);

@@ -20,33 +20,33 @@ struct generate_flags {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--adapter", adapter, "folder with a LoRA adapter for the model")->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
-    app.add_option("--prompt", prompt, "text to continue; empty: begin a new one")->required()->type_name("TEXT");
+    app.add_option("--prompt", prompt, "text to continue; empty: start from the begin-of-text token")->required()->type_name("TEXT");
     app.add_option("--format", format, "text: the prompt as it is; alpaca: the prompt is an instruction")
         ->check(command_line::one_of({"text", "alpaca"}))
         ->capture_default_str();
-    app.add_option("--max-new-tokens", how.max_new_tokens, "tokens to add at most")
+    app.add_option("--max-new-tokens", how.max_new_tokens, "maximum number of tokens to generate")
         ->check(command_line::whole_number())
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--temperature", how.sampling.temperature, "0: always the likeliest token")
+    app.add_option("--temperature", how.sampling.temperature, "sampling temperature; 0: greedy")
         ->check(command_line::not_negative())
         ->type_name("X")
         ->capture_default_str();
-    app.add_option("--top-k", how.sampling.top_k, "choose among the k likeliest; 0: all")
+    app.add_option("--top-k", how.sampling.top_k, "sample from the k most likely tokens; 0: all")
         ->check(command_line::whole_number())
         ->type_name("N");
-    app.add_option("--top-p", how.sampling.top_p, "choose among the likeliest that together have this probability")
+    app.add_option("--top-p", how.sampling.top_p, "sample from the most likely tokens that together have this probability")
         ->check(command_line::positive_share())
         ->type_name("X");
-    app.add_option("--repetition-penalty", how.sampling.repetition_penalty, "above 1: tokens seen before become less likely")
+    app.add_option("--repetition-penalty", how.sampling.repetition_penalty, "above 1: tokens that occurred before become less likely")
         ->check(command_line::positive())
         ->type_name("X");
-    app.add_option("--seed", how.sampling.seed, "of the choice")
+    app.add_option("--seed", how.sampling.seed, "random seed of the sampling")
         ->check(command_line::whole_number())
         ->type_name("N")
         ->capture_default_str();
     app.add_flag("--ids", ids, "print token ids instead of text");
-    app.add_flag("--echo", echo, "print the prompt before what is added");
+    app.add_flag("--echo", echo, "print the prompt before the generated text");
     config.add(app);
     vocabulary.add_size(app);
     device.add(app);
@@ -62,7 +62,7 @@ void generate(generate_flags& flags, const xtrain::json_settings& settings) {
   const auto on = flags.device.open<typename Model::device>();
   const auto config = flags.config.apply(settings, family, true);
   auto sizes = command_line::for_flag("--model", flags.model, [&] { return xtrain::sizes_of(config, family); });
-  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
+  sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
   auto model = command_line::for_flag("--model", flags.model, [&] {
     return xtrain::load_as<Model>(flags.model, sizes, on, {}, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
@@ -70,7 +70,7 @@ void generate(generate_flags& flags, const xtrain::json_settings& settings) {
   const std::string text = flags.format == "alpaca" ? xtrain::alpaca_template().text(flags.prompt, "") : flags.prompt;
   const auto prompt = command_line::for_flag("--prompt", "", [&] { return tokenizer.encode_prompt(text); });
 
-  flags.how.stop = model.sizes().eos;
+  flags.how.stop = model.config().eos;
   if (tokenizer.special().eos >= 0) flags.how.stop.push_back(tokenizer.special().eos);
   xtrain::streaming_decoder decoder(tokenizer, prompt);
   const auto show = [](const std::string& piece) {
@@ -85,7 +85,7 @@ void generate(generate_flags& flags, const xtrain::json_settings& settings) {
     return true;
   };
   if (flags.echo && !flags.ids) show(text);
-  xtrain::generator generator(model, 1, std::min(model.sizes().context, prompt.size() + flags.how.max_new_tokens));
+  xtrain::generator generator(model, 1, std::min(model.config().max_position_embeddings, prompt.size() + flags.how.max_new_tokens));
   (void)generator.generate(prompt, flags.how);
   if (!flags.ids) show(decoder.finish());
   if (::isatty(1) == 1) std::fputc('\n', stdout);
@@ -94,7 +94,7 @@ void generate(generate_flags& flags, const xtrain::json_settings& settings) {
   std::fprintf(stderr,
                "prompt: %zu tokens in %.3f s; generated: %zu tokens, %.1f tokens/s\nBandwidth achieved: %.2f GB/s\nMemory used: %.2f GB\n",
                took.prompt_tokens, took.prompt_seconds, took.new_tokens, took.tokens_per_second(), took.bandwidth() * 1e-9,
-               static_cast<double>(model.on().memory().total_peak) * 1e-9);
+               static_cast<double>(model.context().memory().total_peak) * 1e-9);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ int main(int argc, char** argv) try {
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
 
-  xtrain::llama<my_run> model({.vocabulary = tokenizer.vocabulary(), .width = 128, .layers = 2, .heads = 4, .context = 128});
-  xtrain::trainer trainer(model, {.steps = 100, .batch = 8, .learning_rate = 3e-3, .warmup_ratio = 0.1});
+  xtrain::llama<my_run> model({.vocab_size = tokenizer.vocab_size(), .hidden_size = 128, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 128});
+  xtrain::trainer trainer(model, {.max_steps = 100, .micro_batch_size = 8, .learning_rate = 3e-3, .warmup_ratio = 0.1});
   xtrain::progress_bar bar;
   trainer.attach(bar);
   trainer.fit(data);

@@ -1,6 +1,6 @@
 // A custom layer: its kernel, forward and backward, gradient checks, and a model that uses it.
 //
-//   own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--steps N]
+//   own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--max-steps N]
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -179,9 +179,11 @@ void train(const settings& chosen, const std::shared_ptr<xtrain::transport>& ran
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(chosen.text, tokenizer);
   typename norm_free_llama<recipe_on<Strategy>>::options options;
-  if constexpr (!std::is_same_v<Strategy, xtrain::single>) options.parallel = {.ranks = ranks, .tensor = chosen.ranks};
-  norm_free_llama<recipe_on<Strategy>> model({.vocabulary = tokenizer.vocabulary(), .width = 64, .layers = 2, .heads = 4, .context = 64}, {}, options);
-  xtrain::trainer trainer(model, {.steps = chosen.steps, .batch = 4, .learning_rate = 3e-3});
+  if constexpr (!std::is_same_v<Strategy, xtrain::single>) options.parallel = {.ranks = ranks, .tensor_parallel_size = chosen.ranks};
+  norm_free_llama<recipe_on<Strategy>> model(
+      {.vocab_size = tokenizer.vocab_size(), .hidden_size = 64, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 64}, {},
+      options);
+  xtrain::trainer trainer(model, {.max_steps = chosen.steps, .micro_batch_size = 4, .learning_rate = 3e-3});
   const bool first = !ranks || ranks->rank() == 0;
   print_losses losses;
   if (first) trainer.attach(losses);
@@ -205,12 +207,12 @@ settings parse(int argc, char** argv) {
       chosen.text = flag;
       continue;
     }
-    xtrain::require<xtrain::config_error>(flag == "--ranks" || flag == "--strategy" || flag == "--steps", "there is no ", flag,
-                                          "; usage: own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--steps N]");
+    xtrain::require<xtrain::config_error>(flag == "--ranks" || flag == "--strategy" || flag == "--max-steps", "there is no ", flag,
+                                          "; usage: own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--max-steps N]");
     xtrain::require<xtrain::config_error>(i + 1 < argc, flag, " must be followed by a value");
     const char* value = argv[++i];
     if (flag == "--ranks") chosen.ranks = count(flag, value);
-    else if (flag == "--steps") chosen.steps = count(flag, value);
+    else if (flag == "--max-steps") chosen.steps = count(flag, value);
     else chosen.strategy = value;
   }
   xtrain::require<xtrain::config_error>(chosen.strategy == "single" || chosen.strategy == "tensor" || chosen.strategy == "sequence",

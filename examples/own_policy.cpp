@@ -61,19 +61,19 @@ struct lion {
   template <class Device, class Precision>
   class state {
    public:
-    using number = typename Precision::state;
+    using dtype = typename Precision::state;
 
     state(const config& settings, xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          m_(store.device(), store.stepped() * sizeof(number), xtrain::memory_role::optimizer) {
-      xtrain::fill_zero(on.stream, m_.template as<number>());
+          m_(store.device(), store.stepped() * sizeof(dtype), xtrain::memory_role::optimizer) {
+      xtrain::fill_zero(on.stream, m_.template as<dtype>());
     }
 
     void step(xtrain::execution<Device>& on, const xtrain::parameter_store<Device, Precision>& store, const xtrain::optimizer_step& how) {
       for (const xtrain::decay_run& run : store.decay_runs()) {  // matrices decay, vectors do not
         const std::size_t n = run.size();
         xtrain::ops::launch(on, lion_kernel<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
-                                            typename Precision::master, number>{.n = n,
+                                            typename Precision::master, dtype>{.n = n,
                                                                                 .learning_rate = how.learning_rate,
                                                                                 .beta1 = settings_.beta1,
                                                                                 .beta2 = settings_.beta2,
@@ -82,7 +82,7 @@ struct lion {
                                                                                 .gradient_n = store.gradients_of(run),
                                                                                 .master_n = master_.of(run),
                                                                                 .parameter_n = store.values_of(run),
-                                                                                .m_n = m_.template as<number>().subspan(run.kept, n)});
+                                                                                .m_n = m_.template as<dtype>().subspan(run.kept, n)});
       }
     }
 
@@ -90,7 +90,7 @@ struct lion {
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (xtrain::has_master_copy<Precision>) visit("master", master_.span());
-      visit("m", m_.template as<number>());
+      visit("m", m_.template as<dtype>());
     }
 
    private:
@@ -108,10 +108,10 @@ struct with_lion : xtrain::defaults {
 /// Trains the same small model with one optimizer; returns the final loss.
 template <class Recipe>
 double train(const xtrain::dataset& data, std::size_t vocabulary, double learning_rate) {
-  xtrain::llama<Recipe> model({.vocabulary = vocabulary, .width = 64, .layers = 2, .heads = 4, .context = 64});
-  xtrain::trainer trainer(model, {.steps = 100, .batch = 4, .learning_rate = learning_rate});
+  xtrain::llama<Recipe> model({.vocab_size = vocabulary, .hidden_size = 64, .num_layers = 2, .num_heads = 4, .max_position_embeddings = 64});
+  xtrain::trainer trainer(model, {.max_steps = 100, .micro_batch_size = 4, .learning_rate = learning_rate});
   trainer.fit(data);
-  const std::size_t state = model.on().memory().peak_of(xtrain::memory_role::optimizer);
+  const std::size_t state = model.context().memory().peak_of(xtrain::memory_role::optimizer);
   const double loss = trainer.evaluate(data).loss;
   std::printf("%-6s loss %.3f, %s of optimizer state\n", Recipe::optimizer::name.data(), loss, xtrain::bytes_text(state).c_str());
   return loss;
@@ -120,8 +120,8 @@ double train(const xtrain::dataset& data, std::size_t vocabulary, double learnin
 int main(int argc, char** argv) try {
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
-  train<xtrain::defaults>(data, tokenizer.vocabulary(), 3e-3);
-  train<with_lion>(data, tokenizer.vocabulary(), 1e-3);
+  train<xtrain::defaults>(data, tokenizer.vocab_size(), 3e-3);
+  train<with_lion>(data, tokenizer.vocab_size(), 1e-3);
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "own_policy: %s\n", problem.what());
   return 1;

@@ -1,7 +1,8 @@
 // Finds the fastest parallel layout for a model, or shows what one layout needs. A dry run: no training, no device needed.
 //
-//   plan --model llama --layers 80 --width 8192 --heads 64 --feed-forward 22016 --devices 32 --rows 64 --machine 910b --search
-//   plan --config config.json --devices 32 --rows 64 --tensor 8 --stages 4 --batch 2
+//   plan --model-type llama --num-layers 80 --hidden-size 8192 --num-attention-heads 64 --intermediate-size 22016 --devices 32 --global-batch-size 64
+//     --machine 910b --search
+//   plan --config config.json --devices 32 --global-batch-size 64 --tensor-parallel-size 8 --pipeline-parallel-size 4 --micro-batch-size 2
 //
 // Precision and optimizer are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
@@ -35,44 +36,48 @@ struct recomputing_recipe : recipe {
 
 struct plan_flags {
   std::string model = "llama", config{}, machine = "a100", save_machine{}, recompute{};
-  decoder_config sizes{.vocabulary = 32'000, .context = 2'048};
-  std::size_t context = 0, devices = 1, rows = 1, top = 10, tensor = 0, sharing = 0, expert = 0, stages = 0, zero = 0, batch = 0;
+  decoder_config sizes{.vocab_size = 32'000, .max_position_embeddings = 2'048};
+  std::size_t seq_length = 0, devices = 1, global_batch_size = 1, top = 10, tensor_parallel = 0, context_parallel = 0, expert_parallel = 0,
+              stages = 0, zero = 0, micro_batch_size = 0;
   bool untied = false, measure = false, search = false, sequence = false, ring = false, zero_given = false;
 
   void add_all(CLI::App& app) {
     const auto count = [&](const char* flag, std::size_t& to, const char* help) {
       return app.add_option(flag, to, help)->check(command_line::positive_whole_number())->type_name("N");
     };
-    app.add_option("--model", model, "family: " + families::names())->capture_default_str();
-    auto* file = app.add_option("--config", config, "config.json with family and sizes, instead of the flags below")->type_name("FILE");
-    count("--layers", sizes.layers, "blocks")->excludes(file);
-    count("--width", sizes.width, "channels of the residual stream")->excludes(file);
-    count("--heads", sizes.heads, "attention heads")->excludes(file);
-    count("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")->excludes(file);
-    count("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")->excludes(file);
-    count("--experts", sizes.experts, "experts of a mixture in every layer")->excludes(file);
-    count("--vocabulary", sizes.vocabulary, "tokens")->excludes(file)->capture_default_str();
-    app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
-    count("--context", context, "tokens of a row; default: 2048, or the file's");
-    count("--devices", devices, "devices to divide the model among")->capture_default_str();
-    count("--rows", rows, "rows of a step, of all devices together")->capture_default_str();
+    app.add_option("--model-type", model, "model family: " + families::names())->capture_default_str();
+    auto* file = app.add_option("--config", config, "config.json of the model, instead of the flags below")->type_name("FILE");
+    count("--num-layers", sizes.num_layers, "transformer layers")->excludes(file);
+    count("--hidden-size", sizes.hidden_size, "hidden size")->excludes(file);
+    count("--num-attention-heads", sizes.num_heads, "attention heads")->excludes(file);
+    count("--num-key-value-heads", sizes.num_kv_heads, "key/value heads, for grouped-query attention; default: as many as attention heads")->excludes(file);
+    count("--intermediate-size", sizes.intermediate_size, "intermediate size of feed-forward layers; default: the family's")->excludes(file);
+    count("--num-experts", sizes.num_experts, "experts of every layer (mixture of experts)")->excludes(file);
+    count("--vocab-size", sizes.vocab_size, "vocabulary size")->excludes(file)->capture_default_str();
+    app.add_flag("--untie-word-embeddings", untied, "do not tie the language model head to the token embeddings")->excludes(file);
+    count("--seq-length", seq_length, "sequence length, in tokens; default: 2048, or the file's");
+    count("--devices", devices, "number of devices")->capture_default_str();
+    count("--global-batch-size", global_batch_size, "global batch size, in sequences")->capture_default_str();
     auto* named = app.add_option("--machine", machine, "a100, h100, h200, 910b, s4000, or a JSON file")->type_name("NAME|FILE")->capture_default_str();
-    app.add_flag("--measure", measure, "the machine is this processor, measured")->excludes(named);
+    app.add_flag("--measure", measure, "measure this processor, and plan for it")->excludes(named);
     app.add_option("--save-machine", save_machine, "write the machine's description to a file, to be edited")->type_name("FILE");
-    app.add_option("--recompute", recompute, "none or full; default: none, and both when searching")->check(command_line::one_of({"none", "full"}));
-    app.add_flag("--search", search, "list the fastest ways that fit, instead of planning one; flags below narrow it");
-    count("--top", top, "how many to list")->capture_default_str();
-    count("--tensor", tensor, "ranks that divide every layer; default: 1");
-    app.add_flag("--sequence", sequence, "they divide what is between layers, too; with --zero 1");
-    count("--context-ranks", sharing, "ranks that share rows; default: 1, and up to 8 when a search is of rows of 8192 tokens, or of fewer rows than devices");
-    app.add_flag("--ring", ring, "their keys and values go round; with --zero 0, 1 or 3. A search tries both ways");
-    count("--expert", expert, "ranks that spread experts; default: 1, and up to 8 when searching");
-    count("--stages", stages, "stages of a pipeline; default: 1");
-    app.add_option("--zero", zero,
-                   "what ranks with the same weights divide: 0 nothing, 1 the optimizer's state, 2 that and gradients, 3 those and weights; default: 0")
+    app.add_option("--recompute", recompute, "activation checkpointing: none or full; default: none, and both when searching")
+        ->check(command_line::one_of({"none", "full"}));
+    app.add_flag("--search", search, "list the fastest layouts that fit, instead of planning one; the flags below narrow the search");
+    count("--top", top, "number of layouts to list")->capture_default_str();
+    count("--tensor-parallel-size", tensor_parallel, "tensor-parallel ranks; default: 1");
+    app.add_flag("--sequence-parallel", sequence, "sequence parallelism of the tensor-parallel ranks; with --zero-stage 1");
+    count("--context-parallel-size", context_parallel,
+          "context-parallel ranks; default: 1, and up to 8 in a search with sequences of 8192 tokens or more, or with "
+          "fewer sequences than devices");
+    app.add_flag("--ring-attention", ring, "ring attention of the context-parallel ranks; with --zero-stage 0, 1 or 3; a search tries both");
+    count("--expert-parallel-size", expert_parallel, "expert-parallel ranks; default: 1, and up to 8 when searching");
+    count("--pipeline-parallel-size", stages, "pipeline-parallel ranks; default: 1");
+    app.add_option("--zero-stage", zero,
+                   "ZeRO stage, what data-parallel ranks shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights; default: 0")
         ->check(command_line::whole_number())
         ->type_name("N");
-    count("--batch", batch, "rows of a micro-batch; default: 1");
+    count("--micro-batch-size", micro_batch_size, "sequences of a micro-batch; default: 1");
   }
 
   [[nodiscard]] xtrain::machine planned_machine() const {
@@ -81,8 +86,8 @@ struct plan_flags {
                             : is_file ? command_line::for_flag("--machine", "", [&] { return read_machine(machine); })
                                       : command_line::for_flag("--machine", "", [&] { return machine_named(machine); });
     if (!save_machine.empty()) command_line::for_flag("--save-machine", "", [&] { write_file(save_machine, machine_text(found)); });
-    require<command_line::usage_error>(!measure || devices == 1, "--measure: tells of one device and not of wires; for --devices ", devices,
-                          " save it with --save-machine, say what 'inside' and 'between' are, and pass the file as --machine");
+    require<command_line::usage_error>(!measure || devices == 1, "--measure: measures one device and no links; for --devices ", devices,
+                          " save it with --save-machine, add the links 'inside' and 'between' nodes, and pass the file as --machine");
     return found;
   }
 };
@@ -92,18 +97,21 @@ std::string how_to_run(const found_plan& plan) {
   const run_layout& at = plan.layout;
   const mesh_sizes& mesh = at.mesh;
   const std::string beside = at.zero_stage == 0 ? "data_parallel" : concat("zero<", at.zero_stage, ">");
-  std::string axes = at.between_layers ? ", sequence_parallel" : mesh.tensor > 1 ? ", tensor_parallel" : "";
-  if (mesh.context > 1) axes += at.ring ? ", ring_context_parallel" : ", context_parallel";
-  if (mesh.expert > 1) axes += ", expert_parallel";
+  std::string axes = at.has_sequence_parallel ? ", sequence_parallel" : mesh.tensor_parallel_size > 1 ? ", tensor_parallel" : "";
+  if (mesh.context_parallel_size > 1) axes += at.ring ? ", ring_context_parallel" : ", context_parallel";
+  if (mesh.expert_parallel_size > 1) axes += ", expert_parallel";
   const std::string rows = axes.empty() ? beside : concat("parallel<", beside, axes, ">");
-  const std::string strategy = mesh.pipeline == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
+  const std::string strategy = mesh.pipeline_parallel_size == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
   const std::size_t ranks = mesh.ranks();
   const auto flag = [](const char* name, std::size_t value, bool given) { return given ? concat(" ", name, " ", value) : std::string(); };
   std::string text = concat("  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION ", recipe::precision::name, " RECOMPUTE recompute_", plan.recompute,
                             ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
-  text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer", flag("--tensor", mesh.tensor, mesh.tensor > 1),
-                 flag("--context-ranks", mesh.context, mesh.context > 1), flag("--expert", mesh.expert, mesh.expert > 1),
-                 flag("--data-ranks", mesh.data * mesh.expert, mesh.pipeline > 1), " --batch ", plan.batch, " --accumulate ", at.micro_batches, " ...\n");
+  text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer",
+                 flag("--tensor-parallel-size", mesh.tensor_parallel_size, mesh.tensor_parallel_size > 1),
+                 flag("--context-parallel-size", mesh.context_parallel_size, mesh.context_parallel_size > 1),
+                 flag("--expert-parallel-size", mesh.expert_parallel_size, mesh.expert_parallel_size > 1),
+                 flag("--data-parallel-size", mesh.data_parallel_size * mesh.expert_parallel_size, mesh.pipeline_parallel_size > 1),
+                 " --micro-batch-size ", plan.micro_batch_size, " --gradient-accumulation-steps ", at.micro_batches, " ...\n");
   return text;
 }
 
@@ -118,24 +126,24 @@ inline constexpr bool has_long_rows = !is_mixture<Family> && std::is_same_v<type
 
 template <class Model>
 void search(const plan_flags& flags, const decoder_config& sizes, const machine& on, std::vector<found_plan>& found) {
-  search_settings settings{.devices = flags.devices, .rows = flags.rows, .context = flags.context};
-  const std::size_t places = flags.context > 0 ? flags.context : sizes.context;
-  if (places >= 8192 || flags.rows < flags.devices) settings.contexts = {1, 2, 4, 8};
-  if (flags.batch > 0) settings.batches = {flags.batch};
-  if (flags.tensor > 0) settings.tensors = {flags.tensor};
-  if (flags.sharing > 0) settings.contexts = {flags.sharing};
-  if (flags.expert > 0) settings.experts = {flags.expert};
-  if (flags.stages > 0) settings.pipelines = {flags.stages};
+  search_settings settings{.devices = flags.devices, .global_batch_size = flags.global_batch_size, .seq_length = flags.seq_length};
+  const std::size_t num_tokens = flags.seq_length > 0 ? flags.seq_length : sizes.max_position_embeddings;
+  if (num_tokens >= 8192 || flags.global_batch_size < flags.devices) settings.context_parallel_sizes = {1, 2, 4, 8};
+  if (flags.micro_batch_size > 0) settings.micro_batch_sizes = {flags.micro_batch_size};
+  if (flags.tensor_parallel > 0) settings.tensor_parallel_sizes = {flags.tensor_parallel};
+  if (flags.context_parallel > 0) settings.context_parallel_sizes = {flags.context_parallel};
+  if (flags.expert_parallel > 0) settings.expert_parallel_sizes = {flags.expert_parallel};
+  if (flags.stages > 0) settings.pipeline_parallel_sizes = {flags.stages};
   const auto take = [&](const std::vector<found_plan>& all) {
     for (const found_plan& one : all)
-      if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline == flags.stages) &&
-          (!flags.sequence || one.layout.between_layers) && (!flags.ring || one.layout.ring))
+      if ((!flags.zero_given || one.layout.zero_stage == flags.zero) && (flags.stages == 0 || one.layout.mesh.pipeline_parallel_size == flags.stages) &&
+          (!flags.sequence || one.layout.has_sequence_parallel) && (!flags.ring || one.layout.ring))
         found.push_back(one);
   };
   take(search_plans<Model, tried<typename Model::family>>(sizes, settings, on, cpu::properties{8}));
   if constexpr (has_long_rows<typename Model::family>) {
-    std::erase(settings.contexts, 1U);  // a ring needs more than one rank
-    if (!settings.contexts.empty()) take(search_plans<Model, ring_strategies>(sizes, settings, on, cpu::properties{8}));
+    std::erase(settings.context_parallel_sizes, 1U);  // a ring needs more than one rank
+    if (!settings.context_parallel_sizes.empty()) take(search_plans<Model, ring_strategies>(sizes, settings, on, cpu::properties{8}));
   }
 }
 
@@ -154,7 +162,8 @@ std::string on_what(const plan_flags& flags, const machine& on) {
 
 std::string ways(const mesh_sizes& mesh) {
   const auto axis = [](const char* name, std::size_t size) { return size > 1 ? concat(" x ", name, " ", size) : std::string(); };
-  return concat("data ", mesh.data, " x tensor ", mesh.tensor, axis("context", mesh.context), axis("expert", mesh.expert), " x stages ", mesh.pipeline);
+  return concat("data ", mesh.data_parallel_size, " x tensor ", mesh.tensor_parallel_size, axis("context", mesh.context_parallel_size),
+                axis("expert", mesh.expert_parallel_size), " x stages ", mesh.pipeline_parallel_size);
 }
 
 template <class Family>
@@ -164,51 +173,62 @@ void list_plans(const plan_flags& flags, const decoder_config& sizes, const mach
     machine roomy = on;
     roomy.memory = std::size_t{1} << 60;
     const std::vector<found_plan> all = search<Family>(flags, sizes, roomy);
-    require<command_line::usage_error>(!all.empty(), "search: nothing divides ", flags.rows, " rows, ", sizes.layers, " layers and ", sizes.heads, " heads among ", flags.devices,
-                          " devices this way; choose --rows or --devices with more divisors, or give fewer flags");
+    require<command_line::usage_error>(!all.empty(), "search: there is no layout of ", flags.global_batch_size, " sequences, ",
+                                       sizes.num_layers, " layers and ", sizes.num_heads, " heads on ", flags.devices,
+                                       " devices; choose --global-batch-size or --devices with more divisors, or give fewer flags");
     const found_plan& least = *std::min_element(all.begin(), all.end(), [](const found_plan& a, const found_plan& b) { return a.bytes < b.bytes; });
     const mesh_sizes& mesh = least.layout.mesh;
-    fail<memory_error>("search: nothing fits ", on_what(flags, on), "; what needs least is ", ways(mesh), ", zero ", least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.batch, " rows: ", bytes_text(least.bytes),
-                       ". More devices, or an adapter, need less of each");
+    fail<memory_error>("search: no layout fits ", on_what(flags, on), "; what needs least is ", ways(mesh), ", zero ",
+                       least.layout.zero_stage, ", recompute ", least.recompute, ", ", least.micro_batch_size,
+                       " sequences: ", bytes_text(least.bytes), ". More devices, or an adapter, need less of each");
   }
-  std::printf("%s, %s parameters, on %s, a step of %zu rows\n%s%zu ways fit. The first:\n%s", std::string(Family::name).c_str(),
-              count_text(static_cast<double>(found.front().parameters)).c_str(), on_what(flags, on).c_str(), flags.rows, search_text(found, flags.top).c_str(),
-              found.size(), how_to_run(found.front()).c_str());
+  std::printf("%s, %s parameters, on %s, a global batch of %zu sequences\n%s%zu layouts fit. The first:\n%s",
+              std::string(Family::name).c_str(), count_text(static_cast<double>(found.front().parameters)).c_str(),
+              on_what(flags, on).c_str(), flags.global_batch_size, search_text(found, flags.top).c_str(), found.size(),
+              how_to_run(found.front()).c_str());
 }
 
 template <class Model>
 found_plan plan_one(const plan_flags& flags, const decoder_config& sizes, const machine& on) {
   const auto given = [](std::size_t ranks) { return std::max<std::size_t>(ranks, 1); };
-  const std::size_t tensor = given(flags.tensor), context = given(flags.sharing), expert = given(flags.expert), stages = given(flags.stages);
+  const std::size_t tensor = given(flags.tensor_parallel), context = given(flags.context_parallel), expert = given(flags.expert_parallel),
+                    stages = given(flags.stages);
   std::size_t beside = 1;
   for (const std::size_t axis : {tensor, context, expert, stages}) {
-    require<command_line::usage_error>(flags.devices / beside % axis == 0 && axis <= flags.devices, "--devices ", flags.devices, ": must be a multiple of --tensor ", tensor,
-                          context > 1 ? concat(" x --context-ranks ", context) : std::string(), expert > 1 ? concat(" x --expert ", expert) : std::string(),
-                          " x --stages ", stages);
+    require<command_line::usage_error>(flags.devices / beside % axis == 0 && axis <= flags.devices, "--devices ", flags.devices,
+                                       ": must be a multiple of --tensor-parallel-size ", tensor,
+                                       context > 1 ? concat(" x --context-parallel-size ", context) : std::string(),
+                                       expert > 1 ? concat(" x --expert-parallel-size ", expert) : std::string(), " x --pipeline-parallel-size ", stages);
     beside *= axis;
   }
-  require<command_line::usage_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero ", flags.zero,
-                        ": must be 0 or 1, or 2 or 3 without stages; given with --stages ", stages);
-  const mesh_settings settings{.mesh = {.data = flags.devices / beside, .tensor = tensor, .pipeline = stages, .context = context, .expert = expert},
+  require<command_line::usage_error>(flags.zero <= 3 && (flags.zero < 2 || stages == 1), "--zero-stage ", flags.zero,
+                        ": must be 0 or 1, or 2 or 3 without stages; given with --pipeline-parallel-size ", stages);
+  const mesh_settings settings{.mesh = {.data_parallel_size = flags.devices / beside,
+                                        .tensor_parallel_size = tensor,
+                                        .pipeline_parallel_size = stages,
+                                        .context_parallel_size = context,
+                                        .expert_parallel_size = expert},
                                .shards = flags.zero == 0 && !is_mixture<typename Model::family> ? std::size_t{1} : 0,
-                               .rows = flags.rows,
-                               .batch = given(flags.batch),
-                               .context = flags.context};
+                               .global_batch_size = flags.global_batch_size,
+                               .micro_batch_size = given(flags.micro_batch_size),
+                               .seq_length = flags.seq_length};
   const auto of = [&]<class Strategy>(Strategy) { return plan_mesh<Model, Strategy>(sizes, settings, on, cpu::properties{8}); };
   if constexpr (is_mixture<typename Model::family>) {
-    const bool alone = settings.mesh.data == 1;  // a single data-parallel rank has nothing to shard over
-    require<command_line::usage_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero ", flags.zero,
-                          ": must be 1 or 3 for a mixture of experts, without --sequence and --ring");
+    const bool alone = settings.mesh.data_parallel_size == 1;  // a single data-parallel rank has nothing to shard over
+    require<command_line::usage_error>((flags.zero % 2 == 1 || (alone && flags.zero == 0)) && !flags.sequence && !flags.ring, "--zero-stage ", flags.zero,
+                          ": must be 1 or 3 for a mixture of experts, without --sequence-parallel and --ring-attention");
     if (flags.zero < 3) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, context_parallel, expert_parallel>>{});
     return of(parallel<zero<3>, tensor_parallel, context_parallel, expert_parallel>{});
   } else {
-    require<command_line::usage_error>(expert == 1, "--expert ", expert, ": must be 1: the family has no experts");
+    require<command_line::usage_error>(expert == 1, "--expert-parallel-size ", expert, ": must be 1: the family has no experts");
     if (flags.sequence) {
-      require<command_line::usage_error>(flags.zero == 1 && context == 1, "--sequence: must be given with --zero 1, and without --context-ranks");
+      require<command_line::usage_error>(flags.zero == 1 && context == 1,
+                                         "--sequence-parallel: must be given with --zero-stage 1, and without "
+                                         "--context-parallel-size");
       return of(pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>{});
     }
     require<command_line::usage_error>(!flags.ring || (has_long_rows<typename Model::family> && context > 1 && flags.zero != 2),
-                          "--ring: must be given with --context-ranks, with --zero 0, 1 or 3, and of a family with rotary positions");
+                          "--ring-attention: must be given with --context-parallel-size, with --zero-stage 0, 1 or 3, and of a family with rotary positions");
     if constexpr (has_long_rows<typename Model::family>) {
       if (flags.ring && flags.zero == 3) return of(parallel<zero<3>, tensor_parallel, ring_context_parallel>{});
       if (flags.ring) return of(pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel, ring_context_parallel>>{});
@@ -232,15 +252,16 @@ void show_plan(const plan_flags& flags, const decoder_config& sizes, const machi
 
 /// Plans what the flags ask for.
 void answer(const plan_flags& flags) {
-  const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model")
+  const json_settings settings = flags.config.empty() ? json_settings(json{{"model_type", flags.model}}, "--model-type")
                                                       : command_line::for_flag("--config", "", [&] { return read_settings(flags.config); });
-  families::choose(settings, flags.config.empty() ? "--model " + flags.model : "--config " + flags.config, [&](auto tag) {
+  families::choose(settings, flags.config.empty() ? "--model-type " + flags.model : "--config " + flags.config, [&](auto tag) {
     using family = typename decltype(tag)::type;
     decoder_config sizes = flags.sizes;
     if (flags.config.empty()) {
-      require<command_line::usage_error>(sizes.layers > 0 && sizes.width > 0 && sizes.heads > 0, "sizes: --layers, --width and --heads must be given, or --config");
-      if (flags.context > 0) sizes.context = flags.context;
-      sizes.tied_head = !flags.untied;
+      require<command_line::usage_error>(sizes.num_layers > 0 && sizes.hidden_size > 0 && sizes.num_heads > 0,
+                                         "sizes: --num-layers, --hidden-size and --num-attention-heads must be given, or --config");
+      if (flags.seq_length > 0) sizes.max_position_embeddings = flags.seq_length;
+      sizes.tie_word_embeddings = !flags.untied;
     } else {
       sizes = command_line::for_flag("--config", "", [&] { return sizes_of<family>(settings); });
     }
@@ -253,11 +274,11 @@ void answer(const plan_flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Which way of dividing a model among devices is fastest, and what one way comes to.", "plan");
+  CLI::App app("Finds the fastest parallel layout for a model, or shows what one layout needs.", "plan");
   plan_flags flags;
   flags.add_all(app);
   return command_line::run(app, argc, argv, [&] {
-    flags.zero_given = app.count("--zero") > 0;
+    flags.zero_given = app.count("--zero-stage") > 0;
     command_line::for_flags([&] { answer(flags); });
   });
 }

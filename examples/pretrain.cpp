@@ -1,6 +1,7 @@
 // Pre-trains a language model on text.
 //
-//   pretrain --data corpus.txt --tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 256 --steps 1000 --output out
+//   pretrain --data corpus.txt --tokenizer byte --model-type llama --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 256
+//     --max-steps 1000 --output-dir out
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
@@ -11,48 +12,48 @@ namespace {
 struct pretrain_flags : command_line::training_flags {
   std::vector<std::string> data{};
   std::string tokenizer = "byte", model = "llama", config{}, text_field = "text";
-  xtrain::decoder_config sizes{.width = 256, .layers = 4, .heads = 4, .context = 256};
+  xtrain::decoder_config sizes{.hidden_size = 256, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 256};
   double dropout = 0.0;
   bool untied = false;
   command_line::config_flags replaced{};
 
   void add_all(CLI::App& app) {
     app.add_option("--data", data, "text files, folders of them, or JSON(-lines) files")->type_name("PATH...");
-    app.add_option("--text-field", text_field, "of every record of a JSON file")->capture_default_str();
+    app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
     app.add_option("--tokenizer", tokenizer, "byte, a folder with tokenizer files, or such a file")
         ->type_name("byte|DIR|FILE")
         ->capture_default_str();
-    app.add_option("--model", model, xtrain::concat("family (", families::names(), "); of a --config, what its model_type says"))
+    app.add_option("--model-type", model, xtrain::concat("model family (", families::names(), "); with --config, its model_type is used"))
         ->check(command_line::one_of(families::all_names()))
         ->capture_default_str();
-    auto* file = app.add_option("--config", config, "config.json with the sizes, instead of the flags below")->type_name("FILE");
+    auto* file = app.add_option("--config", config, "config.json of the model, instead of the flags below")->type_name("FILE");
     const auto size = [&](const char* flag, std::size_t& to, const char* help) {
       app.add_option(flag, to, help)->check(command_line::positive_whole_number())->excludes(file)->type_name("N")->capture_default_str();
     };
-    size("--layers", sizes.layers, "blocks");
-    size("--width", sizes.width, "channels of the residual stream");
-    size("--heads", sizes.heads, "attention heads");
-    app.add_option("--kv-heads", sizes.kv_heads, "key/value heads; default: as many as heads")
+    size("--num-layers", sizes.num_layers, "transformer layers");
+    size("--hidden-size", sizes.hidden_size, "hidden size");
+    size("--num-attention-heads", sizes.num_heads, "attention heads");
+    app.add_option("--num-key-value-heads", sizes.num_kv_heads, "key/value heads, for grouped-query attention; default: as many as attention heads")
         ->check(command_line::positive_whole_number())
         ->excludes(file)
         ->type_name("N");
-    app.add_option("--feed-forward", sizes.feed_forward, "inner size of feed-forward layers; default: the family's")
+    app.add_option("--intermediate-size", sizes.intermediate_size, "intermediate size of feed-forward layers; default: the family's")
         ->check(command_line::positive_whole_number())
         ->excludes(file)
         ->type_name("N");
-    app.add_option("--context", sizes.context, "longest row, in tokens")
+    app.add_option("--seq-length", sizes.max_position_embeddings, "sequence length, in tokens")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--dropout", dropout, "everywhere the family has it")
+    app.add_option("--dropout", dropout, "dropout probability, wherever the family has dropout")
         ->check(command_line::share_below_one())
         ->excludes(file)
         ->type_name("X");
-    app.add_flag("--untied-head", untied, "the head has a weight of its own")->excludes(file);
-    app.add_option("--steps", steps, "optimizer steps; default: as many as --epochs need")
+    app.add_flag("--untie-word-embeddings", untied, "do not tie the language model head to the token embeddings")->excludes(file);
+    app.add_option("--max-steps", max_steps, "number of optimizer steps; default: as many as --num-train-epochs need")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    app.add_option("--epochs", epochs, "passes over the data")
+    app.add_option("--num-train-epochs", epochs, "number of epochs")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
@@ -83,19 +84,19 @@ xtrain::decoder_config complete(pretrain_flags& flags, const xtrain::decoder_fam
   if (!flags.config.empty()) {
     const auto settings = flags.replaced.apply(config, family, first_rank);
     sizes = command_line::for_flag("--config", flags.config, [&] { return xtrain::sizes_of(settings, family); });
-    xtrain::require<command_line::usage_error>(sizes.vocabulary >= tokenizer.vocabulary(), "--tokenizer ", flags.tokenizer,
-                                          ": its vocabulary of ", tokenizer.vocabulary(), " tokens must fit the model's ", sizes.vocabulary,
+    xtrain::require<command_line::usage_error>(sizes.vocab_size >= tokenizer.vocab_size(), "--tokenizer ", flags.tokenizer,
+                                          ": its vocabulary of ", tokenizer.vocab_size(), " tokens must fit the model's ", sizes.vocab_size,
                                           " (--config ", flags.config, ")");
-    if (context_given) flags.context = flags.sizes.context;
+    if (context_given) flags.seq_length = flags.sizes.max_position_embeddings;
     return sizes;
   }
   const auto divides = [](const char* flag, std::size_t value, const char* by_flag, std::size_t by) {
     xtrain::require<command_line::usage_error>(value % by == 0, flag, " ", value, ": must be divisible by ", by_flag, " ", by);
   };
-  divides("--width", sizes.width, "--heads", sizes.heads);
-  if (sizes.kv_heads > 0) divides("--heads", sizes.heads, "--kv-heads", sizes.kv_heads);
-  sizes.vocabulary = tokenizer.vocabulary();
-  sizes.tied_head = !flags.untied;
+  divides("--hidden-size", sizes.hidden_size, "--num-attention-heads", sizes.num_heads);
+  if (sizes.num_kv_heads > 0) divides("--num-attention-heads", sizes.num_heads, "--num-key-value-heads", sizes.num_kv_heads);
+  sizes.vocab_size = tokenizer.vocab_size();
+  sizes.tie_word_embeddings = !flags.untied;
   sizes.embedding_dropout = sizes.attention_dropout = sizes.residual_dropout = flags.dropout;
   sizes.bos = tokenizer.special().bos;
   if (tokenizer.special().eos >= 0) sizes.eos = {tokenizer.special().eos};
@@ -117,7 +118,7 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
   command_line::show_plan<Model>(sizes, options, flags, on, flags.plan && first_rank);
   if (flags.plan) return 0;
 
-  xtrain::require<command_line::usage_error>(!flags.data.empty(), "--data: must be given: text to learn from");
+  xtrain::require<command_line::usage_error>(!flags.data.empty(), "--data: must be given: text to train on");
   flags.check_output();
   const auto read = [&](const char* flag, const std::vector<std::string>& paths) {
     return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer); });
@@ -141,20 +142,23 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
     tokenizer_files = flags.output;
   }
   return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = tokenizer_files, .asynchronous = flags.save_asynchronously},
-                      first_rank, interrupt);
+                             {.save_steps = flags.save_steps,
+                              .save_total_limit = flags.save_total_limit,
+                              .tokenizer_from = tokenizer_files,
+                              .asynchronous = flags.save_asynchronously},
+                             first_rank, interrupt);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a language model from nothing but text.", "pretrain");
+  CLI::App app("Pre-trains a language model on text.", "pretrain");
   pretrain_flags flags;
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
     flags.watch_over(app.get_name(), argc, argv);
-    const bool context_given = app.count("--context") > 0;
+    const bool context_given = app.count("--seq-length") > 0;
     command_line::interruption interrupt;
     shared_tokenizer tokenizers;
     xtrain::json_settings config;

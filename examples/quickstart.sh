@@ -23,14 +23,14 @@ mkdir -p "$out"
 rm -rf "$out/model" "$out/adapter" "$out/pretrain.jsonl" "$out/finetune.jsonl"  # results of an earlier quickstart
 
 echo "== What the run will need"
-model_flags="--tokenizer byte --model llama --layers 4 --width 256 --heads 4 --context 384 --batch 2"
+model_flags="--tokenizer byte --model-type llama --num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 384 --micro-batch-size 2"
 # shellcheck disable=SC2086
 $programs/pretrain $model_flags --plan
 
 echo "== Training on this library's source (two to four minutes on two cores)"
 # shellcheck disable=SC2086
-$programs/pretrain $model_flags --data include examples --eval-data tests/unit/train --eval-every 350 --steps 1400 --learning-rate 1e-3 \
-  --warmup-ratio 0.05 --floor 0.02 --weight-decay 0.1 --output "$out/model" --metrics "$out/pretrain.jsonl"
+$programs/pretrain $model_flags --data include examples --eval-data tests/unit/train --eval-steps 350 --max-steps 1400 --learning-rate 1e-3 \
+  --warmup-ratio 0.05 --min-lr-ratio 0.02 --weight-decay 0.1 --output-dir "$out/model" --metrics "$out/pretrain.jsonl"
 
 echo "== What it writes after '#pragma once'"
 $programs/generate --model "$out/model" --prompt "#pragma once
@@ -40,8 +40,8 @@ echo
 
 echo "== Teaching it its name: LoRA on $(wc -l < examples/quickstart/instructions.jsonl) answers"
 $programs/finetune --model "$out/model" --data examples/quickstart/instructions.jsonl --format alpaca --lora-rank 16 --lora-alpha 32 \
-  --lora-targets q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --epochs 30 --batch 2 --learning-rate 2e-3 --warmup-ratio 0.05 \
-  --output "$out/adapter" --metrics "$out/finetune.jsonl"
+  --lora-target-modules q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --num-train-epochs 30 --micro-batch-size 2 --learning-rate 2e-3 --warmup-ratio 0.05 \
+  --output-dir "$out/adapter" --metrics "$out/finetune.jsonl"
 
 for question in "What is your name?" "Does xtrain need Python?" "Which precisions are there?"; do
   echo "-- $question"

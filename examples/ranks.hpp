@@ -30,9 +30,10 @@ template <class Parallel>
 concept has_ranks = requires(typename Parallel::config layout) { layout.ranks; };
 
 struct rank_flags {
-  std::size_t ranks = 1, tensor = 1, context = 1, expert = 1, shards = 0, data = 1, chunks = 1, ranks_every = 0;
+  std::size_t ranks = 1, tensor_parallel_size = 1, context_parallel_size = 1, expert_parallel_size = 1, shards = 0, data_parallel_size = 1,
+              chunks = 1, ranks_every = 0;
   double timeout = 600.0;
-  std::vector<std::size_t> stage_layers{}, micro_batch_rows{};
+  std::vector<std::size_t> stage_layers{}, micro_batch_sizes{};
 
   /// Adds the flags that the strategy supports.
   template <class Parallel>
@@ -42,45 +43,52 @@ struct rank_flags {
         app.add_option(flag, to, help)->check(positive_whole_number())->type_name("N")->capture_default_str();
       };
       count("--ranks", ranks, "ranks, as threads of this process; processes are started by a launcher (mpirun -n N, srun -n N)");
-      app.add_option("--timeout", timeout, "seconds that a rank waits for another one; then the run ends, and says which is missing")
+      app.add_option("--timeout", timeout, "seconds that a rank waits for another one; then the run fails and names it")
           ->check(number_from<double>(0.1, 1e9, "a number of seconds from 0.1 to 1e9"))
           ->type_name("SECONDS")
           ->capture_default_str();
       ranks_every = 10;
-      app.add_option("--ranks-every", ranks_every, "steps between what --metrics records of every rank; 0: never")
+      app.add_option("--rank-logging-steps", ranks_every, "steps between records of every rank in --metrics; 0: never")
           ->check(whole_number())
           ->type_name("N")
           ->capture_default_str();
       using config = typename Parallel::config;
-      if constexpr (requires(config c) { c.tensor; }) count("--tensor", tensor, "ranks that divide every layer");
-      if constexpr (requires(config c) { c.context; }) count("--context-ranks", context, "ranks that share rows");
-      if constexpr (requires(config c) { c.expert; }) count("--expert", expert, "ranks that spread experts");
-      if constexpr (requires(config c) { c.data; }) count("--data-ranks", data, "pipelines beside one another");
-      if constexpr (requires(config c) { c.chunks; }) count("--chunks", chunks, "stages of a pipeline on each rank");
+      if constexpr (requires(config c) { c.tensor_parallel_size; }) count("--tensor-parallel-size", tensor_parallel_size, "tensor-parallel ranks");
+      if constexpr (requires(config c) { c.context_parallel_size; }) count("--context-parallel-size", context_parallel_size, "context-parallel ranks");
+      if constexpr (requires(config c) { c.expert_parallel_size; }) count("--expert-parallel-size", expert_parallel_size, "expert-parallel ranks");
+      if constexpr (requires(config c) { c.data_parallel_size; })
+        count("--data-parallel-size", data_parallel_size, "data-parallel size: number of pipelines, each on its own data");
+      if constexpr (requires(config c) { c.chunks; })
+        count("--virtual-pipeline-parallel-size", chunks, "virtual pipeline stages on each rank (interleaved schedules)");
       const auto list = [&](const char* flag, std::vector<std::size_t>& to, const char* help) {
         app.add_option(flag, to, help)->delimiter(',')->check(whole_number())->type_name("N,N,...");
       };
-      if constexpr (requires(config c) { c.layers; }) list("--stage-layers", stage_layers, "layers of each stage, from the first to the last; default: as equal as can be");
-      if constexpr (requires(config c) { c.rows; })
-        list("--micro-batch-rows", micro_batch_rows, "rows of each of --accumulate micro-batches, --batch on average; default: all alike");
+      if constexpr (requires(config c) { c.stage_layers; })
+        list("--num-layers-per-stage", stage_layers, "layers of each pipeline stage, from first to last; default: balanced");
+      if constexpr (requires(config c) { c.micro_batch_sizes; })
+        list("--micro-batch-sizes", micro_batch_sizes,
+             "sequences of each of --gradient-accumulation-steps micro-batches, --micro-batch-size on average; "
+             "default: all equal");
       if constexpr (requires(config c) { c.shards; })
-        app.add_option("--shards", shards, "ranks that divide one copy of what they keep; 0: all that have the same weights")->check(whole_number())->type_name("N");
+        app.add_option("--data-parallel-shard-size", shards, "data-parallel ranks that shard one copy of the ZeRO state; 0: all of them")
+            ->check(whole_number())
+            ->type_name("N");
     }
   }
 
-  [[nodiscard]] std::chrono::milliseconds patience() const { return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000.0)); }
+  [[nodiscard]] std::chrono::milliseconds timeout_duration() const { return std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000.0)); }
   template <class Config>
-  [[nodiscard]] Config layout(const std::shared_ptr<xtrain::transport>& wires) const {
+  [[nodiscard]] Config layout(const std::shared_ptr<xtrain::transport>& network) const {
     Config c;
-    c.ranks = wires;
-    if constexpr (requires { c.tensor; }) c.tensor = tensor;
-    if constexpr (requires { c.context; }) c.context = context;
-    if constexpr (requires { c.expert; }) c.expert = expert;
-    if constexpr (requires { c.data; }) c.data = data;
+    c.ranks = network;
+    if constexpr (requires { c.tensor_parallel_size; }) c.tensor_parallel_size = tensor_parallel_size;
+    if constexpr (requires { c.context_parallel_size; }) c.context_parallel_size = context_parallel_size;
+    if constexpr (requires { c.expert_parallel_size; }) c.expert_parallel_size = expert_parallel_size;
+    if constexpr (requires { c.data_parallel_size; }) c.data_parallel_size = data_parallel_size;
     if constexpr (requires { c.chunks; }) c.chunks = chunks;
     if constexpr (requires { c.shards; }) c.shards = shards;
-    if constexpr (requires { c.layers; }) c.layers = stage_layers;
-    if constexpr (requires { c.rows; }) c.rows = micro_batch_rows;
+    if constexpr (requires { c.stage_layers; }) c.stage_layers = stage_layers;
+    if constexpr (requires { c.micro_batch_sizes; }) c.micro_batch_sizes = micro_batch_sizes;
     return c;
   }
 };
@@ -114,11 +122,11 @@ void on_ranks(const rank_flags& flags, Run&& run) {
   if constexpr (!has_ranks<Parallel>) {
     run(config{}, true);
   } else {
-    const auto one = [&](const std::shared_ptr<xtrain::transport>& wires) { run(flags.layout<config>(wires), wires->rank() == 0); };
+    const auto one = [&](const std::shared_ptr<xtrain::transport>& network) { run(flags.layout<config>(network), network->rank() == 0); };
     if constexpr (!std::is_void_v<Processes>) {
       if (!process.alone()) {
         xtrain::keep_to_own_processors(process);
-        Processes session({.patience = flags.patience()});
+        Processes session({.timeout = flags.timeout_duration()});
         // an MPI that does not support this launcher makes every process a run of its own
         const bool all_here = process.size == 0 ? process.rank < session.size() : process.size == session.size();
         xtrain::require<usage_error>(all_here, "launch: ", process.launcher, " has started ", process.size == 0 ? "several" : xtrain::concat(process.size),
@@ -128,7 +136,7 @@ void on_ranks(const rank_flags& flags, Run&& run) {
         return;
       }
     }
-    xtrain::run_ranks(flags.ranks, one, {.patience = flags.patience()});
+    xtrain::run_ranks(flags.ranks, one, {.timeout = flags.timeout_duration()});
   }
 }
 
@@ -160,7 +168,7 @@ class made_once {
 template <class Config, class Make>
 [[nodiscard]] auto read_once(const Config& layout, const rank_flags& flags, Make&& make) {
   if constexpr (requires { layout.ranks; }) {
-    const auto beat = std::clamp<std::chrono::milliseconds>(flags.patience() / 4, std::chrono::milliseconds(1), std::chrono::seconds(1));
+    const auto beat = std::clamp<std::chrono::milliseconds>(flags.timeout_duration() / 4, std::chrono::milliseconds(1), std::chrono::seconds(1));
     if (layout.ranks) return xtrain::once_per_host(*layout.ranks, make, beat);
   }
   return make();

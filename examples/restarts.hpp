@@ -1,4 +1,4 @@
-// --restarts: restarts a run that failed, from its last checkpoint.
+// --max-restarts: restarts a run that failed, from its last checkpoint.
 #pragma once
 
 #include <sys/prctl.h>
@@ -47,7 +47,7 @@ inline ending run_child(std::vector<std::string> arguments) {
     ::execv("/proc/self/exe", pointers.data());
     ::_exit(127);
   }
-  xtrain::require<xtrain::file_error>(child > 0, "--restarts: a process must be started; the system says: ", std::strerror(errno));
+  xtrain::require<xtrain::file_error>(child > 0, "--max-restarts: a process must be started; the system says: ", std::strerror(errno));
   ending end;
   for (int status = 0;;) {
     siginfo_t info{};
@@ -65,13 +65,13 @@ inline ending run_child(std::vector<std::string> arguments) {
   return end;
 }
 
-/// Arguments of the child: without --restarts, which is for this process; with --resume from the second attempt on.
+/// Arguments of the child: without --max-restarts, which is for this process; with --resume from the second attempt on.
 inline std::vector<std::string> arguments_of_child(int argc, char** argv, bool resume) {
   std::vector<std::string> all;
   for (int i = 0; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--restarts") ++i;
-    else if (!argument.starts_with("--restarts=") && argument != "--resume") all.push_back(argument);
+    if (argument == "--max-restarts") ++i;
+    else if (!argument.starts_with("--max-restarts=") && argument != "--resume") all.push_back(argument);
     else if (argument == "--resume") resume = true;
   }
   if (resume) all.emplace_back("--resume");
@@ -88,9 +88,11 @@ inline std::size_t last_step(const std::string& folder) {
 /// Runs the program as a child, and again when it fails, at most `most` times. Returns the last exit status.
 ///   throws  usage_error when it would start from the beginning each time, or is one of a launcher's processes
 inline int run_with_restarts(const std::string& name, int argc, char** argv, std::size_t most, std::size_t save_every, const std::string& output) {
-  xtrain::require<usage_error>(xtrain::launched().alone(), "--restarts: one of a launcher's processes cannot start the others again; start the launcher again, "
-                                        "with --resume, while it fails");
-  xtrain::require<usage_error>(save_every > 0 && !output.empty(), "--restarts: needs --output and --save-every: a run goes on from its last checkpoint");
+  xtrain::require<usage_error>(xtrain::launched().alone(), "--max-restarts: a process of a launcher cannot restart the others; restart the launcher, with "
+                                        "--resume, while it fails");
+  xtrain::require<usage_error>(save_every > 0 && !output.empty(),
+                               "--max-restarts: needs --output-dir and --save-steps: a run resumes from its last "
+                               "checkpoint");
   for (std::size_t attempt = 0;; ++attempt) {
     const std::size_t before = restarts::last_step(output);
     const restarts::ending end = restarts::run_child(restarts::arguments_of_child(argc, argv, attempt > 0));
@@ -101,14 +103,14 @@ inline int run_with_restarts(const std::string& name, int argc, char** argv, std
     const std::size_t step = restarts::last_step(output);
     const auto say = [&](const std::string& then) { std::fprintf(stderr, "%s: the run %s; %s\n", name.c_str(), how.c_str(), then.c_str()); };
     if (!end.killed && step <= before) {
-      say("it saved nothing before that, and would fail again: not started again");
+      say("it saved no checkpoint before that, and would fail again: not restarted");
       return end.status;
     }
     if (attempt == most) {
-      say(xtrain::concat("it has been started again ", most, most == 1 ? " time" : " times", " already"));
+      say(xtrain::concat("it has been restarted ", most, most == 1 ? " time" : " times", " already"));
       return end.status;
     }
-    say(xtrain::concat("started again, ", attempt + 1, " of ", most, ", ", step > 0 ? xtrain::concat("from step ", step) : "from the beginning"));
+    say(xtrain::concat("restarted, ", attempt + 1, " of ", most, ", ", step > 0 ? xtrain::concat("from step ", step) : "from the beginning"));
   }
 }
 

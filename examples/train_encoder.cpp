@@ -1,7 +1,7 @@
 // Trains BERT: masked language modeling, sequence classification, or pre-training with both masked tokens and sentence pairs.
 //
-//   train_encoder --task words  --model bert-base-uncased --data corpus.txt --steps 1000 --output adapted
-//   train_encoder --task labels --model adapted --data train.jsonl --eval-data test.jsonl --epochs 3 --output classifier
+//   train_encoder --task masked-lm      --model bert-base-uncased --data corpus.txt --max-steps 1000 --output-dir adapted
+//   train_encoder --task classification --model adapted --data train.jsonl --eval-data test.jsonl --num-train-epochs 3 --output-dir classifier
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include <xtrain/data/labelled_dataset.hpp>
@@ -15,7 +15,7 @@
 namespace {
 
 struct encoder_flags : command_line::training_flags {
-  std::string task = "words", model{}, config{}, tokenizer{};
+  std::string task = "masked-lm", model{}, config{}, tokenizer{};
   std::vector<std::string> data{};
   xtrain::labelled_options records{};
   xtrain::masked_text_options text{};
@@ -23,32 +23,34 @@ struct encoder_flags : command_line::training_flags {
   command_line::vocabulary_flags vocabulary{};
 
   void add_all(CLI::App& app) {
-    app.add_option("--task", task, "words: find masked ones; labels: of JSON records; pretraining: words, and whether sentences follow")
-        ->check(command_line::one_of({"words", "labels", "pretraining"}))
+    app.add_option("--task", task, "masked-lm; classification: of labelled JSON records; pretraining: masked LM and next sentence prediction")
+        ->check(command_line::one_of({"masked-lm", "classification", "pretraining"}))
         ->capture_default_str();
     auto* folder = app.add_option("--model", model, "folder with config.json and weights")->type_name("DIR");
-    app.add_option("--config", config, "config.json with the sizes of a model that begins from nothing")
+    app.add_option("--config", config, "config.json of a model to train from scratch")
         ->excludes(folder)
         ->type_name("FILE");
     app.add_option("--tokenizer", tokenizer, "a folder or a file; default: the model's folder")->type_name("DIR|FILE");
-    app.add_option("--data", data, "text files or folders of them; of labels, one JSON(-lines) file")->required()->type_name("PATH...");
-    app.add_option("--text-field", records.text, "of every record")->capture_default_str();
-    app.add_option("--second-field", records.second, "of a second text in every record");
-    app.add_option("--label-field", records.label, "of every record")->capture_default_str();
-    app.add_flag("--lines", text.lines, "every line is a row, instead of text that fills rows");
-    app.add_option("--mask-share", text.masking.share, "of tokens that are to be found")
+    app.add_option("--data", data, "text files or folders of them; for classification, one JSON(-lines) file")->required()->type_name("PATH...");
+    app.add_option("--text-field", records.text, "field with the text")->capture_default_str();
+    app.add_option("--text-pair-field", records.second, "field with the second text of a pair");
+    app.add_option("--label-field", records.label, "field with the label")->capture_default_str();
+    app.add_flag("--line-by-line", text.lines, "every line is a sequence, instead of packing the text into full sequences");
+    app.add_option("--mlm-probability", text.masking.share, "ratio of tokens to mask")
         ->check(command_line::positive_share())
         ->capture_default_str()
         ->type_name("X");
-    app.add_flag("--whole-words", text.masking.whole_words, "words are masked with all their tokens");
-    app.add_option("--context", context, "longest row, in tokens; default: the model's, or the longest record's")
+    app.add_flag("--whole-word-mask", text.masking.whole_words, "mask whole words");
+    app.add_option("--seq-length", seq_length, "sequence length, in tokens; default: the model's, or the longest record's")
         ->check(command_line::positive_whole_number())
         ->type_name("N");
-    app.add_option("--epochs", epochs, "passes over the data")
+    app.add_option("--num-train-epochs", epochs, "number of epochs")
         ->check(command_line::positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--steps", steps, "optimizer steps, instead of --epochs")->check(command_line::positive_whole_number())->type_name("N");
+    app.add_option("--max-steps", max_steps, "number of optimizer steps, instead of --num-train-epochs")
+        ->check(command_line::positive_whole_number())
+        ->type_name("N");
     learning_rate = 5e-5;
     replaced.add(app);
     vocabulary.add(app);
@@ -78,7 +80,7 @@ xtrain::sentence_dataset read_data(const char* flag, const std::vector<std::stri
   return command_line::for_flag(flag, paths.front(), [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto done = [&](xtrain::sentence_dataset all) { return command_line::tokenised(flag, paths.front(), std::move(all), began); };
-    if (flags.task == "words") return done(xtrain::masked_text_dataset(paths, tokenizer, flags.text));
+    if (flags.task == "masked-lm") return done(xtrain::masked_text_dataset(paths, tokenizer, flags.text));
     if (flags.task == "pretraining") return done(xtrain::sentence_pair_dataset(paths, tokenizer, flags.text));
     xtrain::require<command_line::usage_error>(paths.size() == 1, "must be one file of records; given ", paths.size());
     return done(read_labels(paths.front(), tokenizer, flags.records, known_labels));
@@ -104,22 +106,22 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
   const auto config = flags.replaced.apply(settings, Model::family_info(), first_rank);
   auto sizes = command_line::for_flag(flags.model.empty() ? "--config" : "--model", flags.model + flags.config,
                                       [&] { return xtrain::sizes_of(config, Model::family_info()); });
-  sizes.vocabulary = flags.vocabulary.size(sizes.vocabulary, tokenizer);
-  flags.text.context = flags.records.context = flags.context > 0 ? flags.context : sizes.context;
+  sizes.vocab_size = flags.vocabulary.size(sizes.vocab_size, tokenizer);
+  flags.text.seq_length = flags.records.seq_length = flags.seq_length > 0 ? flags.seq_length : sizes.max_position_embeddings;
   flags.text.seed = flags.seed;
   const auto read = [&](const char* flag, const std::vector<std::string>& paths, const std::vector<std::string>& known_labels) {
     return command_line::read_once(layout, flags.parallel, [&] { return read_data(flag, paths, flags, tokenizer, known_labels); });
   };
   const auto data = read("--data", flags.data, sizes.labels);
-  if (flags.task == "labels") sizes.labels = data.labels;
+  if (flags.task == "classification") sizes.labels = data.labels;
   std::optional<xtrain::sentence_dataset> held_out;
   if (!flags.eval_data.empty()) {
     flags.records.labels = data.labels;  // the model cannot predict others
     held_out.emplace(read("--eval-data", {flags.eval_data}, data.labels));
   }
-  command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocabulary); });
-  if (flags.context == 0)
-    flags.context = std::min(sizes.context, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
+  command_line::for_flag("--data", flags.data.front(), [&] { require_tokens_below(data, sizes.vocab_size); });
+  if (flags.seq_length == 0)
+    flags.seq_length = std::min(sizes.max_position_embeddings, (std::max(data.longest(), held_out ? held_out->longest() : 0) + 7) / 8 * 8);
 
   const auto on = flags.device.open<typename Model::device>();
   const typename Model::options options{.parallel = layout, .seed = flags.seed};
@@ -129,15 +131,18 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
     return xtrain::load_as<Model>(flags.model, sizes, on, options, {.resize_vocabulary = flags.vocabulary.resizes()});
   });
   if (first_rank)
-    std::fprintf(stderr, "%s%s parameters; %zu rows\n", xtrain::describe<typename Model::recipe>().c_str(),
+    std::fprintf(stderr, "%s%s parameters; %zu sequences\n", xtrain::describe<typename Model::recipe>().c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(), data.size());
   if (!lock) lock.emplace(flags.lock_output(first_rank));
-  const int status =
-      command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                          {.every = flags.save_every, .keep = flags.save_total_limit, .tokenizer_from = flags.tokenizer, .base_model = flags.model}, first_rank, shared.interrupt);
+  const int status = command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+                                         {.save_steps = flags.save_steps,
+                                          .save_total_limit = flags.save_total_limit,
+                                          .tokenizer_from = flags.tokenizer,
+                                          .base_model = flags.model},
+                                         first_rank, shared.interrupt);
   if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
     if (status != 0 || !held_out) return status;
-    const auto found = xtrain::accuracy(model, *held_out, {.batch = flags.batch});
+    const auto found = xtrain::accuracy(model, *held_out, {.micro_batch_size = flags.micro_batch_size});
     if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
   }
   return status;
@@ -146,7 +151,7 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains BERT: to find masked words, to label texts, or on both words and pairs of sentences.", "train_encoder");
+  CLI::App app("Trains BERT: masked language modeling, text classification, or pre-training with masked LM and next sentence prediction.", "train_encoder");
   encoder_flags flags;
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
@@ -164,8 +169,8 @@ int main(int argc, char** argv) {
         const int one = train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, shared);
         if (one != 0) status = one;
       };
-      if (flags.task == "words") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
-      else if (flags.task == "labels") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
+      if (flags.task == "masked-lm") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
+      else if (flags.task == "classification") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
       else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});
     });
     return status.load();

@@ -24,103 +24,106 @@
 namespace command_line {
 
 /// Larger learning rates are rejected: weights would be finite but useless after one step.
-inline constexpr double most_learning_rate = 1000.0;
+inline constexpr double max_learning_rate = 1000.0;
 
 /// Flags of a training run, common to all trainers.
 struct training_flags {
-  std::size_t steps = 0, epochs = 1, batch = 8, accumulate = 1, context = 0;
-  double learning_rate = 1e-3, warmup_ratio = 0.0, floor = 0.0, weight_decay = 0.01, max_gradient_norm = 1.0;
+  std::size_t max_steps = 0, epochs = 1, micro_batch_size = 8, gradient_accumulation_steps = 1, seq_length = 0;
+  double learning_rate = 1e-3, warmup_ratio = 0.0, min_lr_ratio = 0.0, weight_decay = 0.01, max_grad_norm = 1.0;
   std::size_t warmup_steps = 0;
-  std::string schedule = "cosine";
+  std::string lr_schedule = "cosine";
   std::string output{}, eval_data{}, metrics{}, tensorboard{};
-  std::size_t eval_every = 0, save_every = 0, save_total_limit = 0, restarts = 0;
+  std::size_t eval_steps = 0, save_steps = 0, save_total_limit = 0, restarts = 0;
   std::uint64_t seed = 42;
   bool resume = false, save_asynchronously = false, plan = false;
   device_flags device{};
   rank_flags parallel{};
 
   void add(CLI::App& app) {
-    app.add_option("--batch", batch, "rows of a micro-batch")->check(positive_whole_number())->type_name("N")->capture_default_str();
-    app.add_option("--accumulate", accumulate, "micro-batches of a step")
+    app.add_option("--micro-batch-size", micro_batch_size, "sequences of a micro-batch, on each data-parallel rank")
         ->check(positive_whole_number())
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--learning-rate", learning_rate, "the highest learning rate")
-        ->check(number_from<double>(0.0, most_learning_rate, "a number that is not negative, at most 1000"))
+    app.add_option("--gradient-accumulation-steps", gradient_accumulation_steps, "micro-batches of an optimizer step")
+        ->check(positive_whole_number())
+        ->type_name("N")
+        ->capture_default_str();
+    app.add_option("--learning-rate", learning_rate, "peak learning rate")
+        ->check(number_from<double>(0.0, max_learning_rate, "a number that is not negative, at most 1000"))
         ->type_name("X")
         ->capture_default_str();
-    app.add_option("--warmup-ratio", warmup_ratio, "share of the steps in which the rate rises")->check(share())->type_name("X");
-    app.add_option("--warmup-steps", warmup_steps, "the same as a number of steps")->check(whole_number())->type_name("N");
-    app.add_option("--schedule", schedule, "of the rate after that: constant, linear or cosine")
+    app.add_option("--warmup-ratio", warmup_ratio, "ratio of steps with linear warmup of the learning rate")->check(share())->type_name("X");
+    app.add_option("--warmup-steps", warmup_steps, "number of warmup steps, instead of --warmup-ratio")->check(whole_number())->type_name("N");
+    app.add_option("--lr-scheduler-type", lr_schedule, "learning rate schedule after the warmup: constant, linear or cosine")
         ->check(one_of({"constant", "linear", "cosine"}))
         ->capture_default_str();
-    app.add_option("--floor", floor, "lowest rate, as a share of the highest")->check(share())->type_name("X");
-    app.add_option("--weight-decay", weight_decay, "of matrices")->check(not_negative())->type_name("X")->capture_default_str();
-    app.add_option("--max-grad-norm", max_gradient_norm, "longer gradients are shortened to this; 0: never")
+    app.add_option("--min-lr-ratio", min_lr_ratio, "minimum learning rate, as a ratio of the peak")->check(share())->type_name("X");
+    app.add_option("--weight-decay", weight_decay, "weight decay of matrices")->check(not_negative())->type_name("X")->capture_default_str();
+    app.add_option("--max-grad-norm", max_grad_norm, "gradients are clipped to this norm; 0: no clipping")
         ->check(not_negative())
         ->type_name("X")
         ->capture_default_str();
-    app.add_option("--output", output, "folder for the model and its checkpoints")->type_name("DIR");
-    app.add_flag("--resume", resume, "go on from the newest checkpoint in --output");
-    app.add_option("--restarts", restarts, "how often a run that dies is started again from its newest checkpoint")->check(whole_number())->type_name("N");
-    app.add_option("--eval-data", eval_data, "held-out data")->type_name("PATH");
-    app.add_option("--eval-every", eval_every, "steps between evaluations; 0: at the end only")->check(whole_number())->type_name("N");
-    app.add_option("--save-every", save_every, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
-    app.add_option("--save-total-limit", save_total_limit, "newest checkpoints to keep; 0: all")->check(whole_number())->type_name("N");
-    app.add_flag("--save-asynchronously", save_asynchronously, "go on training while a checkpoint is on its way to the disk");
-    app.add_option("--metrics", metrics, "record of the run, a JSON object per line")->type_name("FILE");
-    app.add_option("--tensorboard", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
-    app.add_option("--seed", seed, "of everything that is random")->check(whole_number())->type_name("N")->capture_default_str();
-    app.add_flag("--plan", plan, "print what the run would need, and stop");
+    app.add_option("--output-dir", output, "output folder for the model and its checkpoints")->type_name("DIR");
+    app.add_flag("--resume", resume, "resume from the newest checkpoint in --output-dir");
+    app.add_option("--max-restarts", restarts, "maximum number of restarts of a failed run, from its newest checkpoint")->check(whole_number())->type_name("N");
+    app.add_option("--eval-data", eval_data, "evaluation data")->type_name("PATH");
+    app.add_option("--eval-steps", eval_steps, "steps between evaluations; 0: at the end only")->check(whole_number())->type_name("N");
+    app.add_option("--save-steps", save_steps, "steps between checkpoints; 0: when stopped only")->check(whole_number())->type_name("N");
+    app.add_option("--save-total-limit", save_total_limit, "maximum number of checkpoints to keep, the newest; 0: all")->check(whole_number())->type_name("N");
+    app.add_flag("--async-save", save_asynchronously, "continue training while a checkpoint is written to disk");
+    app.add_option("--metrics", metrics, "log of the run's metrics, a JSON object per line")->type_name("FILE");
+    app.add_option("--tensorboard-dir", tensorboard, "folder for TensorBoard's event files")->type_name("DIR");
+    app.add_option("--seed", seed, "random seed")->check(whole_number())->type_name("N")->capture_default_str();
+    app.add_flag("--plan", plan, "print the memory and operations that the run needs, and exit");
     device.add(app);
   }
 
   template <class Optimizer>
   [[nodiscard]] xtrain::training_config<Optimizer> config() const {
     xtrain::training_config<Optimizer> c;
-    c.steps = steps;
+    c.max_steps = max_steps;
     c.epochs = epochs;
-    c.batch = batch;
-    c.accumulate = accumulate;
-    c.context = context;
+    c.micro_batch_size = micro_batch_size;
+    c.gradient_accumulation_steps = gradient_accumulation_steps;
+    c.seq_length = seq_length;
     c.learning_rate = learning_rate;
     c.warmup_ratio = warmup_ratio;
     c.warmup_steps = warmup_steps;
-    c.shape = xtrain::schedule_named(schedule);
-    c.floor = floor;
+    c.lr_schedule = xtrain::lr_schedule_named(lr_schedule);
+    c.min_lr_ratio = min_lr_ratio;
     if constexpr (requires { c.optimizer.weight_decay; }) c.optimizer.weight_decay = weight_decay;
-    c.max_gradient_norm = max_gradient_norm;
-    c.evaluate_every = eval_every;
+    c.max_grad_norm = max_grad_norm;
+    c.eval_steps = eval_steps;
     c.measure_ranks_every = metrics.empty() ? 0 : parallel.ranks_every;
     c.seed = seed;
     return c;
   }
 
-  /// With --restarts this process only supervises a child process, which trains, and exits with it.
+  /// With --max-restarts this process only supervises a child process, which trains, and exits with it.
   void watch_over(const std::string& name, int argc, char** argv) const {
-    if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_every, output));
+    if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_steps, output));
   }
 
   /// The folder must be given, must differ from the input folder (`model`), and must not hold an earlier run unless that is resumed.
   void check_output(const std::string& model = {}) const {
-    xtrain::require<usage_error>(!output.empty(), "--output: must be given: where the model is to be saved");
+    xtrain::require<usage_error>(!output.empty(), "--output-dir: must be given: where the model is to be saved");
     std::error_code ignored;
-    xtrain::require<usage_error>(model.empty() || !std::filesystem::equivalent(output, model, ignored), "--output ", output,
+    xtrain::require<usage_error>(model.empty() || !std::filesystem::equivalent(output, model, ignored), "--output-dir ", output,
                                           ": must not be the folder of --model, which would be overwritten");
     const auto earlier = xtrain::checkpoints_in(output);
-    xtrain::require<usage_error>(earlier.empty() || resume, "--output ", output,
+    xtrain::require<usage_error>(earlier.empty() || resume, "--output-dir ", output,
                                           ": holds checkpoints of an earlier run, the newest of step ",
-                                          earlier.empty() ? 0 : earlier.back().first, "; pass --resume to go on, or choose another folder");
+                                          earlier.empty() ? 0 : earlier.back().first, "; pass --resume to continue, or choose another folder");
   }
   /// While the lock exists, no other run writes there. Warns if the file system has no locks.
   ///   throws  file_error when another run does
   [[nodiscard]] xtrain::folder_lock lock_output(bool first_rank) const {
     if (!first_rank) return {};
-    return for_flag("--output", output, [&] {
+    return for_flag("--output-dir", output, [&] {
       xtrain::make_folder(output);
       xtrain::folder_lock lock(output, "another run writes there");
       if (!lock.keeps_others_out())
-        std::fprintf(stderr, "warning: --output %s: its file system has no locks; nothing keeps a second run from writing there\n", output.c_str());
+        std::fprintf(stderr, "warning: --output-dir %s: its file system has no locks; nothing keeps a second run from writing there\n", output.c_str());
       return lock;
     });
   }
@@ -174,9 +177,9 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   if (flags.resume) {
     const bool found = for_flag("--resume", "", [&] { return checkpoints.resume(); });
     if (first_rank)
-      std::fprintf(stderr, found ? "going on after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
+      std::fprintf(stderr, found ? "resuming after step %zu\n" : "no checkpoint yet: starting at step %zu\n", trainer.progress().step);
     for (const std::string& change : checkpoints.changes())
-      if (first_rank) std::fprintf(stderr, "warning: the run goes on otherwise than it began: %s\n", change.c_str());
+      if (first_rank) std::fprintf(stderr, "warning: settings differ from those of the checkpoint: %s\n", change.c_str());
   }
   xtrain::progress_bar bar;
   log_lines lines;
@@ -187,12 +190,12 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   }
   std::optional<xtrain::json_lines_record> record;
   if (first_rank && !flags.metrics.empty()) {
-    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.on())); });
+    for_flag("--metrics", flags.metrics, [&] { record.emplace(flags.metrics, xtrain::measure_peak(model.context())); });
     trainer.attach(*record);
   }
   std::optional<xtrain::tensorboard_record> tensorboard;
   if (first_rank && !flags.tensorboard.empty()) {
-    for_flag("--tensorboard", flags.tensorboard, [&] {
+    for_flag("--tensorboard-dir", flags.tensorboard, [&] {
       xtrain::make_folder(flags.tensorboard);
       tensorboard.emplace(flags.tensorboard);
     });
@@ -200,10 +203,10 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   }
   trainer.fit(data, held_out, interrupt.begin_training());
   if (first_rank)
-    std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.on().memory().total_peak).c_str(),
+    std::fprintf(stderr, "peak memory: %s (planned: %s)\n", xtrain::bytes_text(model.context().memory().total_peak).c_str(),
                  xtrain::bytes_text(trainer.plan().total()).c_str());
   if (trainer.is_stopped()) {
-    if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: go on with --resume\n", trainer.progress().step);
+    if (first_rank) std::fprintf(stderr, "stopped after step %zu; no model is saved yet: resume it with --resume\n", trainer.progress().step);
     auto& everyone = model.parallel().everyone();
     std::array<double, 1> signal{static_cast<double>(interrupt.signal())};
     if (everyone.size() > 1) everyone.all_reduce(signal, xtrain::reduction::largest);
@@ -228,8 +231,8 @@ Data tokenised(const char* flag, const std::string& path, Data data, std::chrono
 /// Prints what a run would need (dry run).
 ///   throws  usage_error when the layout of ranks is impossible, or the run does not fit the device
 template <class Model>
-void show_plan(const typename Model::config& sizes, const typename Model::options& options, const training_flags& flags,
-               const typename Model::context& on, bool print) {
+void show_plan(const typename Model::config_type& sizes, const typename Model::options& options, const training_flags& flags,
+               const typename Model::context_type& on, bool print) {
   for_plan([&] {
     const auto plan =
         xtrain::plan<xtrain::trainer<xtrain::shared_model<Model>>>(sizes, options, flags.config<typename Model::recipe::optimizer>(), on.properties());

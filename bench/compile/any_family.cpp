@@ -10,7 +10,7 @@ int main(int, char** argv) {
   auto model = xtrain::load_model<my_run>(argv[1]);
   const auto tokenizer = xtrain::load_tokenizer(argv[1]);
   const auto data = xtrain::instruct_dataset(argv[2], tokenizer);
-  xtrain::trainer trainer(model, {.epochs = 3, .batch = 4, .learning_rate = 2e-5});
+  xtrain::trainer trainer(model, {.epochs = 3, .micro_batch_size = 4, .learning_rate = 2e-5});
   trainer.fit(data);
   trainer.save(argv[3]);
 }

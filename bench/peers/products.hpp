@@ -26,7 +26,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/cpu/peak.hpp>
@@ -170,7 +170,7 @@ void require_right(const product& p, const operands<T>& x) {
       magnitude += std::abs(a * b);
     }
     // k products summed in fp32, in any order: error at most k · 2^-24 of their magnitudes. Then one rounding to T.
-    const double allowed = static_cast<double>(p.k) * 0x1p-24 * magnitude + 2 * xtrain::number_traits<T>::unit_roundoff * std::abs(sum);
+    const double allowed = static_cast<double>(p.k) * 0x1p-24 * magnitude + 2 * xtrain::dtype_traits<T>::unit_roundoff * std::abs(sum);
     const double found = static_cast<float>(x.c[i * p.n + j]);
     if (!(std::abs(found - sum) <= allowed))
       throw std::runtime_error("C[" + std::to_string(i) + ", " + std::to_string(j) + "] must be " + std::to_string(sum) + "; it is " +
@@ -261,7 +261,7 @@ template <class T>
 void print(const char* who, std::size_t threads, const product& p, double seconds, double peak) {
   const double reached = p.operations() / seconds;
   const std::string sizes = std::to_string(p.m) + "x" + std::to_string(p.n) + "x" + std::to_string(p.k);
-  std::printf("%-14s %s %zut  %-8s %-15s %8.1f GFLOP/s  %5.1f %% of %.1f\n", who, std::string(xtrain::number_traits<T>::name).c_str(),
+  std::printf("%-14s %s %zut  %-8s %-15s %8.1f GFLOP/s  %5.1f %% of %.1f\n", who, std::string(xtrain::dtype_traits<T>::name).c_str(),
               threads, p.form, sizes.c_str(), reached * 1e-9, 100.0 * reached / peak, peak * 1e-9);
   std::fflush(stdout);
 }

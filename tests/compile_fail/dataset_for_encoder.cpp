@@ -1,4 +1,4 @@
-// says: xtrain trainer::fit: the model must predict what follows
+// says: xtrain trainer::fit: the model must be causal
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/train/trainer.hpp>

@@ -1,4 +1,4 @@
-// says: 'parallel' must not spread experts, because the model has none
+// says: 'parallel' must not be expert-parallel, because the model has no experts
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mixtral.hpp>
 #include <xtrain/parallel/expert.hpp>

@@ -1,4 +1,4 @@
-// says: xtrain pipeline: the model must go forth and back block by block
+// says: xtrain pipeline: the model must run forward and backward block by block
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/parallel/pipeline.hpp>

@@ -1,4 +1,4 @@
-// says: xtrain trainer::fit: the model must see whole rows
+// says: xtrain trainer::fit: the model must be bidirectional
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/train/trainer.hpp>

@@ -5,7 +5,7 @@ namespace equality {
 
 outcome train_alone(const drawn_run& run) {
   training_config<adamw> settings = run.settings;
-  settings.accumulate *= run.mesh.data;
+  settings.gradient_accumulation_steps *= run.mesh.data;
   const auto on_one = [&]<class Model>() {
     typename Model::options options;
     if constexpr (requires { options.adapter.rank; }) options.adapter = run.adapter;

@@ -37,12 +37,12 @@ struct bound {
 [[nodiscard]] inline bound bound_of(const drawn_run& run, const outcome& alone) {
   constexpr double u = std::numeric_limits<float>::epsilon() / 2, lambda = 4, curvature = 1;
   const auto& settings = run.settings;
-  const auto steps = static_cast<double>(settings.steps);
+  const auto steps = static_cast<double>(settings.max_steps);
   const double norm = *std::max_element(alone.norms.begin(), alone.norms.end());
-  const double stepped = settings.max_gradient_norm > 0 ? std::min(norm, settings.max_gradient_norm) : norm;
-  const auto rows = static_cast<double>(settings.batch * settings.accumulate * run.mesh.data);
-  const double places = rows * static_cast<double>(run.shape.context), sums = 3 * 7 * static_cast<double>(run.shape.layers) + 6;
-  const double rounding = lambda * std::sqrt(places + sums * static_cast<double>(run.shape.feed_forward)) * u;
+  const double stepped = settings.max_grad_norm > 0 ? std::min(norm, settings.max_grad_norm) : norm;
+  const auto rows = static_cast<double>(settings.micro_batch_size * settings.gradient_accumulation_steps * run.mesh.data);
+  const double num_tokens = rows * static_cast<double>(run.shape.max_position_embeddings), sums = 3 * 7 * static_cast<double>(run.shape.num_layers) + 6;
+  const double rounding = lambda * std::sqrt(num_tokens + sums * static_cast<double>(run.shape.intermediate_size)) * u;
   double squares = 0;
   for (const double weight : alone.weights) squares += weight * weight;
   const double moved = 2.2 * settings.learning_rate / epsilon, grown = moved * curvature;

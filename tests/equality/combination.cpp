@@ -33,40 +33,50 @@ struct chosen {
 namespace {
 
 template <class Strategy, class State = typename Strategy::template state<cpu>>
-constexpr divided_axes axes_of() {
-  return {.layers = requires(const State& state) { state.layers(); },
-          .places = requires(const State& state) { state.places(); },
-          .experts = requires(const State& state) { state.expert_share(); },
+constexpr sharded_axes axes_of() {
+  return {.tensor = requires(const State& state) { state.layers(); },
+          .context = requires(const State& state) { state.sequence_shard(); },
+          .expert = requires(const State& state) { state.expert_shard(); },
           .stages = std::is_same_v<typename Strategy::config, pipeline_ranks>,
           .states = requires { requires Strategy::stage != detail::zero_stage::replicated; },  // pipelines: one sharded copy
           .backwards = requires { requires Strategy::splits_backwards; }};
 }
 
 template <class Config>
-Config layout_of(const drawn_mesh& mesh, const std::shared_ptr<transport>& wires) {
+Config layout_of(const drawn_mesh& mesh, const std::shared_ptr<transport>& network) {
   if constexpr (std::is_same_v<Config, pipeline_ranks>)
-    return {.ranks = wires, .data = mesh.data, .tensor = mesh.tensor, .context = mesh.context, .expert = mesh.expert, .chunks = mesh.chunks, .rows = mesh.rows};
+    return {.ranks = network,
+            .data_parallel_size = mesh.data,
+            .tensor_parallel_size = mesh.tensor,
+            .context_parallel_size = mesh.context,
+            .expert_parallel_size = mesh.expert,
+            .chunks = mesh.chunks,
+            .micro_batch_sizes = mesh.rows};
   else
-    return {.ranks = wires, .tensor = mesh.tensor, .context = mesh.context, .shards = mesh.shards, .expert = mesh.expert};
+    return {.ranks = network,
+            .tensor_parallel_size = mesh.tensor,
+            .context_parallel_size = mesh.context,
+            .shards = mesh.shards,
+            .expert_parallel_size = mesh.expert};
 }
 
 template <class Strategy>
-outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& wires) {
+outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& network) {
   const auto on_ranks = [&]<class Model>() {
     typename Model::options options;
-    options.parallel = layout_of<typename Strategy::config>(run.mesh, wires);
+    options.parallel = layout_of<typename Strategy::config>(run.mesh, network);
     if constexpr (requires { options.adapter.rank; }) options.adapter = run.adapter;
     return train<Model>(run, run.settings, options);
   };
-  group together(wires, 1000);
+  group together(network, 1000);
   together.barrier();  // no rank is still using the schedule of the previous run
-  if (wires->rank() == 0 || wires->name() != "threads") chosen_schedule = run.mesh.schedule;
+  if (network->rank() == 0 || network->name() != "threads") chosen_schedule = run.mesh.schedule;
   together.barrier();
-  constexpr divided_axes axes = axes_of<Strategy>();
-  if constexpr (axes.experts) {
+  constexpr sharded_axes axes = axes_of<Strategy>();
+  if constexpr (axes.expert) {
     if (run.what == kind::mixtral_adapted) return on_ranks.template operator()<mixtral<adapted_recipe<Strategy>>>();
     return on_ranks.template operator()<mixtral<plain_recipe<Strategy>>>();
-  } else if constexpr (axes.layers || axes.places) {
+  } else if constexpr (axes.tensor || axes.context) {
     return with_dense_model<Strategy>(run.what, on_ranks);
   } else {
     if (run.what == kind::mixtral) return on_ranks.template operator()<mixtral<plain_recipe<Strategy>>>();
@@ -78,10 +88,10 @@ outcome train_here(const drawn_run& run, const std::shared_ptr<transport>& wires
 template <class Strategy>
 combination combination_of() {
   using enum kind;
-  constexpr divided_axes axes = axes_of<Strategy>();
+  constexpr sharded_axes axes = axes_of<Strategy>();
   std::vector<kind> kinds = {mixtral, llama_adapted, gpt2_recomputing};
-  if (axes.experts) kinds = {mixtral, mixtral_adapted};
-  else if (axes.layers || axes.places) kinds = {llama, llama_adapted, gpt2_recomputing};
+  if (axes.expert) kinds = {mixtral, mixtral_adapted};
+  else if (axes.tensor || axes.context) kinds = {llama, llama_adapted, gpt2_recomputing};
   return {EQUALITY_NAME, axes, std::move(kinds), train_here<Strategy>};
 }
 

@@ -31,13 +31,13 @@ class dice {
 
 /// Assigns the prime factors of the number of ranks to the axes: each axis gets one before any gets two. A factor of three goes to data
 /// or stages, which accept any divisor.
-[[nodiscard]] inline drawn_mesh draw_mesh(dice& throws, const divided_axes& axes, std::size_t ranks) {
+[[nodiscard]] inline drawn_mesh draw_mesh(dice& throws, const sharded_axes& axes, std::size_t ranks) {
   drawn_mesh mesh;
   mesh.ranks = ranks;
   std::vector<std::size_t*> all;
-  if (axes.layers) all.push_back(&mesh.tensor);
-  if (axes.places) all.push_back(&mesh.context);
-  if (axes.experts) all.push_back(&mesh.expert);
+  if (axes.tensor) all.push_back(&mesh.tensor);
+  if (axes.context) all.push_back(&mesh.context);
+  if (axes.expert) all.push_back(&mesh.expert);
   if (axes.stages) all.push_back(&mesh.depth);
   all.push_back(&mesh.data);
   if (axes.stages && throws.one_in(3)) all = {&mesh.depth};  // stages only: most of these must be equal bit for bit
@@ -45,7 +45,7 @@ class dice {
   for (; left % 3 == 0; left /= 3) (axes.stages && (all.size() == 1 || throws.one_in(2)) ? mesh.depth : mesh.data) *= 3;
   const std::size_t first = throws.below(all.size());
   for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
-  if (axes.experts) mesh.data *= mesh.expert;  // expert-parallel ranks see other sequences
+  if (axes.expert) mesh.data *= mesh.expert;  // expert-parallel ranks see other sequences
   if (axes.states && !axes.stages) {
     const std::size_t alike = ranks / mesh.tensor / mesh.expert;
     std::vector<std::size_t> shards{0};
@@ -67,48 +67,52 @@ class dice {
   }
   const std::size_t stages = mesh.depth * mesh.chunks;
   const std::vector<std::size_t> kv_heads = {8, 4, 2};
-  run.shape = {.vocabulary = 97,
-               .width = 32,
-               .layers = std::max<std::size_t>(stages, 2) + throws.below(2),
-               .heads = 8,
-               .kv_heads = run.what == kind::gpt2_recomputing ? 8 : throws.of(kv_heads),
-               .feed_forward = 48,
-               .context = 24,
-               .tied_head = run.what == kind::gpt2_recomputing,
-               .initial_deviation = 0.06};
+  run.shape = {.vocab_size = 97,
+               .hidden_size = 32,
+               .num_layers = std::max<std::size_t>(stages, 2) + throws.below(2),
+               .num_heads = 8,
+               .num_kv_heads = run.what == kind::gpt2_recomputing ? 8 : throws.of(kv_heads),
+               .intermediate_size = 48,
+               .max_position_embeddings = 24,
+               .tie_word_embeddings = run.what == kind::gpt2_recomputing,
+               .initializer_range = 0.06};
   if (!throws.one_in(4)) {
     run.shape.embedding_dropout = 0.1;
     run.shape.attention_dropout = 0.1;
     run.shape.residual_dropout = 0.2;
   }
   if (has_experts(run.what)) {
-    run.shape.experts = 8;
-    run.shape.experts_per_token = 2;
+    run.shape.num_experts = 8;
+    run.shape.num_experts_per_token = 2;
     run.shape.balances_experts = !throws.one_in(3);
-    run.shape.balance_loss = 0.05;
+    run.shape.router_aux_loss_coef = 0.05;
   }
   if (is_adapted(run.what)) {
     run.adapter.rank = 4;
-    const bool drops = !of.axes.layers && !(of.axes.places && has_experts(run.what));  // unsupported combinations are refused
+    const bool drops = !of.axes.tensor && !(of.axes.context && has_experts(run.what));  // unsupported combinations are refused
     if (drops && throws.one_in(2)) run.adapter.dropout = 0.3;
     if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
   }
-  run.layout = throws.one_in(2) ? row_layout::packed : row_layout::separate;
+  run.layout = throws.one_in(2) ? sequence_layout::packed : sequence_layout::separate;
   if (mesh.context == 8) {  // a ring of eight has sixteen chunks, and would pad separate samples more than one device does
-    run.layout = row_layout::packed;
-    run.shape.context = 32;
+    run.layout = sequence_layout::packed;
+    run.shape.max_position_embeddings = 32;
   }
-  run.settings = {.steps = 10, .batch = 1 + throws.below(2), .accumulate = 1 + throws.below(3), .learning_rate = 1e-3, .shape = schedule::constant};
+  run.settings = {.max_steps = 10,
+                  .micro_batch_size = 1 + throws.below(2),
+                  .gradient_accumulation_steps = 1 + throws.below(3),
+                  .learning_rate = 1e-3,
+                  .lr_schedule = lr_schedule_kind::constant};
   run.settings.optimizer.epsilon = epsilon;
-  run.settings.max_gradient_norm = throws.one_in(2) ? 0.5 : 0.0;
+  run.settings.max_grad_norm = throws.one_in(2) ? 0.5 : 0.0;
   run.settings.seed = 1 + throws.below(1000);
   if (of.axes.stages) {
-    run.settings.accumulate *= schedules[mesh.schedule].groups ? mesh.depth : 2;
+    run.settings.gradient_accumulation_steps *= schedules[mesh.schedule].groups ? mesh.depth : 2;
     // One sequence less in the first micro-batch is one more in the last. But with other micro-batches the load-balancing loss is
     // different, and LoRA's dropout inside an expert indexes the expert's tokens within the micro-batch: also on one device.
-    if (run.settings.batch == 2 && !has_experts(run.what) && throws.one_in(3)) {
-      mesh.rows.assign(run.settings.accumulate, 2);
-      if (run.settings.accumulate > 1) --mesh.rows.front(), ++mesh.rows.back();
+    if (run.settings.micro_batch_size == 2 && !has_experts(run.what) && throws.one_in(3)) {
+      mesh.rows.assign(run.settings.gradient_accumulation_steps, 2);
+      if (run.settings.gradient_accumulation_steps > 1) --mesh.rows.front(), ++mesh.rows.back();
     }
   }
   return run;
@@ -120,7 +124,7 @@ class dice {
 [[nodiscard]] inline bool is_exact(const drawn_run& run) {
   const drawn_mesh& mesh = run.mesh;
   const bool divided = mesh.data * mesh.tensor * mesh.context > 1;
-  return !divided && run.what != kind::gpt2_recomputing && !run.shape.balances_experts && run.settings.max_gradient_norm == 0 && mesh.rows.empty();
+  return !divided && run.what != kind::gpt2_recomputing && !run.shape.balances_experts && run.settings.max_grad_norm == 0 && mesh.rows.empty();
 }
 
 }  // namespace equality

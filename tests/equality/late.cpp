@@ -31,13 +31,13 @@
 namespace {
 
 using namespace equality;
-using wires = std::shared_ptr<transport>;
+using network = std::shared_ptr<transport>;
 using std::chrono::microseconds;
 
 /// A rank that pauses before some of its messages, as if the work between them took a random time.
 class dawdling_transport final : public transport {
  public:
-  dawdling_transport(wires of, std::uint64_t seed) : of_(std::move(of)), seed_(seed) {}
+  dawdling_transport(network of, std::uint64_t seed) : of_(std::move(of)), seed_(seed) {}
 
   [[nodiscard]] std::string_view name() const override { return "dawdling"; }
   [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
@@ -61,22 +61,22 @@ class dawdling_transport final : public transport {
     if (random % 8 == 0) std::this_thread::sleep_for(microseconds(random / 8 % 500));
   }
 
-  wires of_;
+  network of_;
   std::uint64_t seed_;
   std::mutex mutex_;
   std::uint64_t messages_ = 0;
 };
 
-/// Calls work(wires) on threads with random delays of messages and ranks; with seed 0 without delays.
+/// Calls work(network) on threads with random delays of messages and ranks; with seed 0 without delays.
 template <class Work>
 void on_late_ranks(std::size_t ranks, std::uint64_t seed, Work&& work) {
-  const thread_ranks_options options{.patience = std::chrono::minutes(2)};
-  const auto late = [&](const wires& of) -> wires {
+  const thread_ranks_options options{.timeout = std::chrono::minutes(2)};
+  const auto late = [&](const network& of) -> network {
     if (seed == 0) return of;
-    const testing::slow_wires how{.jitter = microseconds(400), .seed = seed};
+    const testing::slow_network how{.jitter = microseconds(400), .seed = seed};
     return std::make_shared<dawdling_transport>(std::make_shared<testing::slow_transport>(of, how), seed);
   };
-  run_ranks(ranks, [&](const wires& of) { work(late(of)); }, options);
+  run_ranks(ranks, [&](const network& of) { work(late(of)); }, options);
 }
 
 void require_that(bool holds, const char* what) {
@@ -88,7 +88,7 @@ void exchange_on_mesh(dice throws, std::uint64_t late) {
   mesh_sizes sizes;
   std::size_t* const axes[] = {&sizes.data, &sizes.tensor, &sizes.pipeline, &sizes.context, &sizes.expert};
   for (std::size_t i = 0; i < 3; ++i) *axes[throws.below(5)] *= 2;
-  on_late_ranks(sizes.ranks(), late, [&](const wires& all) {
+  on_late_ranks(sizes.ranks(), late, [&](const network& all) {
     dice same = throws;  // the same draws on all ranks
     const mesh ranks(all, sizes);
     std::vector<group> along;
@@ -148,7 +148,7 @@ void carry_out_lists(dice throws, std::uint64_t late) {
   }
   lists = with_rendezvous(std::move(lists));
   std::vector<double> seen(lists.stages());
-  on_late_ranks(ranks, late, [&](const wires& all) {
+  on_late_ranks(ranks, late, [&](const network& all) {
     group between(all, 1);
     const std::size_t mine = all->rank();
     std::vector<std::vector<double>> at(lists.chunks, std::vector<double>(rows.size())), back = at;
@@ -193,27 +193,34 @@ template <class Model>
 void train_late(dice throws, std::uint64_t late) {
   using config = typename Model::recipe::parallel::config;
   drawn_run run;
-  run.shape = {.vocabulary = 97, .width = 16, .layers = 2, .heads = 4, .feed_forward = 24, .context = 24, .tied_head = false, .residual_dropout = 0.1};
-  run.settings = {.steps = 2, .batch = 1, .accumulate = 2, .learning_rate = 1e-3};
+  run.shape = {.vocab_size = 97,
+               .hidden_size = 16,
+               .num_layers = 2,
+               .num_heads = 4,
+               .intermediate_size = 24,
+               .max_position_embeddings = 24,
+               .tie_word_embeddings = false,
+               .residual_dropout = 0.1};
+  run.settings = {.max_steps = 2, .micro_batch_size = 1, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
   const std::size_t ranks = throws.one_in(2) ? 4 : 8, choice = throws.below(5);
   config layout;
   if constexpr (requires { layout.chunks; }) {
     chosen_schedule = choice;
     layout.data = 2;
     layout.chunks = ranks == 4 && (choice == 2 || choice == 3) ? 2 : 1;
-    run.shape.layers = 4;
-    run.settings.accumulate = 4;
-  } else if constexpr (requires { requires Model::recipe::parallel::spreads_experts; }) {
+    run.shape.num_layers = 4;
+    run.settings.gradient_accumulation_steps = 4;
+  } else if constexpr (requires { requires Model::recipe::parallel::has_expert_parallel; }) {
     layout.expert = choice < 2 ? 2 : 4;
-    run.shape.experts = 4;
-    run.shape.experts_per_token = 2;
+    run.shape.num_experts = 4;
+    run.shape.num_experts_per_token = 2;
   } else {
     layout.tensor = layout.context = 2;
     layout.shards = choice < 2 ? 0 : 2;
   }
   const auto all_of = [&](std::uint64_t seed) {
     std::vector<outcome> found(ranks);
-    on_late_ranks(ranks, seed, [&](const wires& all) {
+    on_late_ranks(ranks, seed, [&](const network& all) {
       config own = layout;
       own.ranks = all;
       found[all->rank()] = train<Model>(run, run.settings, {.parallel = own});

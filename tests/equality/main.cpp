@@ -52,12 +52,12 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 /// Whether all ranks have the same values, bit for bit.
-bool same_everywhere(const std::shared_ptr<transport>& wires, const outcome& mine) {
+bool same_everywhere(const std::shared_ptr<transport>& network, const outcome& mine) {
   std::vector<double> numbers = mine.losses;
   numbers.insert(numbers.end(), mine.norms.begin(), mine.norms.end());
   numbers.push_back(mine.held_out);
-  std::vector<double> all(numbers.size() * wires->size());
-  group(wires, 1001).all_gather(std::span<const double>(numbers), std::span<double>(all));
+  std::vector<double> all(numbers.size() * network->size());
+  group(network, 1001).all_gather(std::span<const double>(numbers), std::span<double>(all));
   for (std::size_t i = 0; i < all.size(); ++i)
     if (all[i] != numbers[i % numbers.size()]) return false;
   return true;
@@ -70,26 +70,27 @@ std::string text_of(const drawn_run& run) {
     if (n > 1) text += concat(", ", what, " ", n);
   };
   say("tensor", m.tensor);
-  say("context", m.context);
+  say("context", m.seq_length);
   say("expert", m.expert);
   say("shards", m.shards);
   if (m.depth > 1 || m.chunks > 1) text += concat(", stages ", m.depth, " x ", m.chunks, " ", schedules[m.schedule].name);
   if (!m.rows.empty()) text += ", uneven";
-  text += concat("; layers ", run.shape.layers, ", kv ", run.shape.kv_heads, ", batch ", run.settings.batch, " x ", run.settings.accumulate);
+  text += concat("; layers ", run.shape.num_layers, ", kv ", run.shape.num_kv_heads, ", batch ", run.settings.micro_batch_size, " x ",
+                 run.settings.gradient_accumulation_steps);
   if (run.shape.residual_dropout > 0) text += ", dropout";
   if (run.adapter.dropout > 0) text += ", adapter dropout";
   if (run.shape.balances_experts) text += ", balanced";
-  if (run.settings.max_gradient_norm > 0) text += ", clipped";
-  return text + (run.layout == row_layout::packed ? ", packed" : "");
+  if (run.settings.max_grad_norm > 0) text += ", clipped";
+  return text + (run.layout == sequence_layout::packed ? ", packed" : "");
 }
 
 /// Called on every rank; the first rank has the result.
-apart compare(const combination& of, const drawn_run& run, const std::shared_ptr<transport>& wires) {
-  const outcome mine = of.train(run, wires);
+apart compare(const combination& of, const drawn_run& run, const std::shared_ptr<transport>& network) {
+  const outcome mine = of.train(run, network);
   apart found;
   found.exact = is_exact(run);
-  found.agreed = same_everywhere(wires, mine);
-  if (wires->rank() != 0) return found;
+  found.agreed = same_everywhere(network, mine);
+  if (network->rank() != 0) return found;
   const outcome one = train_alone(run);
   found.within = bound_of(run, one);
   found.losses = std::max(largest_difference(one.losses, mine.losses), largest_difference({one.held_out}, {mine.held_out}));
@@ -143,11 +144,11 @@ int on_threads(const combination& of, std::size_t runs, std::uint64_t seed) {
       apart found;
       bool agreed = true;
       std::mutex mutex;
-      run_ranks(run.mesh.ranks, [&](const std::shared_ptr<transport>& wires) {
-        const apart mine = compare(of, run, wires);
+      run_ranks(run.mesh.ranks, [&](const std::shared_ptr<transport>& network) {
+        const apart mine = compare(of, run, network);
         const std::lock_guard lock(mutex);
         agreed = agreed && mine.agreed;
-        if (wires->rank() == 0) found = mine;
+        if (network->rank() == 0) found = mine;
       });
       found.agreed = agreed;
       all.add(run, found);
@@ -161,16 +162,16 @@ int on_threads(const combination& of, std::size_t runs, std::uint64_t seed) {
 #ifdef EQUALITY_MPI
 int on_processes(const combination& of, std::size_t runs, std::uint64_t seed) {
   int status = EXIT_SUCCESS;
-  mpi_session session({.patience = std::chrono::seconds(300)});
-  session.run([&](const std::shared_ptr<transport>& wires) {
+  mpi_session session({.timeout = std::chrono::seconds(300)});
+  session.run([&](const std::shared_ptr<transport>& network) {
     summary all(of);
     for (std::size_t i = 0; i < runs; ++i) {
-      const drawn_run run = draw_run(seed, i, of, wires->size());
-      const apart found = compare(of, run, wires);
-      if (wires->rank() == 0) all.add(run, found);
-      group(wires, 1002).barrier();
+      const drawn_run run = draw_run(seed, i, of, network->size());
+      const apart found = compare(of, run, network);
+      if (network->rank() == 0) all.add(run, found);
+      group(network, 1002).barrier();
     }
-    if (wires->rank() == 0) status = all.end(concat("mpi, ", wires->size()).c_str());
+    if (network->rank() == 0) status = all.end(concat("mpi, ", network->size()).c_str());
   });
   return status;
 }

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/io.hpp>
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/io.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mixtral.hpp>
@@ -30,8 +30,8 @@ enum class kind : std::uint8_t { llama, llama_adapted, gpt2_recomputing, mixtral
 [[nodiscard]] constexpr bool is_adapted(kind k) { return k == kind::llama_adapted || k == kind::mixtral_adapted; }
 
 /// The axes of a strategy type; their sizes are drawn.
-struct divided_axes {
-  bool layers = false, places = false, experts = false, stages = false, states = false;
+struct sharded_axes {
+  bool tensor = false, context = false, expert = false, stages = false, states = false;
   bool backwards = false;  // in two parts, where the schedule supports that
 };
 
@@ -48,7 +48,7 @@ struct drawn_run {
   decoder_config shape{};
   training_config<adamw> settings{};  // per rank
   lora_config adapter{};
-  row_layout layout = row_layout::separate;
+  sequence_layout layout = sequence_layout::separate;
   drawn_mesh mesh{};
 };
 
@@ -58,10 +58,10 @@ struct outcome {
   double held_out = 0;
 };
 
-[[nodiscard]] inline dataset samples(row_layout layout) {
+[[nodiscard]] inline dataset samples(sequence_layout layout) {
   dataset all("samples", layout);
   for (std::size_t s = 0; s < 96; ++s) {
-    const std::size_t length = layout == row_layout::packed ? 3 + (s * 5) % 9 : 5 + (s * 7) % 18;
+    const std::size_t length = layout == sequence_layout::packed ? 3 + (s * 5) % 9 : 5 + (s * 7) % 18;
     std::vector<token> tokens;
     for (std::size_t i = 0; i < length; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
     all.add(tokens, [](std::size_t i) { return i > 1; });
@@ -81,10 +81,10 @@ template <class Model>
   trainer.fit(data);
   outcome found{{seen.losses().begin(), seen.losses().end()}, {seen.gradient_norms().begin(), seen.gradient_norms().end()}, {}, 0};
   found.held_out = trainer.evaluate(data).loss;
-  using number = typename Model::precision::parameter;
+  using dtype = typename Model::precision::parameter;
   for (const auto& entry : model.parameters().entries()) {
-    std::vector<number> whole(entry.whole_size());
-    model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(whole));
+    std::vector<dtype> whole(entry.whole_size());
+    model.parallel().collect(model.stream(), model.parameters(), entry, model.parameters().stored_values(), std::span<dtype>(whole));
     found.weights.insert(found.weights.end(), whole.begin(), whole.end());
   }
   return found;
@@ -119,7 +119,7 @@ decltype(auto) with_dense_model(kind what, Use&& use) {
 /// The program's strategy: its axes, the models it can train, and how a rank trains its part of the run.
 struct combination {
   std::string_view name;
-  divided_axes axes;
+  sharded_axes axes;
   std::vector<kind> kinds;
   outcome (*train)(const drawn_run&, const std::shared_ptr<transport>&);
 };

@@ -32,8 +32,8 @@ void check_same(const tensor_source& a, const tensor_source& b) {
     const file_tensor* other = b.find(name);
     REQUIRE(other != nullptr);
     REQUIRE(other->shape == tensor->shape);
-    REQUIRE(other->number == tensor->number);
-    std::vector<std::byte> x(tensor->size() * bits_of(tensor->number) / 8), y(x.size());
+    REQUIRE(other->dtype == tensor->dtype);
+    std::vector<std::byte> x(tensor->size() * bits_of(tensor->dtype) / 8), y(x.size());
     read_elements(*tensor, 0, x);
     read_elements(*other, 0, y);
     CHECK(x == y);
@@ -51,8 +51,10 @@ void refuses(const std::vector<std::string>& flags, const std::string& words, in
 
 TEST_CASE("a LLaMA goes to llama2.c and back, a GPT-2 to llm.c and back, and nothing changes") {
   const scratch_folder f;
-  save_pretrained(llama<plain>({.vocabulary = 11, .width = 16, .layers = 2, .heads = 4, .kv_heads = 2, .context = 7}), f / "llama");
-  save_pretrained(gpt2<plain>({.vocabulary = 150, .width = 12, .layers = 2, .heads = 3, .context = 9}), f / "gpt2");
+  save_pretrained(
+      llama<plain>({.vocab_size = 11, .hidden_size = 16, .num_layers = 2, .num_heads = 4, .num_kv_heads = 2, .max_position_embeddings = 7}),
+      f / "llama");
+  save_pretrained(gpt2<plain>({.vocab_size = 150, .hidden_size = 12, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 9}), f / "gpt2");
   for (const auto& [model, format] : {std::pair{"llama", "llama2c"}, {"llama", "llama2c-v1"}, {"gpt2", "llmc"}}) {
     const std::string file = f / (std::string(format) + ".bin"), back = f / (std::string(format) + "-back");
     const auto there = convert({"--from", f / model, "--to", file, "--format", format});
@@ -71,7 +73,7 @@ TEST_CASE("a LLaMA goes to llama2.c and back, a GPT-2 to llm.c and back, and not
 TEST_CASE("a folder is converted to another type, in shards, and the report says what that cost") {
   const scratch_folder f;
   const std::string from = golden::folder("llama_tied");
-  const auto result = convert({"--from", from, "--to", f / "narrow", "--number", "bf16", "--shard-size", "8K"});
+  const auto result = convert({"--from", from, "--to", f / "narrow", "--dtype", "bf16", "--max-shard-size", "8K"});
   CAPTURE(result.err);
   REQUIRE(result.status == 0);
   CHECK(holds(result.out, "converted  "));
@@ -92,7 +94,7 @@ TEST_CASE("a folder is converted to another type, in shards, and the report says
   CHECK(config.value(config.contains("dtype") ? "dtype" : "torch_dtype", "") == "bfloat16");
   CHECK_NOTHROW((void)llama<plain>::from_pretrained(f / "narrow"));
   // widened again nothing more is lost
-  const auto wide = convert({"--from", f / "narrow", "--to", f / "wide", "--number", "fp32"});
+  const auto wide = convert({"--from", f / "narrow", "--to", f / "wide", "--dtype", "fp32"});
   CHECK(holds(wide.out, "rounding   none: every number is the same"));
 }
 
@@ -100,20 +102,20 @@ TEST_CASE("what cannot be converted is refused, and nothing is written") {
   const scratch_folder f;
   const std::string llama_folder = golden::folder("llama_tied"), to = f / "to";
   refuses({"--from", llama_folder, "--to", to, "--format", "llmc"}, "must describe a 'gpt2' model to be written for llm.c", 2);
-  refuses({"--from", llama_folder, "--to", to, "--format", "llama2c", "--number", "bf16"},
-          "--number bf16: must be fp32 for --format llama2c", 2);
-  refuses({"--from", golden::folder("gpt2"), "--to", to, "--format", "llmc", "--number", "fp16"}, "--number fp16: must be fp32 or bf16", 2);
+  refuses({"--from", llama_folder, "--to", to, "--format", "llama2c", "--dtype", "bf16"},
+          "--dtype bf16: must be fp32 for --format llama2c", 2);
+  refuses({"--from", golden::folder("gpt2"), "--to", to, "--format", "llmc", "--dtype", "fp16"}, "--dtype fp16: must be fp32 or bf16", 2);
   refuses({"--from", llama_folder + "/model.safetensors", "--to", to}, "--config: must be given: a safetensors file holds no sizes", 2);
   refuses({"--from", llama_folder + "/config.json", "--to", to}, "it begins as none of them", 1);
   refuses({"--from", f / "none", "--to", to}, "must be a readable file", 1);
-  refuses({"--from", llama_folder, "--to", to, "--shard-size", "big"}, "--shard-size big: must be a number of bytes", 2);
+  refuses({"--from", llama_folder, "--to", to, "--max-shard-size", "big"}, "--max-shard-size big: must be a number of bytes", 2);
   refuses({"--from", llama_folder, "--to", to, "--format", "gguf"}, "must be one of hf, llmc, llama2c, llama2c-v1; given 'gguf'", 2);
-  refuses({"--from", llama_folder, "--to", to, "--nmber", "bf16"}, "did you mean '--number'?", 2);
+  refuses({"--from", llama_folder, "--to", to, "--dtpe", "bf16"}, "did you mean '--dtype'?", 2);
   refuses({"--from", llama_folder}, "--to is required", 2);
   const std::vector<float> large = {70000.0f};
   write_safetensors(f / "big.safetensors",
-                    {rewritten({.name = "w", .number = "F32", .shape = {1}, .bytes = std::as_bytes(std::span(large))}, "F32")});
-  refuses({"--from", f / "big.safetensors", "--config", llama_folder + "/config.json", "--to", to, "--number", "fp16"},
+                    {rewritten({.name = "w", .dtype = "F32", .shape = {1}, .bytes = std::as_bytes(std::span(large))}, "F32")});
+  refuses({"--from", f / "big.safetensors", "--config", llama_folder + "/config.json", "--to", to, "--dtype", "fp16"},
           "tensor 'w': numbers must be at most 65504 to be stored as fp16; one is 70000", 1);
   CHECK(!file_exists(to));
 }

@@ -48,18 +48,18 @@ struct small_world : scratch_folder {
 
 TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each folder leads to the next") {
   const small_world world;
-  const words often = {"--learning-rate", "1e-2", "--batch", "8", "--seed", "1"};
+  const words often = {"--learning-rate", "1e-2", "--micro-batch-size", "8", "--seed", "1"};
   const auto pairs =
       run(often + words{"--task", "pretraining", "--config", world / "config.json", "--tokenizer", world / "words", "--data",
-                        world / "text.txt", "--eval-data", world / "text.txt", "--steps", "60", "--output", world / "pretrained"});
+                        world / "text.txt", "--eval-data", world / "text.txt", "--max-steps", "60", "--output-dir", world / "pretrained"});
   CAPTURE(pairs.err);
   REQUIRE(pairs.status == 0);
   CHECK(holds(pairs.err, "accuracy "));
   CHECK(holds(get_file(world / "pretrained/config.json"), "BertForPreTraining"));
 
   const auto found =
-      run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--lines", "--whole-words", "--eval-data",
-                        world / "text.txt", "--steps", "400", "--output", world / "adapted", "--add-tokens", "seven"});
+      run(often + words{"--model", world / "pretrained", "--data", world / "text.txt", "--line-by-line", "--whole-word-mask", "--eval-data",
+                        world / "text.txt", "--max-steps", "400", "--output-dir", world / "adapted", "--add-tokens", "seven"});
   CAPTURE(found.err);
   REQUIRE(found.status == 0);
   const std::size_t at = found.err.rfind("perplexity ");
@@ -67,8 +67,8 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
   CHECK(std::stod(found.err.substr(at + 11)) < 4.0);  // of 11 words, six of which occur, in an order that says which is missing
   CHECK(holds(get_file(world / "adapted/config.json"), "\"vocab_size\": 12"));
 
-  const auto labelled = run(often + words{"--task", "labels", "--model", world / "adapted", "--data", world / "records.jsonl",
-                                          "--eval-data", world / "records.jsonl", "--epochs", "3", "--output", world / "labels"});
+  const auto labelled = run(often + words{"--task", "classification", "--model", world / "adapted", "--data", world / "records.jsonl",
+                                          "--eval-data", world / "records.jsonl", "--num-train-epochs", "3", "--output-dir", world / "labels"});
   CAPTURE(labelled.err);
   REQUIRE(labelled.status == 0);
   CHECK(holds(labelled.err, "accuracy 1.0000: 240 of 240 labels"));
@@ -80,30 +80,30 @@ TEST_CASE("BERT is trained on pairs, adapted to words, and labels texts; each fo
 
 TEST_CASE("a run that was stopped goes on with the words that were to be masked, to the same weights") {
   const small_world world;
-  const words flags = {"--config", world / "config.json", "--tokenizer", world / "words", "--data", world / "text.txt", "--batch", "8"};
-  REQUIRE(run(flags + words{"--steps", "20", "--schedule", "constant", "--output", world / "whole"}).status == 0);
-  REQUIRE(run(flags + words{"--steps", "13", "--schedule", "constant", "--save-every", "13", "--output", world / "halves"}).status == 0);
-  const auto rest = run(flags + words{"--steps", "20", "--schedule", "constant", "--resume", "--output", world / "halves"});
+  const words flags = {"--config", world / "config.json", "--tokenizer", world / "words", "--data", world / "text.txt", "--micro-batch-size", "8"};
+  REQUIRE(run(flags + words{"--max-steps", "20", "--lr-scheduler-type", "constant", "--output-dir", world / "whole"}).status == 0);
+  REQUIRE(run(flags + words{"--max-steps", "13", "--lr-scheduler-type", "constant", "--save-steps", "13", "--output-dir", world / "halves"}).status == 0);
+  const auto rest = run(flags + words{"--max-steps", "20", "--lr-scheduler-type", "constant", "--resume", "--output-dir", world / "halves"});
   CAPTURE(rest.err);
   REQUIRE(rest.status == 0);
-  CHECK(holds(rest.err, "going on after step 13"));
+  CHECK(holds(rest.err, "resuming after step 13"));
   CHECK(get_file(world / "halves/model.safetensors") == get_file(world / "whole/model.safetensors"));
 }
 
 TEST_CASE("what an encoder's command line lacks is said") {
   const small_world world;
   const auto refused = [&](const words& flags, const std::string& part, int status = 2) {
-    const auto result = run(flags + words{"--output", world / "x"});
+    const auto result = run(flags + words{"--output-dir", world / "x"});
     CAPTURE(result.err);
     CHECK(result.status == status);
     CHECK(holds(result.err, part));
   };
   refused({"--data", world / "text.txt"}, "--model or --config: one of them must be given");
   refused({"--data", world / "text.txt", "--config", world / "config.json"}, "--tokenizer: must be given beside --config");
-  refused({"--task", "label", "--data", "x"}, "did you mean 'labels'?");
+  refused({"--task", "clasification", "--data", "x"}, "did you mean 'classification'?");
   const words fresh = {"--config", world / "config.json", "--tokenizer", world / "words"};
-  refused(fresh + words{"--task", "labels", "--data", world / "text.txt"}, "--data " + world / "text.txt", 1);
-  refused(fresh + words{"--data", world / "text.txt", "--context", "2"}, "context must be given, and more than 3 tokens; given 2");
-  refused(fresh + words{"--data", world / "text.txt", "--context", "17"}, "context: must not be longer than the model's 16");
+  refused(fresh + words{"--task", "classification", "--data", world / "text.txt"}, "--data " + world / "text.txt", 1);
+  refused(fresh + words{"--data", world / "text.txt", "--seq-length", "2"}, "seq_length must be given, and more than 3 tokens; given 2");
+  refused(fresh + words{"--data", world / "text.txt", "--seq-length", "17"}, "seq_length: must not be longer than the model's 16");
   CHECK_FALSE(std::filesystem::exists(world / "x"));
 }

@@ -16,7 +16,7 @@ program_result own_layer(std::vector<std::string> flags) {
 }
 
 std::vector<double> losses(std::vector<std::string> flags) {
-  flags.insert(flags.end(), {"--steps", "12"});
+  flags.insert(flags.end(), {"--max-steps", "12"});
   const program_result run = own_layer(flags);
   INFO(run.err);
   REQUIRE(run.status == 0);
@@ -61,9 +61,9 @@ TEST_CASE("wrong command lines end with status 2 and say why") {
   };
   refused({"--ranks", "2"}, "--ranks must be 1 with --strategy single; given 2");
   refused({"--strategy", "both"}, "--strategy must be single, tensor or sequence; given both");
-  refused({"--steps", "0"}, "--steps must be between 1 and 1000000; given 0");
-  refused({"--steps", "-3"}, "--steps must be between 1 and 1000000; given -3");
+  refused({"--max-steps", "0"}, "--max-steps must be between 1 and 1000000; given 0");
+  refused({"--max-steps", "-3"}, "--max-steps must be between 1 and 1000000; given -3");
   refused({"--rank", "2"}, "there is no --rank; usage: own_layer");
-  refused({"--steps"}, "--steps must be followed by a value");
+  refused({"--max-steps"}, "--max-steps must be followed by a value");
   refused({"--strategy", "tensor", "--ranks", "3"}, "4 heads are not divisible by 3");
 }

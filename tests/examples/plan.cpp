@@ -21,29 +21,32 @@ words operator+(words left, const words& right) {
 }
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-const words seven_billion = {"--layers", "32", "--width", "4096", "--heads", "32", "--feed-forward", "11008", "--untied-head"};
+const words seven_billion = {"--num-layers",        "32",    "--hidden-size",          "4096", "--num-attention-heads", "32",
+                             "--intermediate-size", "11008", "--untie-word-embeddings"};
 
 }  // namespace
 
 TEST_CASE("a search lists what fits, the fastest first, and says how to run it") {
-  const auto found = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--machine", "910b", "--search", "--top", "2"});
+  const auto found = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--machine", "910b", "--search", "--top", "2"});
   CAPTURE(found.err);
   CHECK(found.status == 0);
-  CHECK(holds(found.out, "llama, 6.74 G parameters, on 8 x 910b (64.00 GiB each), a step of 32 rows\n"));
-  CHECK(holds(found.out, "ways fit. The first:\n  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION bf16_mixed RECOMPUTE recompute_"));
+  CHECK(holds(found.out, "llama, 6.74 G parameters, on 8 x 910b (64.00 GiB each), a global batch of 32 sequences\n"));
+  CHECK(holds(found.out, "layouts fit. The first:\n  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION bf16_mixed RECOMPUTE recompute_"));
   CHECK(holds(found.out, "mpirun -n 8 my_trainer "));
-  const auto narrow = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--search", "--tensor", "8", "--recompute", "full", "--batch", "4"});
-  CHECK(holds(narrow.out, "2 ways fit"));  // what is between layers divided, too, or not
-  CHECK(holds(narrow.out, "--tensor 8 --batch 4 --accumulate 8"));
+  const auto narrow = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--search", "--tensor-parallel-size", "8", "--recompute",
+                                                 "full", "--micro-batch-size", "4"});
+  CHECK(holds(narrow.out, "2 layouts fit"));  // what is between layers divided, too, or not
+  CHECK(holds(narrow.out, "--tensor-parallel-size 8 --micro-batch-size 4 --gradient-accumulation-steps 8"));
 }
 
 TEST_CASE("one mesh is planned: memory, messages, time") {
-  const auto one = plan(seven_billion + words{"--devices", "8", "--rows", "32", "--tensor", "2", "--stages", "2", "--zero", "1", "--batch", "4"});
+  const auto one = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--tensor-parallel-size", "2", "--pipeline-parallel-size", "2",
+                                              "--zero-stage", "1", "--micro-batch-size", "4"});
   CAPTURE(one.err);
   CHECK(one.status == 0);
   for (const char* part : {"mesh           data 2 x tensor 2 x stages 2, zero 1\n", "  optimizer    ", "  stages       ", "  bubble       ",
                            "PARALLEL \"pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>\" MPI)\n",
-                           "mpirun -n 8 my_trainer --tensor 2 --data-ranks 2 --batch 4 --accumulate 4"})
+                           "mpirun -n 8 my_trainer --tensor-parallel-size 2 --data-parallel-size 2 --micro-batch-size 4 --gradient-accumulation-steps 4"})
     CHECK_MESSAGE(holds(one.out, part), part);
 }
 
@@ -56,27 +59,35 @@ TEST_CASE("every axis can be planned, and is named as the trainers name it") {
     CHECK(holds(one.out, std::string("PARALLEL \"") + strategy + "\" MPI)\n"));
     CHECK(holds(one.out, start));
   };
-  runs_as({"--devices", "8", "--rows", "8", "--zero", "2"}, "mesh           data 8 x tensor 1 x stages 1, zero 2\n", "zero<2>", "mpirun -n 8 my_trainer --batch 1");
-  runs_as({"--devices", "8", "--rows", "8", "--tensor", "8", "--zero", "1", "--sequence"},
-          "mesh           data 1 x tensor 8 and sequence x stages 1, zero 1\n", "parallel<zero<1>, sequence_parallel>", "mpirun -n 8 my_trainer --tensor 8");
-  runs_as({"--devices", "8", "--rows", "4", "--tensor", "2", "--stages", "2", "--zero", "1", "--sequence"},
-          "mesh           data 2 x tensor 2 and sequence x stages 2, zero 1\n",
-          "pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>", "mpirun -n 8 my_trainer --tensor 2 --data-ranks 2 --batch 1");
-  runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2"}, "mesh           data 1 x tensor 2 x context 2 x stages 2, zero 0\n",
+  runs_as({"--devices", "8", "--global-batch-size", "8", "--zero-stage", "2"}, "mesh           data 8 x tensor 1 x stages 1, zero 2\n", "zero<2>",
+          "mpirun -n 8 my_trainer --micro-batch-size 1");
+  runs_as({"--devices", "8", "--global-batch-size", "8", "--tensor-parallel-size", "8", "--zero-stage", "1", "--sequence-parallel"},
+          "mesh           data 1 x tensor 8 and sequence x stages 1, zero 1\n", "parallel<zero<1>, sequence_parallel>",
+          "mpirun -n 8 my_trainer --tensor-parallel-size 8");
+  runs_as({"--devices", "8", "--global-batch-size", "4", "--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", "--zero-stage", "1",
+           "--sequence-parallel"},
+          "mesh           data 2 x tensor 2 and sequence x stages 2, zero 1\n", "pipeline<one_forward_one_backward, parallel<zero<1>, sequence_parallel>>",
+          "mpirun -n 8 my_trainer --tensor-parallel-size 2 --data-parallel-size 2 --micro-batch-size 1");
+  runs_as({"--devices", "8", "--global-batch-size", "2", "--tensor-parallel-size", "2", "--context-parallel-size", "2", "--pipeline-parallel-size", "2"},
+          "mesh           data 1 x tensor 2 x context 2 x stages 2, zero 0\n",
           "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, context_parallel>>",
-          "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");
-  runs_as({"--devices", "8", "--rows", "2", "--context-ranks", "4", "--ring", "--zero", "3"}, "mesh           data 2 x tensor 1 x context 4 in a ring x stages 1, zero 3\n",
-          "parallel<zero<3>, ring_context_parallel>", "mpirun -n 8 my_trainer --context-ranks 4 --batch 1");
-  runs_as({"--devices", "8", "--rows", "2", "--tensor", "2", "--context-ranks", "2", "--stages", "2", "--ring"},
+          "mpirun -n 8 my_trainer --tensor-parallel-size 2 --context-parallel-size 2 --data-parallel-size 1");
+  runs_as({"--devices", "8", "--global-batch-size", "2", "--context-parallel-size", "4", "--ring-attention", "--zero-stage", "3"},
+          "mesh           data 2 x tensor 1 x context 4 in a ring x stages 1, zero 3\n", "parallel<zero<3>, ring_context_parallel>",
+          "mpirun -n 8 my_trainer --context-parallel-size 4 --micro-batch-size 1");
+  runs_as({"--devices", "8", "--global-batch-size", "2", "--tensor-parallel-size", "2", "--context-parallel-size", "2", "--pipeline-parallel-size", "2",
+           "--ring-attention"},
           "mesh           data 1 x tensor 2 x context 2 in a ring x stages 2, zero 0\n",
           "pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel, ring_context_parallel>>",
-          "mpirun -n 8 my_trainer --tensor 2 --context-ranks 2 --data-ranks 1");
-  runs_as({"--devices", "8", "--rows", "4", "--stages", "2", "--zero", "1"}, "mesh           data 4 x tensor 1 x stages 2, zero 1\n",
-          "pipeline<one_forward_one_backward, zero<1>>", "mpirun -n 8 my_trainer --data-ranks 4");
-  runs_as({"--model", "mixtral", "--devices", "32", "--rows", "16", "--expert", "8", "--stages", "2", "--zero", "1"},
+          "mpirun -n 8 my_trainer --tensor-parallel-size 2 --context-parallel-size 2 --data-parallel-size 1");
+  runs_as({"--devices", "8", "--global-batch-size", "4", "--pipeline-parallel-size", "2", "--zero-stage", "1"},
+          "mesh           data 4 x tensor 1 x stages 2, zero 1\n", "pipeline<one_forward_one_backward, zero<1>>",
+          "mpirun -n 8 my_trainer --data-parallel-size 4");
+  runs_as({"--model-type", "mixtral", "--devices", "32", "--global-batch-size", "16", "--expert-parallel-size", "8", "--pipeline-parallel-size", "2",
+           "--zero-stage", "1"},
           "mesh           data 2 x tensor 1 x expert 8 x stages 2, zero 1\n", "pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>",
-          "mpirun -n 32 my_trainer --expert 8 --data-ranks 16");
-  const auto shared = plan(seven_billion + words{"--devices", "8", "--rows", "4", "--search", "--top", "1000"});  // fewer rows than devices
+          "mpirun -n 32 my_trainer --expert-parallel-size 8 --data-parallel-size 16");
+  const auto shared = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "4", "--search", "--top", "1000"});  // fewer rows than devices
   CHECK(holds(shared.out, "  data tensor context stages"));
   CHECK(holds(shared.out, "     2+r "));
 }
@@ -89,30 +100,40 @@ TEST_CASE("what does not fit says what it needs, and what would need least") {
   CHECK(holds(one.err, "--search lists what fits"));
   const auto none = plan(seven_billion + words{"--search", "--machine", "s4000"});
   CHECK(none.status == 1);
-  CHECK(holds(none.err, "plan: search: nothing fits 1 x s4000 (48.00 GiB each); what needs least is data 1 x tensor 1 x stages 1, zero 0, recompute full, 1 rows: 1"));
+  CHECK(holds(none.err,
+              "plan: search: no layout fits 1 x s4000 (48.00 GiB each); what needs least is data 1 x tensor 1 x stages 1, zero 0, recompute full, "
+              "1 sequences: 1"));
 }
 
 TEST_CASE("what cannot be divided is refused with the numbers") {
   const auto error = [](const words& flags) { return plan(seven_billion + flags).err; };
-  CHECK(error({"--devices", "8", "--tensor", "3"}) == "plan: --devices 8: must be a multiple of --tensor 3 x --stages 1\n");
-  CHECK(error({"--devices", "8", "--rows", "12"}) == "plan: mesh: rows of a step must be a multiple of data x batch; given 12, 8 and 1\n");
-  CHECK(holds(error({"--devices", "3", "--rows", "3", "--tensor", "3"}), "32 heads are not divisible by 3"));
-  CHECK(holds(error({"--zero", "2", "--devices", "2", "--stages", "2"}), "--zero 2: must be 0 or 1, or 2 or 3 without stages"));
-  CHECK(holds(error({"--devices", "2", "--rows", "2", "--tensor", "2", "--sequence"}), "--sequence: must be given with --zero 1"));
-  CHECK(holds(error({"--devices", "8", "--rows", "8", "--context-ranks", "3"}), "--devices 8: must be a multiple of --tensor 1 x --context-ranks 3 x --stages 1"));
-  CHECK(holds(error({"--devices", "2", "--rows", "2", "--ring"}), "--ring: must be given with --context-ranks"));
-  CHECK(holds(error({"--devices", "2", "--rows", "2", "--expert", "2"}), "--expert 2: must be 1: the family has no experts"));
-  CHECK(holds(error({"--devices", "2", "--rows", "2", "--zero", "1", "--sequence"}), "must have tensor ranks; given tensor 1"));
-  CHECK(holds(error({"--devices", "37", "--rows", "6", "--search"}), "search: nothing divides 6 rows, 32 layers and 32 heads among 37 devices this way"));
+  CHECK(error({"--devices", "8", "--tensor-parallel-size", "3"}) ==
+        "plan: --devices 8: must be a multiple of --tensor-parallel-size 3 x "
+        "--pipeline-parallel-size 1\n");
+  CHECK(error({"--devices", "8", "--global-batch-size", "12"}) ==
+        "plan: mesh: global_batch_size must be a multiple of data x micro_batch_size; given 12, 8 "
+        "and 1\n");
+  CHECK(holds(error({"--devices", "3", "--global-batch-size", "3", "--tensor-parallel-size", "3"}), "32 heads are not divisible by 3"));
+  CHECK(holds(error({"--zero-stage", "2", "--devices", "2", "--pipeline-parallel-size", "2"}), "--zero-stage 2: must be 0 or 1, or 2 or 3 without stages"));
+  CHECK(holds(error({"--devices", "2", "--global-batch-size", "2", "--tensor-parallel-size", "2", "--sequence-parallel"}),
+              "--sequence-parallel: must be given with --zero-stage 1"));
+  CHECK(holds(error({"--devices", "8", "--global-batch-size", "8", "--context-parallel-size", "3"}),
+              "--devices 8: must be a multiple of --tensor-parallel-size 1 x --context-parallel-size 3 x --pipeline-parallel-size 1"));
+  CHECK(holds(error({"--devices", "2", "--global-batch-size", "2", "--ring-attention"}), "--ring-attention: must be given with --context-parallel-size"));
+  CHECK(holds(error({"--devices", "2", "--global-batch-size", "2", "--expert-parallel-size", "2"}),
+              "--expert-parallel-size 2: must be 1: the family has no experts"));
+  CHECK(holds(error({"--devices", "2", "--global-batch-size", "2", "--zero-stage", "1", "--sequence-parallel"}), "must have tensor ranks; given tensor 1"));
+  CHECK(holds(error({"--devices", "37", "--global-batch-size", "6", "--search"}),
+              "search: there is no layout of 6 sequences, 32 layers and 32 heads on 37 devices"));
   CHECK(holds(error({"--machine", "a101"}), "plan: --machine: machine: must be a100, h100, h200, 910b or s4000; given a101"));
-  CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: tells of one device and not of wires"));
-  CHECK(holds(plan({"--devices", "2"}).err, "sizes: --layers, --width and --heads must be given, or --config"));
-  CHECK(holds(plan({"--model", "lama"}).err, "--model lama: its model_type must be one that this program was compiled with (llama, mixtral, bloom)"));
+  CHECK(holds(error({"--measure", "--devices", "2"}), "--measure: measures one device and no links"));
+  CHECK(holds(plan({"--devices", "2"}).err, "sizes: --num-layers, --hidden-size and --num-attention-heads must be given, or --config"));
+  CHECK(holds(plan({"--model-type", "lama"}).err, "--model-type lama: its model_type must be one that this program was compiled with (llama, mixtral, bloom)"));
   CHECK(plan({"--device", "2"}).status == 2);
   CHECK(plan({}).status == 2);
-  CHECK(plan({"--model", "lama"}).status == 2);
-  CHECK(plan(seven_billion + words{"--devices", "8", "--tensor", "3"}).status == 2);
-  CHECK(plan(seven_billion + words{"--devices", "8", "--rows", "12"}).status == 2);  // what the library refuses
+  CHECK(plan({"--model-type", "lama"}).status == 2);
+  CHECK(plan(seven_billion + words{"--devices", "8", "--tensor-parallel-size", "3"}).status == 2);
+  CHECK(plan(seven_billion + words{"--devices", "8", "--global-batch-size", "12"}).status == 2);  // what the library refuses
 }
 
 TEST_CASE("a config.json is read as trainers read it") {
@@ -124,16 +145,16 @@ TEST_CASE("a config.json is read as trainers read it") {
     return result.err;
   };
   CHECK(error("") == "");
-  CHECK(holds(error(R"(, "num_key_value_head": 2)"), "'num_key_value_head' is no setting; did you mean 'num_key_value_heads'?"));
-  CHECK(holds(error(R"(, "quantization_config": {"bits": 4})"), "must not be quantised"));
-  CHECK(holds(error(R"(, "rope_scaling": {"rope_type": "linear", "factr": 2.0})"), ", 'rope_scaling': 'factr' is no setting; did you mean 'factor'?"));
-  CHECK(holds(error(R"(, "rope_parameters": {"rope_thta": 5000.0})"), ", 'rope_parameters': 'rope_thta' is no setting; did you mean 'rope_theta'?"));
+  CHECK(holds(error(R"(, "num_key_value_head": 2)"), "'num_key_value_head' is not a setting; did you mean 'num_key_value_heads'?"));
+  CHECK(holds(error(R"(, "quantization_config": {"bits": 4})"), "must not be quantized"));
+  CHECK(holds(error(R"(, "rope_scaling": {"rope_type": "linear", "factr": 2.0})"), ", 'rope_scaling': 'factr' is not a setting; did you mean 'factor'?"));
+  CHECK(holds(error(R"(, "rope_parameters": {"rope_thta": 5000.0})"), ", 'rope_parameters': 'rope_thta' is not a setting; did you mean 'rope_theta'?"));
 }
 
 TEST_CASE("sizes come from a config.json and the machine from a file, too") {
   const scratch_folder folder;
   put_file(folder / "config.json", R"({"model_type": "bloom", "vocab_size": 1000, "hidden_size": 64, "n_layer": 4, "n_head": 4})");
-  const auto saved = plan({"--config", folder / "config.json", "--context", "128", "--machine", "h100", "--save-machine", folder / "m.json"});
+  const auto saved = plan({"--config", folder / "config.json", "--seq-length", "128", "--machine", "h100", "--save-machine", folder / "m.json"});
   CAPTURE(saved.err);
   CHECK(saved.status == 0);
   CHECK(holds(saved.out, "bloom, "));
@@ -142,7 +163,8 @@ TEST_CASE("sizes come from a config.json and the machine from a file, too") {
   REQUIRE(holds(text, name));
   text.replace(text.find(name), name.size(), "\"mine\"");
   put_file(folder / "m.json", text);
-  const auto mine = plan({"--config", folder / "config.json", "--context", "128", "--machine", folder / "m.json", "--devices", "4", "--rows", "8", "--search"});
+  const auto mine = plan(
+      {"--config", folder / "config.json", "--seq-length", "128", "--machine", folder / "m.json", "--devices", "4", "--global-batch-size", "8", "--search"});
   CHECK(holds(mine.out, "on 4 x mine (80.00 GiB each)"));
   put_file(folder / "m.json", R"({"bandwith": 1})");
   CHECK(holds(plan({"--config", folder / "config.json", "--machine", folder / "m.json"}).err, "must hold numbers of a machine only; given 'bandwith'"));

@@ -42,10 +42,33 @@ struct started_ranks {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "one two three four five\n";
     put_file(folder / "text.txt", text);
-    words all{MPIEXEC, "-n", std::to_string(ranks), "/bin/sh", "-c",
-              "cd \"$0\"; r=$OMPI_COMM_WORLD_RANK; \"$@\" 2> err.$r & echo $! > pid.$r.part; mv pid.$r.part pid.$r; wait $!; echo $? > status.$r.part; mv status.$r.part status.$r",
-              folder.path(), EXAMPLES "/pretrain_by_mpi", "--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16",
-              "--data", folder / "text.txt", "--output", folder / "out", "--metrics", folder / "record.jsonl", "--learning-rate", "1e-2"};
+    words all{
+        MPIEXEC,
+        "-n",
+        std::to_string(ranks),
+        "/bin/sh",
+        "-c",
+        "cd \"$0\"; r=$OMPI_COMM_WORLD_RANK; \"$@\" 2> err.$r & echo $! > pid.$r.part; mv pid.$r.part pid.$r; wait $!; echo $? > status.$r.part; mv status.$r.part status.$r",
+        folder.path(),
+        EXAMPLES "/pretrain_by_mpi",
+        "--tokenizer",
+        "byte",
+        "--num-layers",
+        "1",
+        "--hidden-size",
+        "16",
+        "--num-attention-heads",
+        "2",
+        "--seq-length",
+        "16",
+        "--data",
+        folder / "text.txt",
+        "--output-dir",
+        folder / "out",
+        "--metrics",
+        folder / "record.jsonl",
+        "--learning-rate",
+        "1e-2"};
     all.insert(all.end(), flags.begin(), flags.end());
     return all;
   }
@@ -63,7 +86,8 @@ struct started_ranks {
 }  // namespace
 
 TEST_CASE("four processes tokenise once, and train as one does") {
-  started_ranks one(1, {"--steps", "20", "--batch", "4", "--eval-data", "text.txt"}), four(4, {"--steps", "20", "--batch", "1", "--eval-data", "text.txt"});
+  started_ranks one(1, {"--max-steps", "20", "--micro-batch-size", "4", "--eval-data", "text.txt"}),
+      four(4, {"--max-steps", "20", "--micro-batch-size", "1", "--eval-data", "text.txt"});
   CHECK(one.launcher.wait().status == 0);
   CHECK_MESSAGE(one.status(0) == 0, one.err(0));
   const auto result = four.launcher.wait();
@@ -78,7 +102,7 @@ TEST_CASE("four processes tokenise once, and train as one does") {
 
 TEST_CASE("when one process gets a signal, all end with its status, and a checkpoint is there") {
   for (const std::size_t asked : {0U, 1U}) {
-    started_ranks ranks(2, {"--steps", "100000000"});
+    started_ranks ranks(2, {"--max-steps", "100000000"});
     ranks.wait_until([&] { return holds(ranks.err(0), "step 1/"); });
     REQUIRE(holds(ranks.err(0), "step 1/"));
     ::kill(ranks.process(asked), SIGTERM);
@@ -92,7 +116,7 @@ TEST_CASE("when one process gets a signal, all end with its status, and a checkp
 }
 
 TEST_CASE("a process that hangs is named by those that wait for it, after --timeout") {
-  started_ranks ranks(3, {"--steps", "100000000", "--timeout", "2"});
+  started_ranks ranks(3, {"--max-steps", "100000000", "--timeout", "2"});
   ranks.wait_until([&] { return holds(ranks.err(0), "step 1/"); });
   REQUIRE(holds(ranks.err(0), "step 1/"));
   ::kill(ranks.process(2), SIGSTOP);
@@ -113,7 +137,7 @@ TEST_CASE("a process that hangs is named by those that wait for it, after --time
 }
 
 TEST_CASE("a wrong command line ends every process with 2") {
-  started_ranks ranks(2, {"--steps", "1", "--memory", "1K"});
+  started_ranks ranks(2, {"--max-steps", "1", "--max-memory", "1K"});
   (void)ranks.launcher.wait();
   CHECK(ranks.status(0) == 2);
   CHECK(ranks.status(1) == 2);

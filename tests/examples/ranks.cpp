@@ -19,8 +19,27 @@ program_result pretrain(const scratch_folder& folder, const std::string& output,
   std::string text;
   for (int i = 0; i < 60; ++i) text += "one two three four five\n";
   put_file(path, text);
-  std::vector<std::string> flags{EXAMPLES "/pretrain_on_ranks", "--tokenizer", "byte", "--layers", "3", "--width", "16", "--heads", "2", "--context", "16",
-                                 "--data", path, "--output", folder / output, "--learning-rate", "1e-2", "--steps", "20", "--metrics", folder / (output + ".jsonl")};
+  std::vector<std::string> flags{EXAMPLES "/pretrain_on_ranks",
+                                 "--tokenizer",
+                                 "byte",
+                                 "--num-layers",
+                                 "3",
+                                 "--hidden-size",
+                                 "16",
+                                 "--num-attention-heads",
+                                 "2",
+                                 "--seq-length",
+                                 "16",
+                                 "--data",
+                                 path,
+                                 "--output-dir",
+                                 folder / output,
+                                 "--learning-rate",
+                                 "1e-2",
+                                 "--max-steps",
+                                 "20",
+                                 "--metrics",
+                                 folder / (output + ".jsonl")};
   flags.insert(flags.end(), more.begin(), more.end());
   return run_program(std::move(flags));
 }
@@ -33,18 +52,22 @@ double last_loss(const scratch_folder& folder, const std::string& output) {
 
 }  // namespace
 
-TEST_CASE("stages, ranks that divide layers and ranks that see other rows train what one rank trains") {
+TEST_CASE("stages, tensor-parallel ranks and data-parallel ranks train what one rank trains") {
   const scratch_folder folder;
-  REQUIRE(pretrain(folder, "one", {"--batch", "2", "--accumulate", "2"}).status == 0);
-  const auto four = pretrain(folder, "four", {"--batch", "2", "--accumulate", "2", "--ranks", "4", "--tensor", "2", "--timeout", "120"});
+  REQUIRE(pretrain(folder, "one", {"--micro-batch-size", "2", "--gradient-accumulation-steps", "2"}).status == 0);
+  const auto four = pretrain(
+      folder, "four", {"--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--ranks", "4", "--tensor-parallel-size", "2", "--timeout", "120"});
   CAPTURE(four.err);
   REQUIRE(four.status == 0);
   CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "four")) < 1e-4);
-  const auto uneven = pretrain(folder, "uneven", {"--batch", "2", "--accumulate", "2", "--ranks", "2", "--stage-layers", "1,2", "--micro-batch-rows", "1,3"});
+  const auto uneven = pretrain(
+      folder, "uneven",
+      {"--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--ranks", "2", "--num-layers-per-stage", "1,2", "--micro-batch-sizes", "1,3"});
   CAPTURE(uneven.err);
   REQUIRE(uneven.status == 0);
   CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "uneven")) < 1e-4);
-  const auto beside = pretrain(folder, "beside", {"--batch", "1", "--accumulate", "2", "--ranks", "4", "--data-ranks", "2"});
+  const auto beside =
+      pretrain(folder, "beside", {"--micro-batch-size", "1", "--gradient-accumulation-steps", "2", "--ranks", "4", "--data-parallel-size", "2"});
   CAPTURE(beside.err);
   REQUIRE(beside.status == 0);
   CHECK(std::abs(last_loss(folder, "one") - last_loss(folder, "beside")) < 1e-4);
@@ -57,13 +80,13 @@ TEST_CASE("four ranks tokenise once, held-out data too, and train as one does") 
     for (std::size_t at = err.find(" tokens in "); at != std::string::npos; at = err.find(" tokens in ", at + 1)) ++count;
     return count;
   };
-  const std::vector<std::string> step{"--batch", "2", "--accumulate", "2"};
+  const std::vector<std::string> step{"--micro-batch-size", "2", "--gradient-accumulation-steps", "2"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), step.begin(), step.end());
     return more;
   };
   const auto one = pretrain(folder, "one", with({"--eval-data", folder / "text.txt"}));
-  const auto four = pretrain(folder, "four", with({"--ranks", "4", "--tensor", "2", "--eval-data", folder / "text.txt"}));
+  const auto four = pretrain(folder, "four", with({"--ranks", "4", "--tensor-parallel-size", "2", "--eval-data", folder / "text.txt"}));
   CAPTURE(four.err);
   REQUIRE(four.status == 0);
   CHECK(tokenised(one.err) == 2);
@@ -73,8 +96,8 @@ TEST_CASE("four ranks tokenise once, held-out data too, and train as one does") 
 }
 
 TEST_CASE("a plan of a pipeline does not go through all of its micro-batches") {
-  running_program planning({EXAMPLES "/pretrain_on_ranks", "--plan", "--ranks", "2", "--layers", "3", "--width", "16", "--heads", "2", "--context", "16", "--batch", "1",
-                            "--accumulate", "2000000"});
+  running_program planning({EXAMPLES "/pretrain_on_ranks", "--plan", "--ranks", "2", "--num-layers", "3", "--hidden-size", "16", "--num-attention-heads", "2",
+                            "--seq-length", "16", "--micro-batch-size", "1", "--gradient-accumulation-steps", "2000000"});
   CHECK(planning.wait().status == 0);
 }
 
@@ -87,10 +110,10 @@ TEST_CASE("flags of ranks that cannot be are refused") {
   };
   refused({"--timeout", "0"}, 2, "a number of seconds from 0.1 to 1e9; given '0'");
   refused({"--timeout", "soon"}, 2, "a number of seconds from 0.1 to 1e9; given 'soon'");
-  refused({"--ranks", "3", "--tensor", "2"}, 2, "tensor");
-  refused({"--ranks", "2", "--stage-layers", "1,1"}, 2, "layers of all stages must be the model's 3");
-  refused({"--ranks", "2", "--stage-layers", "1,two"}, 2, "whole number");
-  refused({"--ranks", "2", "--batch", "2", "--accumulate", "2", "--micro-batch-rows", "1,4"}, 2, "rows");
+  refused({"--ranks", "3", "--tensor-parallel-size", "2"}, 2, "tensor");
+  refused({"--ranks", "2", "--num-layers-per-stage", "1,1"}, 2, "layers of all stages must be the model's 3");
+  refused({"--ranks", "2", "--num-layers-per-stage", "1,two"}, 2, "whole number");
+  refused({"--ranks", "2", "--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--micro-batch-sizes", "1,4"}, 2, "sequences");
   refused({"--override-config", "other.json"}, 2, "none is given");
-  refused({"--ranks", "2", "--batch", "1000000000000"}, 2, "1000000000000");
+  refused({"--ranks", "2", "--micro-batch-size", "1000000000000"}, 2, "1000000000000");
 }

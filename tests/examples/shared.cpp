@@ -43,8 +43,8 @@ TEST_CASE("what ranks of a process share is made once, and what is wrong with it
 
 TEST_CASE("no rank goes on before the first has done its work") {
   std::atomic<int> works = 0, early = 0;
-  xtrain::run_ranks(4, [&](const std::shared_ptr<xtrain::transport>& wires) {
-    command_line::on_first_rank(layout{wires}, [&] {
+  xtrain::run_ranks(4, [&](const std::shared_ptr<xtrain::transport>& network) {
+    command_line::on_first_rank(layout{network}, [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       ++works;
     });

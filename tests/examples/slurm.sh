@@ -25,10 +25,10 @@ STAND_IN
 chmod +x "$work/bin/srun" "$work/bin/scontrol"
 export PATH="$work/bin:$PATH" STAND_INS="$work/asked" SLURM_JOB_ID=77
 for i in $(seq 200); do echo "one two three four five $i"; done > "$work/text.txt"
-flags=(--data "$work/text.txt" --tokenizer byte --layers 1 --width 16 --heads 2 --context 16 --batch 2 --output "$work/run" --save-every 50)
+flags=(--data "$work/text.txt" --tokenizer byte --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2 --output-dir "$work/run" --save-steps 50)
 
 # its time is over
-"$script" "$trainer" "${flags[@]}" --steps 1000000 > "$work/log1" 2>&1 &
+"$script" "$trainer" "${flags[@]}" --max-steps 1000000 > "$work/log1" 2>&1 &
 job=$!
 for _ in $(seq 600); do
   [ -d "$work/run/checkpoint-50" ] && break
@@ -39,28 +39,28 @@ kill -TERM $job
 status=0
 wait $job || status=$?
 [ $status = 143 ] || fail "a run that is stopped must end with 143; it ended with $status"
-grep -q "scontrol requeue 77" "$work/asked" || fail "it must be queued again"
+grep -q "scontrol requeue 77" "$work/asked" || fail "it must be requeued"
 grep -q "srun --mpi=pmix" "$work/asked" || fail "ranks must be connected by MPI"
 stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
 
 # Slurm starts it again
-"$script" "$trainer" "${flags[@]}" --steps $((stopped + 50)) > "$work/log2" 2>&1 || fail "the second part must end"
-grep -q "going on after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
+"$script" "$trainer" "${flags[@]}" --max-steps $((stopped + 50)) > "$work/log2" 2>&1 || fail "the second part must end"
+grep -q "resuming after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
 [ -f "$work/run/model.safetensors" ] || fail "the model must be saved"
 
-# what would fail again is not queued again
+# what would fail again is not requeued
 : > "$work/asked"
 status=0
 "$script" "$trainer" --no-such-flag > "$work/log3" 2>&1 || status=$?
 [ $status = 2 ] || fail "a wrong command line must end with 2; it ended with $status"
-grep -q scontrol "$work/asked" && fail "a wrong command line must not be queued again"
+grep -q scontrol "$work/asked" && fail "a wrong command line must not be requeued"
 
-# what fails is queued again, but not for ever: failures are counted, and requeues at the time limit are none
+# what fails is requeued, but not for ever: failures are counted, and requeues at the time limit are none
 fails() {  # LOG STATUS TRAINER...: the trainer must end with that status
   local log=$1 expected=$2 status=0
   shift 2
   : > "$work/asked"
-  SLURM_RESTART_COUNT=10 XTRAIN_MOST_RESTARTS=2 "$script" "$@" --output "$work/failing" > "$work/$log" 2>&1 || status=$?
+  SLURM_RESTART_COUNT=10 XTRAIN_MOST_RESTARTS=2 "$script" "$@" --output-dir "$work/failing" > "$work/$log" 2>&1 || status=$?
   [ $status = $expected ] || fail "a failure must keep its status, $expected; it ended with $status"
 }
 is_queued() { grep -q "scontrol requeue 77" "$work/asked"; }
@@ -70,16 +70,16 @@ mkdir -p "$2/checkpoint-$STEP"
 exit 1
 STAND_IN
 chmod +x "$work/progress"
-fails log4 1 false; is_queued || fail "the first failure after ten requeues at the time limit must be queued again"
-fails log5 1 false; is_queued || fail "the second failure must be queued again"
+fails log4 1 false; is_queued || fail "the first failure after ten requeues at the time limit must be requeued"
+fails log5 1 false; is_queued || fail "the second failure must be requeued"
 STEP=100 fails log6 1 "$work/progress"; is_queued || fail "a failure after a new checkpoint must be the first again"
-fails log7 1 false; is_queued || fail "the second failure after a checkpoint must be queued again"
-STEP=100 fails log8 1 "$work/progress"; is_queued && fail "what failed three times without a new checkpoint must not be queued again"
-grep -q "after 2 failures without a new checkpoint; not queued again" "$work/log8" || fail "it must say why"
+fails log7 1 false; is_queued || fail "the second failure after a checkpoint must be requeued"
+STEP=100 fails log8 1 "$work/progress"; is_queued && fail "what failed three times without a new checkpoint must not be requeued"
+grep -q "after 2 failures without a new checkpoint; not requeued" "$work/log8" || fail "it must say why"
 fails log9 1 false; is_queued || fail "whoever submits it once more begins to count anew"
-fails log10 143 bash -c 'exit 143'; is_queued || fail "what is stopped before its first checkpoint must be queued again"
-fails log11 143 bash -c 'exit 143'; is_queued && fail "what is stopped three times before a new checkpoint must not be queued again"
+fails log10 143 bash -c 'exit 143'; is_queued || fail "what is stopped before its first checkpoint must be requeued"
+fails log11 143 bash -c 'exit 143'; is_queued && fail "what is stopped three times before a new checkpoint must not be requeued"
 : > "$work/asked"
 "$script" false > "$work/log12" 2>&1 || true
 is_queued && fail "without an output folder nothing can be counted"
-echo "slurm: stopped after step $stopped, queued again, gone on and ended"
+echo "slurm: stopped after step $stopped, requeued, gone on and ended"

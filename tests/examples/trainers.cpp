@@ -25,7 +25,8 @@ program_result run(const std::string& name, const words& flags) { return run_pro
 
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-const words tiny = {"--tokenizer", "byte", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--batch", "2"};
+const words tiny = {"--tokenizer",           "byte", "--num-layers", "1",  "--hidden-size",      "16",
+                    "--num-attention-heads", "2",    "--seq-length", "16", "--micro-batch-size", "2"};
 
 std::string text_file(const scratch_folder& folder) {
   const std::string path = folder / "text.txt";
@@ -35,7 +36,7 @@ std::string text_file(const scratch_folder& folder) {
   return path;
 }
 words pretrain_flags(const scratch_folder& folder, const std::string& output) {
-  return tiny + words{"--data", text_file(folder), "--output", folder / output, "--learning-rate", "1e-2"};
+  return tiny + words{"--data", text_file(folder), "--output-dir", folder / output, "--learning-rate", "1e-2"};
 }
 /// The number behind the last `name` in a record or a log.
 double last_number(const std::string& text, const std::string& name) {
@@ -87,30 +88,38 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
     int status = 2;  // of a wrong command line; 1: what it names is missing or of no use
   };
   const std::vector<bad_line> lines = {
-      {"pretrain", {"--steps", "many"}, {"--steps", "positive whole number", "'many'"}},
-      {"pretrain", {"--batch", "0"}, {"--batch", "positive whole number", "'0'"}},
+      {"pretrain", {"--max-steps", "many"}, {"--max-steps", "positive whole number", "'many'"}},
+      {"pretrain", {"--micro-batch-size", "0"}, {"--micro-batch-size", "positive whole number", "'0'"}},
       {"pretrain", {"--learning-rate", "-1"}, {"--learning-rate", "not negative", "'-1'"}},
-      {"pretrain", {"--schedule", "cosin"}, {"--schedule", "constant, linear, cosine", "did you mean 'cosine'?"}},
-      {"pretrain", {"--model", "lama"}, {"--model", "gpt2, llama", "did you mean 'llama'?"}},
-      {"pretrain", {"--width", "30", "--heads", "4", "--data", text, "--output", out}, {"--width 30", "divisible by --heads 4"}},
-      {"pretrain", {"--heads", "4", "--kv-heads", "3", "--data", text, "--output", out}, {"--heads 4", "--kv-heads 3"}},
-      {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output", out}, {"--data", "missing.txt"}, 1},
-      {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output", out}, {"--data", "empty.txt", "it is empty"}, 1},
-      {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output", out}, {"--data", "broken.jsonl", "line 2"}, 1},
-      {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output", out}, {"--tokenizer", "nothing"}, 1},
-      {"pretrain", {"--config", folder / "config.json", "--data", text, "--output", out}, {"--tokenizer byte", "257", "100", "--config"}},
-      {"pretrain", tiny + words{"--data", text}, {"--output: must be given"}},
-      {"pretrain", tiny + words{"--output", out}, {"--data: must be given"}},
-      {"pretrain", tiny + words{"--data", text, "--output", out, "--memory", "lots"}, {"--memory lots"}},
-      {"pretrain", tiny + words{"--data", text, "--output", out, "--override-config", folder / "config.json"}, {"--override-config", "none is given"}},
-      {"pretrain", tiny + words{"--data", text, "--output", out, "--restarts", "2"}, {"--restarts: needs --output and --save-every"}},
-      {"pretrain", {"--data", text, "--output", out, "--batch", "1000000000000"}, {"must fit the host's", "batch 1000000000000"}},
-      {"pretrain", tiny + words{"--data", text, "--output", out, "--accumulate", "1000000000000"}, {"must fit the host's", "accumulate 1000000000000"}},
-      {"pretrain", tiny + words{"--data", text, "--output", out, "--learning-rate", "1e38"}, {"--learning-rate", "at most 1000", "'1e38'"}},
-      {"pretrain", {"--config", folder / "misspelt.json", "--data", text, "--output", out}, {"--config", "'rope_scaling'", "'factr' is no setting; did you mean 'factor'?"}},
-      {"finetune", {"--model", folder / "none", "--data", text, "--output", out}, {"--model", "none"}, 1},
-      {"finetune", {"--model", folder.path(), "--data", text}, {"--output: must be given"}},
-      {"finetune", {"--model", folder.path(), "--data", text, "--lora-rank", "-2", "--output", out}, {"--lora-rank", "'-2'"}},
+      {"pretrain", {"--lr-scheduler-type", "cosin"}, {"--lr-scheduler-type", "constant, linear, cosine", "did you mean 'cosine'?"}},
+      {"pretrain", {"--model-type", "lama"}, {"--model-type", "gpt2, llama", "did you mean 'llama'?"}},
+      {"pretrain",
+       {"--hidden-size", "30", "--num-attention-heads", "4", "--data", text, "--output-dir", out},
+       {"--hidden-size 30", "divisible by --num-attention-heads 4"}},
+      {"pretrain",
+       {"--num-attention-heads", "4", "--num-key-value-heads", "3", "--data", text, "--output-dir", out},
+       {"--num-attention-heads 4", "--num-key-value-heads 3"}},
+      {"pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", out}, {"--data", "missing.txt"}, 1},
+      {"pretrain", tiny + words{"--data", folder / "empty.txt", "--output-dir", out}, {"--data", "empty.txt", "it is empty"}, 1},
+      {"pretrain", tiny + words{"--data", folder / "broken.jsonl", "--output-dir", out}, {"--data", "broken.jsonl", "line 2"}, 1},
+      {"pretrain", {"--tokenizer", folder / "nothing", "--data", text, "--output-dir", out}, {"--tokenizer", "nothing"}, 1},
+      {"pretrain", {"--config", folder / "config.json", "--data", text, "--output-dir", out}, {"--tokenizer byte", "257", "100", "--config"}},
+      {"pretrain", tiny + words{"--data", text}, {"--output-dir: must be given"}},
+      {"pretrain", tiny + words{"--output-dir", out}, {"--data: must be given"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--max-memory", "lots"}, {"--max-memory lots"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--override-config", folder / "config.json"}, {"--override-config", "none is given"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--max-restarts", "2"}, {"--max-restarts: needs --output-dir and --save-steps"}},
+      {"pretrain", {"--data", text, "--output-dir", out, "--micro-batch-size", "1000000000000"}, {"must fit the host's", "micro_batch_size 1000000000000"}},
+      {"pretrain",
+       tiny + words{"--data", text, "--output-dir", out, "--gradient-accumulation-steps", "1000000000000"},
+       {"must fit the host's", "gradient_accumulation_steps 1000000000000"}},
+      {"pretrain", tiny + words{"--data", text, "--output-dir", out, "--learning-rate", "1e38"}, {"--learning-rate", "at most 1000", "'1e38'"}},
+      {"pretrain",
+       {"--config", folder / "misspelt.json", "--data", text, "--output-dir", out},
+       {"--config", "'rope_scaling'", "'factr' is not a setting; did you mean 'factor'?"}},
+      {"finetune", {"--model", folder / "none", "--data", text, "--output-dir", out}, {"--model", "none"}, 1},
+      {"finetune", {"--model", folder.path(), "--data", text}, {"--output-dir: must be given"}},
+      {"finetune", {"--model", folder.path(), "--data", text, "--lora-rank", "-2", "--output-dir", out}, {"--lora-rank", "'-2'"}},
       {"generate", {"--model", folder.path(), "--prompt", "x", "--top-p", "2"}, {"--top-p", "'2'"}},
       {"generate", {"--prompt", "x"}, {"--model"}},
   };
@@ -128,13 +137,13 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
 TEST_CASE("a plan shows memory by role and allocates none of it; a run that cannot fit is refused with the numbers") {
   const scratch_folder folder;
   // ten thousand times what this machine has
-  const auto plan =
-      run("pretrain", {"--plan", "--layers", "400", "--width", "65536", "--heads", "512", "--context", "2048", "--memory", "100000000G"});
+  const auto plan = run("pretrain", {"--plan", "--num-layers", "400", "--hidden-size", "65536", "--num-attention-heads", "512", "--seq-length", "2048",
+                                     "--max-memory", "100000000G"});
   CAPTURE(plan.err);
   CHECK(plan.status == 0);
   for (const char* role : {"parameters", "weights", "gradients", "optimizer", "stash", "workspace", "operations"})
     CHECK(holds(plan.out, role));
-  const auto refused = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "2", "--memory", "100K"});
+  const auto refused = run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "2", "--max-memory", "100K"});
   CHECK(refused.status == 2);
   CHECK(holds(refused.err, "must fit 100.00 KiB; it needs"));
   CHECK(holds(refused.err, "optimizer"));
@@ -144,8 +153,8 @@ TEST_CASE("a plan shows memory by role and allocates none of it; a run that cann
 TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the record and the folders are what they should be") {
   const scratch_folder folder;
   const auto trained =
-      run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "300", "--eval-data", text_file(folder), "--eval-every", "150",
-                                                              "--metrics", folder / "run.jsonl", "--tensorboard", folder / "events"});
+      run("pretrain", pretrain_flags(folder, "model") + words{"--max-steps", "300", "--eval-data", text_file(folder), "--eval-steps", "150",
+                                                              "--metrics", folder / "run.jsonl", "--tensorboard-dir", folder / "events"});
   CAPTURE(trained.err);
   REQUIRE(trained.status == 0);
   CHECK(trained.out.empty());
@@ -163,21 +172,21 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   CHECK(ids.out == "32 116 104 114 101 101 32 102 111");
 
   put_file(folder / "answers.json", R"([{"instruction": "Say one.", "input": "", "output": "one"}])");
-  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--steps",
-                          "5",       "--batch",        "2",      "--learning-rate", "1e-3"};
-  const auto full = run("finetune", finetune + words{"--output", folder / "tuned"});
+  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--max-steps",
+                          "5",       "--micro-batch-size",        "2",      "--learning-rate", "1e-3"};
+  const auto full = run("finetune", finetune + words{"--output-dir", folder / "tuned"});
   CAPTURE(full.err);
   CHECK(full.status == 0);
   CHECK(run("generate", {"--model", folder / "tuned", "--prompt", "one two", "--max-new-tokens", "4", "--temperature", "0"}).out == " thr");
   const auto adapted =
-      run("finetune", finetune + words{"--output", folder / "adapter", "--lora-rank", "2", "--lora-targets", "q_proj,up_proj"});
+      run("finetune", finetune + words{"--output-dir", folder / "adapter", "--lora-rank", "2", "--lora-target-modules", "q_proj,up_proj"});
   CAPTURE(adapted.err);
   CHECK(adapted.status == 0);
   CHECK(std::filesystem::exists(folder / "adapter" + "/adapter_model.safetensors"));
   CHECK(run("generate", write + words{"--adapter", folder / "adapter"}).status == 0);
 
   const auto too_long =
-      run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output", folder / "x"});
+      run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output-dir", folder / "x"});
   CHECK(too_long.status == 1);
   CHECK(holds(too_long.err, "16"));  // the context; the prompt alone is longer
   const auto mismatch = run("generate", {"--model", folder / "model", "--adapter", folder / "tuned", "--prompt", "x"});
@@ -187,17 +196,17 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
 
 TEST_CASE("settings of the folder are replaced, and words are added, for a run and for what it saves") {
   const scratch_folder folder;
-  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "2"}).status == 0);
-  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--steps", "1", "--batch", "2"};
+  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--max-steps", "2"}).status == 0);
+  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--max-steps", "1", "--micro-batch-size", "2"};
   put_file(folder / "other.json", R"({"attention_dropout": 0.5, "rope_theta": 5000.0, "colour": "red"})");
-  const auto replaced = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output", folder / "replaced"});
+  const auto replaced = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output-dir", folder / "replaced"});
   CAPTURE(replaced.err);
   REQUIRE(replaced.status == 0);
   CHECK(holds(replaced.err, "rope_theta: 5000.0, was 10000.0"));
-  CHECK(holds(replaced.err, "'colour' is no setting of this model; left out"));
+  CHECK(holds(replaced.err, "'colour' is not a setting of this model; ignored"));
   CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "replaced").attention_dropout == 0.5);
   put_file(folder / "other.json", R"({"num_hidden_layers": "one"})");
-  const auto wrong = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output", folder / "x"});
+  const auto wrong = run("finetune", finetune + words{"--override-config", folder / "other.json", "--output-dir", folder / "x"});
   CHECK(wrong.status == 2);
   CHECK(holds(wrong.err, "--override-config " + folder / "other.json"));
   CHECK(holds(wrong.err, "'num_hidden_layers' must be a number"));
@@ -205,16 +214,16 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
   // sizes of one's own, from a config.json and what replaces some of it
   put_file(folder / "other.json", R"({"num_hidden_layers": 2, "vocab_size": 300})");
   const auto fresh = run("pretrain", {"--config", folder / "model/config.json", "--override-config", folder / "other.json", "--data", text_file(folder),
-                                      "--steps", "1", "--batch", "2", "--output", folder / "fresh"});
+                                      "--max-steps", "1", "--micro-batch-size", "2", "--output-dir", folder / "fresh"});
   CAPTURE(fresh.err);
   REQUIRE(fresh.status == 0);
   CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").layers == 2);
-  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").vocabulary == 300);
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").vocab_size == 300);
 
-  const auto more = run("finetune", finetune + words{"--add-tokens", "two,<tool>", "--pad-vocabulary", "8", "--output", folder / "more"});
+  const auto more = run("finetune", finetune + words{"--add-tokens", "two,<tool>", "--make-vocab-size-divisible-by", "8", "--output-dir", folder / "more"});
   CAPTURE(more.err);
   REQUIRE(more.status == 0);
-  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "more").vocabulary == 264);  // 257 and two, rounded up
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "more").vocab_size == 264);  // 257 and two, rounded up
   const auto ids = run("generate", {"--model", folder / "more", "--prompt", "one <tool>", "--max-new-tokens", "1", "--ids"});
   CHECK(ids.status == 0);
   CHECK(holds(get_file(folder / "more/tokenizer.json"), "<tool>"));
@@ -222,7 +231,7 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
 
 TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same weights, bit for bit") {
   const scratch_folder folder;
-  const words flags = words{"--steps", "1500", "--save-every", "400", "--seed", "3"};
+  const words flags = words{"--max-steps", "1500", "--save-steps", "400", "--seed", "3"};
   REQUIRE(run("pretrain", pretrain_flags(folder, "whole") + flags).status == 0);
 
   running_program stopped(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "halves") + flags);
@@ -231,7 +240,7 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   const auto first = stopped.wait();
   CAPTURE(first.err);
   REQUIRE(first.status == 128 + SIGINT);
-  REQUIRE(holds(first.err, "; no model is saved yet: go on with --resume\n"));
+  REQUIRE(holds(first.err, "; no model is saved yet: resume it with --resume\n"));
   REQUIRE(holds(first.err, "stopped after step "));  // or it was too fast to be stopped
   CHECK_FALSE(std::filesystem::exists(folder / "halves" + "/model.safetensors"));
 
@@ -241,12 +250,12 @@ TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same we
   const auto rest = run("pretrain", pretrain_flags(folder, "halves") + flags + words{"--resume"});
   CAPTURE(rest.err);
   REQUIRE(rest.status == 0);
-  CHECK(holds(rest.err, "going on after step "));
+  CHECK(holds(rest.err, "resuming after step "));
   CHECK(bytes_of_weights(folder / "halves") == bytes_of_weights(folder / "whole"));
   const auto longer = run("pretrain", pretrain_flags(folder, "halves") + flags + words{"--max-grad-norm", "2", "--resume"});
   CHECK(longer.status == 0);
-  CHECK(holds(longer.err, "warning: the run goes on otherwise than it began: max_gradient_norm is 2.0, it was 1.0\n"));
-  const auto other = run("pretrain", pretrain_flags(folder, "halves") + words{"--steps", "1600", "--seed", "4", "--resume"});
+  CHECK(holds(longer.err, "warning: settings differ from those of the checkpoint: max_grad_norm is 2.0, it was 1.0\n"));
+  const auto other = run("pretrain", pretrain_flags(folder, "halves") + words{"--max-steps", "1600", "--seed", "4", "--resume"});
   CHECK(other.status == 2);
   CHECK(holds(other.err, "seed"));
 }
@@ -261,12 +270,12 @@ pid_t child_of(pid_t parent) {
 
 }  // namespace
 
-TEST_CASE("a run that is killed is started again, as often as it was said, and comes to the same weights") {
+TEST_CASE("a run that is killed is restarted, as often as it was said, and comes to the same weights") {
   const scratch_folder folder;
-  const words flags = words{"--steps", "3000", "--save-every", "100", "--save-total-limit", "2"};
+  const words flags = words{"--max-steps", "3000", "--save-steps", "100", "--save-total-limit", "2"};
   REQUIRE(run("pretrain", pretrain_flags(folder, "whole") + flags).status == 0);
 
-  running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "killed") + flags + words{"--restarts", "3"});
+  running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "killed") + flags + words{"--max-restarts", "3"});
   pid_t killed = 0;
   const auto kill_after = [&](std::size_t step) {
     while (!watched.ended()) {
@@ -285,31 +294,31 @@ TEST_CASE("a run that is killed is started again, as often as it was said, and c
   const auto result = watched.wait();
   CAPTURE(result.err);
   CHECK(result.status == 0);
-  CHECK(holds(result.err, "pretrain: the run was killed by signal 9 (Killed); started again, 1 of 3, from step "));
-  CHECK(holds(result.err, "started again, 2 of 3, from step "));
+  CHECK(holds(result.err, "pretrain: the run was killed by signal 9 (Killed); restarted, 1 of 3, from step "));
+  CHECK(holds(result.err, "restarted, 2 of 3, from step "));
   CHECK(bytes_of_weights(folder / "killed") == bytes_of_weights(folder / "whole"));
 }
 
-TEST_CASE("what would fail again is not started again, and who asks a run to end asks its child") {
+TEST_CASE("what would fail again is not restarted, and who asks a run to end asks its child") {
   const scratch_folder folder;
-  const words flags = words{"--steps", "100000", "--save-every", "50", "--save-total-limit", "1", "--restarts", "2"};
-  const auto nothing = run("pretrain", tiny + words{"--data", folder / "missing.txt", "--output", folder / "out"} + flags);
+  const words flags = words{"--max-steps", "100000", "--save-steps", "50", "--save-total-limit", "1", "--max-restarts", "2"};
+  const auto nothing = run("pretrain", tiny + words{"--data", folder / "missing.txt", "--output-dir", folder / "out"} + flags);
   CHECK(nothing.status == 1);
-  CHECK(holds(nothing.err, "pretrain: the run failed with status 1; it saved nothing before that, and would fail again: not started again\n"));
-  const auto unsaved = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "1", "--restarts", "1"});
+  CHECK(holds(nothing.err, "pretrain: the run failed with status 1; it saved no checkpoint before that, and would fail again: not restarted\n"));
+  const auto unsaved = run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "1", "--max-restarts", "1"});
   CHECK(unsaved.status == 2);
-  CHECK(unsaved.err == "pretrain: --restarts: needs --output and --save-every: a run goes on from its last checkpoint\n");
+  CHECK(unsaved.err == "pretrain: --max-restarts: needs --output-dir and --save-steps: a run resumes from its last checkpoint\n");
 
   running_program watched(words{EXAMPLES "/pretrain"} + pretrain_flags(folder, "out") + flags);
   while (!watched.ended() && xtrain::checkpoints_in(folder / "out").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const auto beside = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "5", "--resume"});
+  const auto beside = run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "5", "--resume"});
   CHECK(beside.status == 1);
   CHECK(holds(beside.err, ": another run writes there; it must end first, or another folder be chosen\n"));
   watched.send(SIGTERM);
   const auto result = watched.wait();
   CHECK(result.status == 128 + SIGTERM);
   CHECK(holds(result.err, "stopped after step "));
-  CHECK_FALSE(holds(result.err, "started again"));
+  CHECK_FALSE(holds(result.err, "restarted"));
 }
 
 TEST_CASE("until a run trains, a signal ends it at once") {
@@ -317,7 +326,8 @@ TEST_CASE("until a run trains, a signal ends it at once") {
   put_file(folder / "large.txt", "");
   std::filesystem::resize_file(folder / "large.txt", std::uintmax_t{2} << 30);  // seconds of tokenising
   xtrain::make_folder(folder / "temporary");
-  running_program tokenising(words{"/usr/bin/env", "TMPDIR=" + (folder / "temporary"), EXAMPLES "/pretrain"} + tiny + words{"--data", folder / "large.txt", "--output", folder / "out", "--steps", "1"});
+  running_program tokenising(words{"/usr/bin/env", "TMPDIR=" + (folder / "temporary"), EXAMPLES "/pretrain"} + tiny +
+                             words{"--data", folder / "large.txt", "--output-dir", folder / "out", "--max-steps", "1"});
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   const auto sent = std::chrono::steady_clock::now();
   tokenising.send(SIGTERM);
@@ -331,7 +341,8 @@ TEST_CASE("until a run trains, a signal ends it at once") {
 
 TEST_CASE("weights that are not finite are not saved") {
   const scratch_folder folder;
-  const auto result = run("pretrain", tiny + words{"--data", text_file(folder), "--output", folder / "out", "--weight-decay", "1e38", "--learning-rate", "1000", "--steps", "1"});
+  const auto result = run("pretrain", tiny + words{"--data", text_file(folder), "--output-dir", folder / "out", "--weight-decay", "1e38", "--learning-rate",
+                                                   "1000", "--max-steps", "1"});
   CAPTURE(result.err);
   CHECK(result.status == 1);
   CHECK(holds(result.err, "pretrain: training: weights must be finite to be saved; "));
@@ -340,16 +351,16 @@ TEST_CASE("weights that are not finite are not saved") {
 
 TEST_CASE("the folder of the model is not written to, whatever it is called") {
   const scratch_folder folder;
-  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "1"}).status == 0);
+  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--max-steps", "1"}).status == 0);
   const auto before = bytes_of_weights(folder / "model");
   std::filesystem::create_directory_symlink(folder / "model", folder / "link");
   for (const char* output : {"model", "model/", "link", "link/", "../model/."}) {
     const std::string path = output[0] == '.' ? folder / "model" + "/" + output : folder / output;
     for (const words& more : {words{}, words{"--add-tokens", "<tool>"}}) {
-      const auto result = run("finetune", words{"--model", folder / "model", "--data", text_file(folder), "--steps", "1", "--output", path} + more);
+      const auto result = run("finetune", words{"--model", folder / "model", "--data", text_file(folder), "--max-steps", "1", "--output-dir", path} + more);
       CAPTURE(result.err);
       CHECK(result.status == 2);
-      CHECK(result.err == "finetune: --output " + path + ": must not be the folder of --model, which would be overwritten\n");
+      CHECK(result.err == "finetune: --output-dir " + path + ": must not be the folder of --model, which would be overwritten\n");
     }
   }
   CHECK(bytes_of_weights(folder / "model") == before);
@@ -358,17 +369,17 @@ TEST_CASE("the folder of the model is not written to, whatever it is called") {
 
 TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it comes from") {
   const scratch_folder folder;
-  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--steps", "1"}).status == 0);
+  REQUIRE(run("pretrain", pretrain_flags(folder, "model") + words{"--max-steps", "1"}).status == 0);
   CHECK(holds(get_file(folder / "model/README.md"), "library_name: transformers\n"));
   CHECK_FALSE(holds(get_file(folder / "model/README.md"), "base_model"));
   put_file(folder / "model/generation_config.json", R"({"do_sample": true, "temperature": 0.6})");
   auto config = xtrain::read_json(folder / "model/config.json");
   config.erase("eos_token_id");
   put_file(folder / "model/config.json", config.dump());
-  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--steps", "1", "--batch", "2"};
+  const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--max-steps", "1", "--micro-batch-size", "2"};
   for (const words& more : {words{}, words{"--tokenizer", "byte"}, words{"--tokenizer", folder / "model"}, words{"--add-tokens", "<tool>"}}) {
     const std::string out = folder / ("tuned" + std::to_string(more.size()) + (more.empty() ? "" : more.back().substr(0, 1) == "<" ? "t" : more.back().substr(0, 1) == "b" ? "b" : "m"));
-    const auto result = run("finetune", finetune + more + words{"--output", out});
+    const auto result = run("finetune", finetune + more + words{"--output-dir", out});
     CAPTURE(result.err);
     REQUIRE(result.status == 0);
     const auto generation = xtrain::read_json(out + "/generation_config.json");
@@ -378,7 +389,7 @@ TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it
     CHECK_FALSE(xtrain::read_json(out + "/config.json").contains("eos_token_id"));
     CHECK(holds(get_file(out + "/README.md"), "base_model: \"" + folder / "model" + "\"\n"));
   }
-  const auto adapted = run("finetune", finetune + words{"--lora-rank", "2", "--output", folder / "adapter"});
+  const auto adapted = run("finetune", finetune + words{"--lora-rank", "2", "--output-dir", folder / "adapter"});
   CAPTURE(adapted.err);
   REQUIRE(adapted.status == 0);
   const std::string card = get_file(folder / "adapter/README.md");
@@ -390,19 +401,19 @@ TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it
 
 TEST_CASE("where a file system has no locks, a run says so and goes on; a locked folder gets no tokenizer either") {
   const scratch_folder folder;
-  const words flags = pretrain_flags(folder, "model") + words{"--steps", "1"};
+  const words flags = pretrain_flags(folder, "model") + words{"--max-steps", "1"};
 #if defined(NO_LOCKS)
   const auto unlocked = run_program(words{"/usr/bin/env", "LD_PRELOAD=" NO_LOCKS, EXAMPLES "/pretrain"} + flags);
   CHECK(unlocked.status == 0);
-  CHECK(holds(unlocked.err, "warning: --output " + folder / "model" + ": its file system has no locks; nothing keeps a second run from writing there\n"));
+  CHECK(holds(unlocked.err, "warning: --output-dir " + folder / "model" + ": its file system has no locks; nothing keeps a second run from writing there\n"));
 #endif
   const auto locked = run("pretrain", flags);
   CHECK(locked.status == 0);
   CHECK_FALSE(holds(locked.err, "has no locks"));
   xtrain::make_folder(folder / "taken");
   const xtrain::folder_lock other(folder / "taken", "another run writes there");
-  const auto refused =
-      run("finetune", {"--model", folder / "model", "--data", text_file(folder), "--steps", "1", "--add-tokens", "<tool>", "--output", folder / "taken"});
+  const auto refused = run(
+      "finetune", {"--model", folder / "model", "--data", text_file(folder), "--max-steps", "1", "--add-tokens", "<tool>", "--output-dir", folder / "taken"});
   CHECK(refused.status == 1);
   CHECK(holds(refused.err, "another run writes there"));
   CHECK_FALSE(std::filesystem::exists(folder / "taken/tokenizer.json"));
@@ -411,24 +422,24 @@ TEST_CASE("where a file system has no locks, a run says so and goes on; a locked
 TEST_CASE("what a launcher has started as several processes does not train as often") {
   const scratch_folder folder;
   const auto launched = [&](const words& variables, const words& flags) { return run_program(words{"/usr/bin/env"} + variables + words{EXAMPLES "/pretrain"} + flags); };
-  const words flags = pretrain_flags(folder, "out") + words{"--steps", "2"};
+  const words flags = pretrain_flags(folder, "out") + words{"--max-steps", "2"};
   const auto by_mpirun = launched({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"}, flags);
   CHECK(by_mpirun.status == 2);
   CHECK(holds(by_mpirun.err, "pretrain: launch: mpirun (Open MPI) has started this process as one of 4, but this trainer's strategy has one rank"));
   CHECK(launched({"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2"}, flags).status == 2);
   CHECK(launched({"RANK=0", "WORLD_SIZE=2"}, flags).status == 2);
-  CHECK(holds(launched({"PMI_RANK=0", "PMI_SIZE=2"}, flags + words{"--save-every", "1", "--restarts", "1"}).err, "start the launcher again"));
+  CHECK(holds(launched({"PMI_RANK=0", "PMI_SIZE=2"}, flags + words{"--save-steps", "1", "--max-restarts", "1"}).err, "restart the launcher"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
   CHECK(launched({"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"}, flags).status == 0);  // one process is one run
 }
 
 TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint whole") {
   const scratch_folder folder;
-  REQUIRE(run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "4", "--save-every", "2"}).status == 0);
+  REQUIRE(run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "4", "--save-steps", "2"}).status == 0);
   const auto before = bytes_of_weights(folder / "out");
   {
     const limited_file_size disk(4096);  // inherited by the program
-    const auto result = run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "8", "--save-every", "2", "--resume"});
+    const auto result = run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "8", "--save-steps", "2", "--resume"});
     CAPTURE(result.err);
     CHECK(result.status == 1);
   }
@@ -436,7 +447,7 @@ TEST_CASE("a full disk ends a run with an error and leaves the last checkpoint w
   const auto checkpoints = xtrain::checkpoints_in(folder / "out");
   REQUIRE(!checkpoints.empty());
   CHECK(checkpoints.back().first == 4);
-  CHECK(run("pretrain", pretrain_flags(folder, "out") + words{"--steps", "8", "--save-every", "2", "--resume"}).status == 0);
+  CHECK(run("pretrain", pretrain_flags(folder, "out") + words{"--max-steps", "8", "--save-steps", "2", "--resume"}).status == 0);
 }
 
 TEST_CASE("a real model writes its known text, and learns from other text") {
@@ -459,15 +470,15 @@ TEST_CASE("a real model writes its known text, and learns from other text") {
   put_file(folder / "train.txt", whole.substr(0, 200000));
   put_file(folder / "held_out.txt", whole.substr(200000, 20000));
   const words flags = {"--model",   model, "--tokenizer", tokenizer, "--data", folder / "train.txt", "--eval-data", folder / "held_out.txt",
-                       "--context", "128", "--batch",     "8"};
+                       "--seq-length", "128", "--micro-batch-size",     "8"};
   // the first evaluation is after one step: of a rate so small that it is the model's own loss
-  const auto before = run("finetune", flags + words{"--steps", "1", "--learning-rate", "1e-12", "--output", folder / "same"});
+  const auto before = run("finetune", flags + words{"--max-steps", "1", "--learning-rate", "1e-12", "--output-dir", folder / "same"});
   REQUIRE(before.status == 0);
   const double own = last_number(before.err, "held-out loss ");
   for (const char* program : {"finetune", "finetune_bf16"}) {
-    const auto full = run(program, flags + words{"--steps", "60", "--learning-rate", "1e-3", "--output", folder / program});
+    const auto full = run(program, flags + words{"--max-steps", "60", "--learning-rate", "1e-3", "--output-dir", folder / program});
     REQUIRE(full.status == 0);
-    const auto lora = run(program, flags + words{"--steps", "60", "--learning-rate", "5e-3", "--lora-rank", "8", "--output",
+    const auto lora = run(program, flags + words{"--max-steps", "60", "--learning-rate", "5e-3", "--lora-rank", "8", "--output-dir",
                                                  folder / (std::string(program) + "_lora")});
     REQUIRE(lora.status == 0);
     const double full_loss = last_number(full.err, "held-out loss "), lora_loss = last_number(lora.err, "held-out loss ");

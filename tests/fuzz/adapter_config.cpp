@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const lora::config config = adapter_config_of(fuzz::folder().path());
     fuzz::must(config.rank > 0 && (!config.targets.empty() || !config.target_pattern.empty()), "an adapter must have a rank and modules");
     const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
-    const llama<recipe> model({.vocabulary = 3, .width = 2, .layers = 1, .heads = 1, .feed_forward = 2, .context = 2}, small,
+    const llama<recipe> model({.vocab_size = 3, .hidden_size = 2, .num_layers = 1, .num_heads = 1, .intermediate_size = 2, .max_position_embeddings = 2}, small,
                               {.adapter = config});
     std::size_t adapted = 0;
     for (const auto& entry : model.parameters().entries()) adapted += lora::is_own(entry.spec.name) ? 1 : 0;

@@ -18,9 +18,9 @@ using model_type = llama<recipe>;
 
 struct run {
   scratch_folder folder;
-  model_type model{{.vocabulary = 3, .width = 2, .layers = 1, .heads = 1, .feed_forward = 2, .context = 2},
+  model_type model{{.vocab_size = 3, .hidden_size = 2, .num_layers = 1, .num_heads = 1, .intermediate_size = 2, .max_position_embeddings = 2},
                    cpu::context(cpu::config{.threads = 1})};
-  xtrain::trainer<model_type> trainer{model, {.steps = 4, .batch = 1}};
+  xtrain::trainer<model_type> trainer{model, {.max_steps = 4, .micro_batch_size = 1}};
   checkpoint_folder<xtrain::trainer<model_type>> files{trainer, folder.path()};
   std::string whole = files.save();
   run() {  // files that are replaced are to be read, and not to be refused by their checksums

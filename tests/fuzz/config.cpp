@@ -13,7 +13,7 @@ namespace {
 struct recipe : defaults {};
 
 /// Deeper models are not made here: that takes long, and is right.
-constexpr std::size_t most_layers = 32;
+constexpr std::size_t max_layers = 32;
 
 template <class Model>
 bool read_as() {
@@ -23,8 +23,8 @@ bool read_as() {
     decoder_config sizes = raw;
     family::complete(sizes);
     detail::complete_decoder(sizes, family::name);
-    fuzz::must(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "heads must be divisible by kv_heads");
-    fuzz::must(sizes.head_dim > 0 && sizes.feed_forward > 0, "sizes that were left out must be chosen");
+    fuzz::must(sizes.num_kv_heads > 0 && sizes.num_heads % sizes.num_kv_heads == 0, "heads must be divisible by num_kv_heads");
+    fuzz::must(sizes.head_dim > 0 && sizes.intermediate_size > 0, "sizes that were left out must be chosen");
     for (const token t : sizes.eos) fuzz::must(t >= 0, "tokens must not be negative");
 
     // what is written of the sizes is the same sizes
@@ -32,13 +32,15 @@ bool read_as() {
     written.set("model_type", family::name);
     family::write(sizes, written);
     const decoder_config again = family::read(json_settings(parse_json(written.object().dump(), "again"), "again"));
-    fuzz::must(again.vocabulary == sizes.vocabulary && again.width == sizes.width && again.layers == sizes.layers &&
-                   again.heads == sizes.heads && again.feed_forward == sizes.feed_forward && again.context == sizes.context &&
-                   again.tied_head == sizes.tied_head && again.bos == sizes.bos && again.norm_epsilon == sizes.norm_epsilon &&
-                   again.rope_base == sizes.rope_base && again.attention_dropout == sizes.attention_dropout,
+    fuzz::must(again.vocab_size == sizes.vocab_size && again.hidden_size == sizes.hidden_size && again.num_layers == sizes.num_layers &&
+                   again.num_heads == sizes.num_heads && again.intermediate_size == sizes.intermediate_size &&
+                   again.max_position_embeddings == sizes.max_position_embeddings &&
+                   again.tie_word_embeddings == sizes.tie_word_embeddings && again.bos == sizes.bos &&
+                   again.norm_epsilon == sizes.norm_epsilon && again.rope_theta == sizes.rope_theta &&
+                   again.attention_dropout == sizes.attention_dropout,
                "sizes must survive being written");
 
-    if (sizes.layers > most_layers) return;
+    if (sizes.num_layers > max_layers) return;
     const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
     const Model model(typename Model::uninitialised_t{}, raw, small, {});
     fuzz::must(model.parameters().count() * sizeof(float) <= small.memory_limit(), "a model must fit the memory it is allowed");
@@ -47,7 +49,7 @@ bool read_as() {
       fuzz::must(entry.offset + entry.size() <= small.memory_limit() / sizeof(float), "every parameter must lie in the model's memory");
       numbers += entry.size();
     }
-    fuzz::must(numbers >= sizes.vocabulary * sizes.width, "the embedding must be part of the model");
+    fuzz::must(numbers >= sizes.vocab_size * sizes.hidden_size, "the embedding must be part of the model");
   });
 }
 
@@ -60,17 +62,17 @@ bool reads_encoder() {
     encoder_config sizes = raw;
     family::complete(sizes);
     detail::complete_encoder(sizes, family::name);
-    fuzz::must(sizes.heads > 0 && sizes.width % sizes.heads == 0 && sizes.segments > 0, "heads must divide the width");
+    fuzz::must(sizes.num_heads > 0 && sizes.hidden_size % sizes.num_heads == 0 && sizes.segments > 0, "heads must divide the width");
 
     json_settings written;
     family::write(sizes, written);
     const encoder_config again = family::read(json_settings(parse_json(written.object().dump(), "again"), "again"));
-    fuzz::must(again.vocabulary == sizes.vocabulary && again.width == sizes.width && again.feed_forward == sizes.feed_forward &&
-                   again.segments == sizes.segments && again.norm_epsilon == sizes.norm_epsilon && again.padding == sizes.padding &&
+    fuzz::must(again.vocab_size == sizes.vocab_size && again.hidden_size == sizes.hidden_size && again.intermediate_size == sizes.intermediate_size &&
+                   again.segments == sizes.segments && again.norm_epsilon == sizes.norm_epsilon && again.pad_token_id == sizes.pad_token_id &&
                    again.label_dropout == sizes.label_dropout,
                "sizes must survive being written");
 
-    if (sizes.layers > most_layers) return;
+    if (sizes.num_layers > max_layers) return;
     const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{1} << 20});
     const Model model(typename Model::uninitialised_t{}, raw, small, {});
     fuzz::must(model.parameters().count() * sizeof(float) <= small.memory_limit(), "a model must fit the memory it is allowed");

@@ -18,7 +18,7 @@ constexpr token end_of_text = 256;
 std::string text_of(const dataset& data, std::size_t sample, bool learned) {
   std::string text;
   for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
-    if (data.learned(i) == learned && data.at(i) != end_of_text) text.push_back(static_cast<char>(data.at(i)));
+    if (data.is_target(i) == learned && data.at(i) != end_of_text) text.push_back(static_cast<char>(data.at(i)));
   return text;
 }
 
@@ -36,7 +36,7 @@ void check_sizes(const dataset& data) {
 /// Every token is met as often as it should be when the data is cut into rows.
 void check_rows(const dataset& data) {
   (void)fuzz::reads([&] {
-    const loader rows(data, {.batch = 2, .context = 16, .shuffle = true, .seed = 1});
+    const loader rows(data, {.micro_batch_size = 2, .seq_length = 16, .shuffle = true, .seed = 1});
     std::vector<host_batch> batches;
     std::size_t tokens = 0;
     for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
@@ -54,11 +54,11 @@ void check_rows(const dataset& data) {
         fuzz::must(targets == batch.target_count, "targets must be counted right");
       }
     }
-    if (data.layout() == row_layout::stream) fuzz::must(tokens == data.tokens() - 1, "every token but the last must be read once");
+    if (data.layout() == sequence_layout::stream) fuzz::must(tokens == data.tokens() - 1, "every token but the last must be read once");
   });
 }
 
-bool read_texts(const std::string& path, row_layout layout) {
+bool read_texts(const std::string& path, sequence_layout layout) {
   return fuzz::reads([&] {
     dataset data = json_text_dataset(path, byte_tokenizer(), {.layout = layout, .when_too_long = overlong::truncate});
     check_sizes(data);
@@ -95,7 +95,7 @@ bool read_instructions(const std::string& path, bool packed, overlong when_too_l
 /// Records with labels, as rows that are cut to a few tokens.
 bool read_labels(const std::string& path) {
   return fuzz::reads([&] {
-    const sentence_dataset data = labelled_dataset(path, byte_tokenizer(), {.second = "input", .label = "output", .context = 12});
+    const sentence_dataset data = labelled_dataset(path, byte_tokenizer(), {.second = "input", .label = "output", .seq_length = 12});
     std::size_t record = 0;
     detail::for_each_record(mapped_file(path), [&](const json&, std::size_t) {
       fuzz::must(data.length(record) > 0 && data.length(record) <= 12, "a row must fit the context");
@@ -104,7 +104,7 @@ bool read_labels(const std::string& path) {
       ++record;
     });
     fuzz::must(record == data.size(), "every record must be a row");
-    const sentence_loader rows(data, {.batch = 2, .context = 12, .seed = 1});
+    const sentence_loader rows(data, {.micro_batch_size = 2, .seq_length = 12, .seed = 1});
     std::vector<host_batch> batches;
     std::size_t labels = 0;
     for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step) {
@@ -121,7 +121,7 @@ bool read_labels(const std::string& path) {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string path = fuzz::folder() / "records.jsonl";
   put_file(path, fuzz::text_of(data, size));
-  const bool stream = read_texts(path, row_layout::stream), packed_texts = read_texts(path, row_layout::packed);
+  const bool stream = read_texts(path, sequence_layout::stream), packed_texts = read_texts(path, sequence_layout::packed);
   fuzz::must(stream == packed_texts, "whether records are good must not depend on the layout");
   const bool packed = read_instructions(path, true, overlong::truncate);
   const bool separate = read_instructions(path, false, overlong::leave_out);

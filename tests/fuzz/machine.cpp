@@ -12,12 +12,18 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::accepted = fuzz::reads([&] {
     const machine m = parse_machine(fuzz::text_of(data, size), "machine");
     fuzz::must(parse_machine(machine_text(m), "again") == m, "a machine must survive being written");
-    rehearsal rank;
+    dry_run rank;
     rank.record.count("matmul", 1e9, 1e6);
     rank.record.count("adamw", 1e3, 1e6);
     for (traffic& one : rank.sent.sent) one = {12, 1'000'000};
     // numbers that are too slow, or links that are not there, are refused; everything else takes time
-    const auto takes_time = [&] { fuzz::must(predict(rank, {.mesh = {.data = 4, .tensor = 2, .pipeline = 2}, .micro_batches = 2}, m, "fp32").seconds > 0, "a step must take time"); };
+    const auto takes_time = [&] {
+      fuzz::must(
+          predict(rank, {.mesh = {.data_parallel_size = 4, .tensor_parallel_size = 2, .pipeline_parallel_size = 2}, .micro_batches = 2}, m,
+                  "fp32")
+                  .seconds > 0,
+          "a step must take time");
+    };
     (void)fuzz::reads(takes_time);
   });
   return 0;

@@ -347,8 +347,8 @@ def dataset():
 
 
 def checkpoint():
-    good = {"step": 2, "data": {"epoch": 0, "step": 2}, "loss_scale": {"scale": 65536.0, "good": 2, "overflows_left": 2}, "updates": 2,
-            "skipped": 0, "bad_in_a_row": 0, "seed": 42, "batch": 1, "accumulate": 1, "context": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
+    good = {"step": 2, "data": {"epoch": 0, "step": 2}, "loss_scale": {"scale": 65536.0, "growth_tracker": 2, "hysteresis_tracker": 2}, "updates": 2,
+            "skipped": 0, "bad_in_a_row": 0, "seed": 42, "micro_batch_size": 1, "gradient_accumulation_steps": 1, "seq_length": 2, "precision": "fp16_mixed", "optimizer": "adamw"}
 
     def c(name, **changes):
         put("checkpoint", name, json.dumps({k: v for k, v in {**good, **changes}.items() if v != "leave out"}))
@@ -362,12 +362,12 @@ def checkpoint():
     c("refused-updates-last", updates=(1 << 64) - 1)
     c("refused-data-number", data=5)
     c("refused-data-missing", data="leave out")
-    c("refused-other-batch", batch=2)
+    c("refused-other-batch", micro_batch_size=2)
     c("refused-other-seed", seed=7)
     c("refused-other-precision", precision="fp32")
-    c("refused-scale-zero", loss_scale={"scale": 0, "good": 0, "overflows_left": 2})
-    c("refused-scale-negative", loss_scale={"scale": -1.0, "good": 0, "overflows_left": 2})
-    c("refused-scale-text", loss_scale={"scale": "1", "good": 0, "overflows_left": 2})
+    c("refused-scale-zero", loss_scale={"scale": 0, "growth_tracker": 0, "hysteresis_tracker": 2})
+    c("refused-scale-negative", loss_scale={"scale": -1.0, "growth_tracker": 0, "hysteresis_tracker": 2})
+    c("refused-scale-text", loss_scale={"scale": "1", "growth_tracker": 0, "hysteresis_tracker": 2})
     c("refused-scale-list", loss_scale=[])
     # the weights and the optimizer state of the model that the target makes
     names = [("model.embed_tokens", [3, 2]), ("model.layers.0.self_attn.q_proj", [2, 2]), ("model.layers.0.self_attn.k_proj", [2, 2]),

@@ -15,7 +15,9 @@ struct recipe : defaults {
 
 llama<recipe> model_with(const prefix_config& config) {
   const cpu::context small(cpu::config{.threads = 1, .memory_limit = std::size_t{8} << 20});
-  return llama<recipe>({.vocabulary = 3, .width = 2, .layers = 2, .heads = 1, .feed_forward = 2, .context = 2}, small, {.adapter = config});
+  return llama<recipe>(
+      {.vocab_size = 3, .hidden_size = 2, .num_layers = 2, .num_heads = 1, .intermediate_size = 2, .max_position_embeddings = 2}, small,
+      {.adapter = config});
 }
 
 }  // namespace
@@ -28,7 +30,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   put_file(is_config ? config_path : weights_path, input);
   fuzz::accepted = fuzz::reads([&] {
     const prefix_config config = prefix_config_of(fuzz::folder().path());
-    fuzz::must(config.length > 0 && config.length <= prefix_tuning::most_places, "a prefix must have places");
+    fuzz::must(config.length > 0 && config.length <= prefix_tuning::max_num_tokens, "a prefix must have places");
     fuzz::must(config.counts_in_positions == is_config, "PEFT's prefixes must count in positions, ChatGLM's must not");
     auto model = model_with(config);
     if (!is_config) load_adapter(model, fuzz::folder().path());

@@ -15,13 +15,13 @@ void check_tensors(const safetensors_file& file, std::size_t file_size) {
   for (const file_tensor& tensor : file.tensors()) {
     fuzz::must(file.find(tensor.name) == &tensor, "a tensor must be found by its name");
     const auto known =
-        std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.number; });
+        std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.dtype; });
     fuzz::must(known != file_numbers.end(), "a tensor's number type must be known");
     fuzz::must(tensor.bytes.size() <= most, "a tensor must lie inside the file");
     fuzz::must(tensor.size() * known->bits == tensor.bytes.size() * 8, "a tensor's shape must say how many bytes it has");
     all += tensor.bytes.size();
     std::vector<double> values(tensor.size());
-    const bool floating = tensor.number == "F64" || tensor.number == "F32" || tensor.number == "F16" || tensor.number == "BF16";
+    const bool floating = tensor.dtype == "F64" || tensor.dtype == "F32" || tensor.dtype == "F16" || tensor.dtype == "BF16";
     fuzz::must(fuzz::reads([&] { read_numbers<double>(tensor, 0, values); }) == floating,
                "floating-point tensors must be readable, others must not");
   }
@@ -33,7 +33,7 @@ void check_written_again(const safetensors_file& file) {
   std::vector<tensor_to_write> tensors;
   for (const file_tensor& tensor : file.tensors())
     tensors.push_back({.name = tensor.name,
-                       .number = tensor.number,
+                       .dtype = tensor.dtype,
                        .shape = tensor.shape,
                        .bytes = tensor.bytes.size(),
                        .produce = [&tensor](const auto& sink) { sink(tensor.bytes.data(), tensor.bytes.size()); }});
@@ -44,7 +44,7 @@ void check_written_again(const safetensors_file& file) {
   fuzz::must(again.tensors().size() == file.tensors().size(), "as many tensors must be read as were written");
   for (const file_tensor& tensor : file.tensors()) {
     const file_tensor* other = again.find(tensor.name);
-    fuzz::must(other != nullptr && other->number == tensor.number && other->shape == tensor.shape, "a tensor must survive being written");
+    fuzz::must(other != nullptr && other->dtype == tensor.dtype && other->shape == tensor.shape, "a tensor must survive being written");
     fuzz::must(std::equal(tensor.bytes.begin(), tensor.bytes.end(), other->bytes.begin(), other->bytes.end()),
                "a tensor's bytes must survive being written");
   }
@@ -56,7 +56,7 @@ void read_index(const std::string& input) {
     const float one = 1;
     std::vector<tensor_to_write> tensors;
     for (const char* name : {"a", "b"})
-      tensors.push_back({.name = name, .number = "F32", .shape = {1}, .bytes = 4, .produce = [&](const auto& sink) { sink(&one, 4); }});
+      tensors.push_back({.name = name, .dtype = "F32", .shape = {1}, .bytes = 4, .produce = [&](const auto& sink) { sink(&one, 4); }});
     write_safetensors(folder / "s", std::move(tensors));
     return true;
   }();

@@ -20,7 +20,7 @@ using namespace xtrain;
 namespace {
 
 /// Longer lists are not made here: that takes long, and is right.
-constexpr std::size_t most_ranks = 64, most_chunks = 8, longest = 4096, most_allowed = std::size_t{1} << 22;
+constexpr std::size_t max_ranks = 64, max_chunks = 8, longest = 4096, max_allowed = std::size_t{1} << 22;
 
 class number_reader {
  public:
@@ -99,8 +99,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::size_t maker = numbers.next(), ranks = numbers.next(), chunks = numbers.next();
   std::vector<std::size_t> rows(numbers.next() % 65);
   for (std::size_t& count : rows) count = numbers.next();
-  if (ranks > most_ranks && ranks <= most_allowed) return 0;
-  if (chunks > most_chunks && chunks <= most_allowed) return 0;
+  if (ranks > max_ranks && ranks <= max_allowed) return 0;
+  if (chunks > max_chunks && chunks <= max_allowed) return 0;
 
   fuzz::accepted = fuzz::reads([&] {
     pipeline_schedule schedule = make(maker, ranks, chunks, rows);

@@ -15,19 +15,19 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   put_file(fuzz::folder() / "tokenizer.model", model);
   fuzz::accepted = fuzz::reads([&] {
     const tokenizer loaded = load_tokenizer(fuzz::folder().path());
-    fuzz::must(loaded.vocabulary() > 0, "a model must have pieces");
+    fuzz::must(loaded.vocab_size() > 0, "a model must have pieces");
     std::size_t last = 0;
     for (const placed_token& t : loaded.encode_placed(text)) {
-      fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < loaded.vocabulary(), "tokens must be of the vocabulary");
+      fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < loaded.vocab_size(), "tokens must be of the vocabulary");
       fuzz::must(t.begin <= t.end && t.end <= text.size() && t.end >= last, "tokens must come from the text, one behind the other");
       last = t.end;
     }
     (void)loaded.decode(loaded.encode(text));
     std::vector<token> all;
-    for (token t = -1; t <= static_cast<token>(loaded.vocabulary()); ++t) all.push_back(t);
+    for (token t = -1; t <= static_cast<token>(loaded.vocab_size()); ++t) all.push_back(t);
     (void)loaded.decode(all);
     fuzz::must(
-        loaded.special().eos < static_cast<token>(loaded.vocabulary()) && loaded.special().bos < static_cast<token>(loaded.vocabulary()),
+        loaded.special().eos < static_cast<token>(loaded.vocab_size()) && loaded.special().bos < static_cast<token>(loaded.vocab_size()),
         "special tokens must be of the vocabulary");
   });
   return 0;

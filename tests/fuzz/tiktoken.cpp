@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const tokenizer loaded = load_tiktoken(fuzz::folder() / "some.tiktoken", family);
     std::size_t last = 0;
     for (const placed_token& t : loaded.encode_placed(text)) {
-      fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < loaded.vocabulary(), "tokens must be of the vocabulary");
+      fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < loaded.vocab_size(), "tokens must be of the vocabulary");
       fuzz::must(t.begin <= t.end && t.end <= text.size() && t.end >= last, "tokens must come from the text, one behind the other");
       last = t.end;
     }

@@ -29,7 +29,7 @@ void check_text(const tokenizer& with, const std::string& text, bool gives_back)
   const auto placed = with.encode_placed(text);
   std::size_t last = 0;
   for (const placed_token& t : placed) {
-    fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocabulary(), "tokens must be of the vocabulary");
+    fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocab_size(), "tokens must be of the vocabulary");
     fuzz::must(t.begin <= t.end && t.end <= text.size(), "tokens must come from the text");
     fuzz::must(!gives_back || t.begin == last, "tokens must come from the text, one behind the other");
     last = t.end;
@@ -42,7 +42,7 @@ void check_text(const tokenizer& with, const std::string& text, bool gives_back)
   fuzz::must(whole.types.size() == whole.tokens.size() && whole.parts.size() == whole.tokens.size(),
              "every token must have a type and a part");
   for (const placed_token& t : whole.tokens) {
-    fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocabulary(), "tokens around a text must be of the vocabulary");
+    fuzz::must(t.id >= 0 && static_cast<std::size_t>(t.id) < with.vocab_size(), "tokens around a text must be of the vocabulary");
     (void)with.token_text(t.id);
   }
   streaming_decoder stream(with, {});
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     check_text(loaded, text, plain);
     check_text(loaded, "", plain);
     fuzz::must(
-        loaded.special().eos < static_cast<token>(loaded.vocabulary()) && loaded.special().bos < static_cast<token>(loaded.vocabulary()),
+        loaded.special().eos < static_cast<token>(loaded.vocab_size()) && loaded.special().bos < static_cast<token>(loaded.vocab_size()),
         "special tokens must be of the vocabulary");
   });
   return 0;

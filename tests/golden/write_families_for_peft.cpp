@@ -31,7 +31,7 @@ std::string fixtures, out;
 template <class Values>
 xtrain::tensor_to_write to_write(std::string name, std::vector<std::size_t> shape, const Values& values) {
   return {.name = std::move(name),
-          .number = "F32",
+          .dtype = "F32",
           .shape = std::move(shape),
           .bytes = values.size() * sizeof(float),
           .produce = [numbers = std::vector<float>(values.begin(), values.end())](const auto& sink) {
@@ -66,8 +66,8 @@ void fill(Model& model) {
     if (!entry.spec.trainable) continue;
     std::vector<float> values(entry.size());
     for (float& value : values) value = static_cast<float>(0.4 * std::sin(next++));
-    model.parameters().write(model.work(), entry, 0, values);
-    model.work().synchronize();
+    model.parameters().write(model.stream(), entry, 0, values);
+    model.stream().synchronize();
   }
 }
 

@@ -33,7 +33,7 @@ struct prefix_recipe : xtrain::defaults {
 constexpr std::size_t vocabulary = 61;
 
 xtrain::dataset numbers(std::size_t seed) {
-  xtrain::dataset all("numbers", xtrain::row_layout::stream);
+  xtrain::dataset all("numbers", xtrain::sequence_layout::stream);
   std::vector<xtrain::token> tokens;
   for (std::size_t i = 0; i < 500; ++i) tokens.push_back(static_cast<xtrain::token>((i * i + seed * i + seed) % vocabulary));
   all.add(tokens);
@@ -44,13 +44,13 @@ xtrain::dataset numbers(std::size_t seed) {
 template <class Model>
 void train(Model& model, std::size_t steps, std::size_t seed) {
   const xtrain::dataset data = numbers(seed);
-  xtrain::trainer trainer(model, {.steps = steps, .batch = 4, .learning_rate = 1e-2});
+  xtrain::trainer trainer(model, {.max_steps = steps, .micro_batch_size = 4, .learning_rate = 1e-2});
   trainer.fit(data);
 }
 
 xtrain::tensor_to_write to_write(std::string name, std::vector<std::size_t> shape, std::vector<float> values) {
   return {.name = std::move(name),
-          .number = "F32",
+          .dtype = "F32",
           .shape = std::move(shape),
           .bytes = values.size() * sizeof(float),
           .produce = [values](const std::function<void(const void*, std::size_t)>& sink) {
@@ -120,22 +120,30 @@ int main(int argc, char** argv) {
   }
   try {
     write_family<xtrain::gpt2>(
-        argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .feed_forward = 40, .context = 37, .bos = 1, .eos = {2}},
+        argv[1],
+        {.vocab_size = vocabulary,
+         .hidden_size = 24,
+         .num_layers = 2,
+         .num_heads = 3,
+         .intermediate_size = 40,
+         .max_position_embeddings = 37,
+         .bos = 1,
+         .eos = {2}},
         {{"lora", {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "c_fc"}, .modules_to_save = {"ln_f"}}},
          {"dora",
           {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"c_attn", "mlp.c_proj"}, .dora = true, .bias = xtrain::trained_biases::all}},
          {"embeddings", {.rank = 3, .alpha = 12, .targets = {"wte", "wpe", "c_fc"}}, false}});  // the head is tied to wte
     write_family<xtrain::llama>(
         argv[1],
-        {.vocabulary = vocabulary,
-         .width = 32,
-         .layers = 2,
-         .heads = 4,
-         .kv_heads = 2,
-         .feed_forward = 44,
-         .context = 40,
-         .rope_base = 500.0,
-         .tied_head = false,
+        {.vocab_size = vocabulary,
+         .hidden_size = 32,
+         .num_layers = 2,
+         .num_heads = 4,
+         .num_kv_heads = 2,
+         .intermediate_size = 44,
+         .max_position_embeddings = 40,
+         .rope_theta = 500.0,
+         .tie_word_embeddings = false,
          .bos = 1,
          .eos = {2, 3}},
         {{"lora", {.rank = 3, .alpha = 12, .dropout = 0.1, .targets = {"q_proj", "v_proj", "down_proj"}, .modules_to_save = {"lm_head"}}},
@@ -152,14 +160,14 @@ int main(int argc, char** argv) {
          {"all_linear", {.rank = 2, .alpha = 4, .target_pattern = "all-linear", .exclude_pattern = ".*[kv]_proj", .dora = true}}});
     write_family<xtrain::qwen2>(
         argv[1],
-        {.vocabulary = vocabulary,
-         .width = 24,
-         .layers = 2,
-         .heads = 4,
-         .kv_heads = 2,
-         .feed_forward = 40,
-         .context = 40,
-         .tied_head = true,
+        {.vocab_size = vocabulary,
+         .hidden_size = 24,
+         .num_layers = 2,
+         .num_heads = 4,
+         .num_kv_heads = 2,
+         .intermediate_size = 40,
+         .max_position_embeddings = 40,
+         .tie_word_embeddings = true,
          .bos = 1,
          .eos = {2}},
         {{"rich",
@@ -176,7 +184,7 @@ int main(int argc, char** argv) {
            .dora = true}},
          {"biases", {.rank = 3, .targets = {"q_proj", "k_proj", "v_proj"}, .bias = xtrain::trained_biases::adapted}}});
     write_family<xtrain::bloom>(
-        argv[1], {.vocabulary = vocabulary, .width = 24, .layers = 2, .heads = 3, .context = 40, .bos = 1, .eos = {2}},
+        argv[1], {.vocab_size = vocabulary, .hidden_size = 24, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 40, .bos = 1, .eos = {2}},
         {{"dora",
           {.rank = 3, .alpha = 12, .targets = {"query_key_value", "dense"}, .dora = true, .bias = xtrain::trained_biases::adapted}}});
     write_prefix<xtrain::llama>(argv[1]);

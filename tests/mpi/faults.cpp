@@ -1,10 +1,10 @@
 // A rank of a run that goes wrong, as a program of its own: it is what mpirun does then that is tested.
 //
 //   faults <folder> reduces    reduces until it is killed; the folder gets a file with the process's number for each rank
-//   faults <folder> cut        the same, and patience ends soon, for when the wires are cut
+//   faults <folder> cut        the same, and timeout ends soon, for when the network are cut
 //   faults <folder> throws     rank 1 throws after some steps
 //   faults <folder> early      rank 1 throws before its work begins
-//   faults <folder> hangs      rank 1 does nothing any more, and is waited for until patience ends
+//   faults <folder> hangs      rank 1 does nothing any more, and is waited for until timeout ends
 //   faults <folder> both       rank 1 does nothing any more, rank 0 throws
 //   faults <folder> forgets    rank 0 sends what nobody takes, and returns without having waited for it
 #include <unistd.h>
@@ -22,8 +22,8 @@
 
 namespace {
 
-void work(const std::shared_ptr<xtrain::transport>& wires, std::string_view mode) {
-  xtrain::group all(wires), others(wires, 1);
+void work(const std::shared_ptr<xtrain::transport>& network, std::string_view mode) {
+  xtrain::group all(network), others(network, 1);
   std::vector<float> values(100'000);
   std::vector<double> loss(1);
   for (int step = 0;; ++step) {
@@ -31,7 +31,7 @@ void work(const std::shared_ptr<xtrain::transport>& wires, std::string_view mode
     if (step == 100 && mode == "both" && all.rank() == 0) xtrain::fail<xtrain::file_error>("disk: full");
     while (step == 100 && (mode == "hangs" || mode == "both") && all.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
     if (step == 100 && mode == "forgets" && all.rank() == 0) {
-      (void)wires->send(1, 7, std::as_bytes(std::span(values)));
+      (void)network->send(1, 7, std::as_bytes(std::span(values)));
       return;
     }
     all.all_reduce(std::span<float>(values), xtrain::reduction::sum);
@@ -46,14 +46,14 @@ int main(int argc, char** argv) {
   const std::string_view mode = argv[2];
   try {
     const bool impatient = mode == "hangs" || mode == "cut";
-    xtrain::mpi_session session({.patience = std::chrono::milliseconds(impatient ? 1500 : 600'000), .grace = std::chrono::seconds(2)});
+    xtrain::mpi_session session({.timeout = std::chrono::milliseconds(impatient ? 1500 : 600'000), .grace = std::chrono::seconds(2)});
     const std::string path = xtrain::concat(argv[1], "/rank_", session.rank());
     if (std::FILE* file = std::fopen(path.c_str(), "w")) {
       std::fprintf(file, "%d\n", static_cast<int>(getpid()));
       std::fclose(file);
     }
     if (mode == "early" && session.rank() == 1) xtrain::fail<xtrain::file_error>("disk: missing");
-    session.run([&](const auto& wires) { work(wires, mode); });
+    session.run([&](const auto& network) { work(network, mode); });
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s\n", problem.what());
     return 1;

@@ -25,7 +25,7 @@ ends throws "disk: full"
 ends early "that rank has stopped: it had a problem before its work began"
 ends hangs "has waited 1.5 s for rank 1"
 ends both "disk: full"
-ends forgets "messages must be waited for; rank 0 has given one up that was not taken"
+ends forgets "messages must be waited for; rank 0 has dropped one that was not received"
 
 count=0
 while [ "$count" -lt "$kills" ]; do

@@ -43,12 +43,12 @@ class loss_lines final : public xtrain::observer {
 template <class Parallel>
 void train(const std::string& folder, std::size_t steps) {
   xtrain::mpi_session session;
-  session.run([&](const std::shared_ptr<xtrain::transport>& wires) {
-    xtrain::llama<recipe<Parallel>> model(small_run::sizes(), {}, {.parallel = {.ranks = wires}});
+  session.run([&](const std::shared_ptr<xtrain::transport>& network) {
+    xtrain::llama<recipe<Parallel>> model(small_run::sizes(), {}, {.parallel = {.ranks = network}});
     xtrain::trainer trainer(model, small_run::settings(steps));
-    xtrain::checkpoint_folder files(trainer, folder + "/run", {.every = 3, .keep = 2});
+    xtrain::checkpoint_folder files(trainer, folder + "/run", {.save_steps = 3, .save_total_limit = 2});
     files.resume();
-    loss_lines lines(folder + "/losses." + std::to_string(wires->rank()));
+    loss_lines lines(folder + "/losses." + std::to_string(network->rank()));
     trainer.attach(lines);  // before the checkpoints: a step that is not done again has its line
     trainer.attach(files);
     trainer.fit(small_run::data());

@@ -8,20 +8,20 @@
 
 namespace {
 
-using wires = std::shared_ptr<transport>;
+using network = std::shared_ptr<transport>;
 
 /// A run on all processes, and on as many threads in each of them.
 template <class Parallel>
 void equals_threads(std::size_t tensor) {
-  mpi_session session({.patience = std::chrono::seconds(60)});
+  mpi_session session({.timeout = std::chrono::seconds(60)});
   const dataset data = sentences();
-  const run_config settings{.steps = 5, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
-  const auto on = [&](const wires& ranks) {
-    return train<llama<recipe<Parallel>>>(data, sizes(false), settings, {.parallel = {.ranks = ranks, .tensor = tensor}});
+  const run_config settings{.max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
+  const auto on = [&](const network& ranks) {
+    return train<llama<recipe<Parallel>>>(data, sizes(false), settings, {.parallel = {.ranks = ranks, .tensor_parallel_size = tensor}});
   };
   outcome of_processes, of_threads;
-  session.run([&](const wires& ranks) { of_processes = on(ranks); });
-  run_ranks(session.size(), [&](const wires& ranks) {
+  session.run([&](const network& ranks) { of_processes = on(ranks); });
+  run_ranks(session.size(), [&](const network& ranks) {
     const outcome one = on(ranks);
     if (ranks->rank() == session.rank()) of_threads = one;
   });
@@ -42,13 +42,13 @@ class rank_figures final : public observer {
 }  // namespace
 
 TEST_CASE("the first rank hears what every rank's steps took, when it is time, and the others hear nothing") {
-  mpi_session session({.patience = std::chrono::seconds(60)});
+  mpi_session session({.timeout = std::chrono::seconds(60)});
   const dataset data = sentences();
   rank_figures heard;
-  session.run([&](const wires& ranks) {
+  session.run([&](const network& ranks) {
     const cpu::context on;
     llama<recipe<data_parallel>> model(sizes(false), on, {.parallel = {.ranks = ranks}});
-    run_config settings{.steps = 5, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+    run_config settings{.max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
     settings.measure_ranks_every = 2;
     trainer trainer(model, settings);
     trainer.attach(heard);

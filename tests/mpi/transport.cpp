@@ -22,10 +22,10 @@ using namespace xtrain;
 
 namespace {
 
-using wires = std::shared_ptr<transport>;
+using network = std::shared_ptr<transport>;
 
 /// No case needs that long; a rank that hangs must not hold the others for ten minutes.
-constexpr mpi_options watched{.patience = std::chrono::seconds(60)};
+constexpr mpi_options watched{.timeout = std::chrono::seconds(60)};
 
 std::string message_of(const std::function<void()>& work) {
   try {
@@ -37,7 +37,7 @@ std::string message_of(const std::function<void()>& work) {
 }
 
 /// Sums of numbers that do not add up to the same in another order.
-std::vector<float> sums(const wires& w, std::size_t n) {
+std::vector<float> sums(const network& w, std::size_t n) {
   group all(w);
   std::vector<float> values(n), part(n), rounded;
   for (std::size_t i = 0; i < n; ++i) values[i] = 1.0F / static_cast<float>(1 + i * 7 + w->rank());
@@ -57,16 +57,16 @@ std::vector<float> sums(const wires& w, std::size_t n) {
 
 TEST_CASE("ranks that are processes pass the conformance suite") {
   mpi_session session(watched);
-  session.run([](const wires& w) { CHECK(testing::transport_conformance(w) == std::vector<std::string>{}); });
+  session.run([](const network& w) { CHECK(testing::transport_conformance(w) == std::vector<std::string>{}); });
 }
 
 TEST_CASE("sums of processes are the bits of sums of threads") {
   mpi_session session(watched);
-  session.run([&](const wires& w) {
+  session.run([&](const network& w) {
     for (const std::size_t n : {37U, 3001U, 300001U}) {
       const std::vector<float> of_processes = sums(w, n);
       std::vector<float> of_threads;
-      run_ranks(w->size(), [&](const wires& t) {
+      run_ranks(w->size(), [&](const network& t) {
         const std::vector<float> values = sums(t, n);
         if (t->rank() == w->rank()) of_threads = values;
       });
@@ -77,9 +77,9 @@ TEST_CASE("sums of processes are the bits of sums of threads") {
 
 TEST_CASE("threads of a rank communicate at the same time, each on a channel") {
   mpi_session session(watched);
-  session.run([](const wires& w) {
+  session.run([](const network& w) {
     constexpr std::uint32_t channels = 4;
-    const auto delayed = std::make_shared<testing::slow_transport>(w, testing::slow_wires{.jitter = std::chrono::microseconds(300)});
+    const auto delayed = std::make_shared<testing::slow_transport>(w, testing::slow_network{.jitter = std::chrono::microseconds(300)});
     std::vector<double> sums(channels);
     std::vector<background> behind(channels);
     for (std::uint32_t c = 0; c < channels; ++c)
@@ -99,8 +99,8 @@ TEST_CASE("threads of a rank communicate at the same time, each on a channel") {
 }
 
 TEST_CASE("messages of any length arrive, in pieces too") {
-  mpi_session session({.patience = watched.patience, .piece = 1000});
-  session.run([](const wires& w) {
+  mpi_session session({.timeout = watched.timeout, .piece = 1000});
+  session.run([](const network& w) {
     const std::size_t next = (w->rank() + 1) % w->size(), before = (w->rank() + w->size() - 1) % w->size();
     for (const std::size_t n : {0U, 1U, 999U, 4096U, 4097U, 5000U, 5001U, 123456U}) {
       std::vector<std::byte> out(n), in(n);
@@ -117,7 +117,7 @@ TEST_CASE("messages of any length arrive, in pieces too") {
 
 TEST_CASE("sends may be waited for before receives") {
   mpi_session session(watched);
-  session.run([](const wires& w) {
+  session.run([](const network& w) {
     const std::size_t next = (w->rank() + 1) % w->size(), before = (w->rank() + w->size() - 1) % w->size();
     std::vector<std::byte> out(1 << 22, std::byte{5}), in(1 << 22);
     const pending_message receive = w->receive(before, 3, in), send = w->send(next, 3, out);
@@ -137,7 +137,7 @@ TEST_CASE("a message of another length is noticed, told to all, and writes nothi
     const bool alone = session.size() == 1;
     std::vector<std::byte> bytes(1 << 24);
     const std::string told = message_of([&] {
-      session.run([&](const wires& w) {
+      session.run([&](const network& w) {
         if (w->rank() == 0 && !alone) w->receive(1, 0, std::span(bytes).first(a.asked))->wait();
         if (w->rank() != 1) return;
         bytes.assign(a.sent, std::byte{3});
@@ -145,7 +145,7 @@ TEST_CASE("a message of another length is noticed, told to all, and writes nothi
       });
     });
     if (alone) continue;
-    CHECK(told.find(concat("rank 1 sends ", a.sent, " bytes, and rank 0 asks for ", a.asked, ": ranks must come to the same operations")) !=
+    CHECK(told.find(concat("rank 1 sends ", a.sent, " bytes, and rank 0 asks for ", a.asked, ": ranks must call the same operations")) !=
           std::string::npos);
     if (session.rank() == 0) CHECK(std::count(bytes.begin(), bytes.end(), std::byte{0}) == 1 << 24);
   }
@@ -153,7 +153,7 @@ TEST_CASE("a message of another length is noticed, told to all, and writes nothi
 
 TEST_CASE("a message that is not waited for is taken back") {
   mpi_session session(watched);
-  session.run([](const wires& w) {
+  session.run([](const network& w) {
     if (w->size() == 1) return;
     group all(w, 1);
     for (const std::size_t n : {1U, 1U << 20}) {
@@ -189,11 +189,11 @@ TEST_CASE("a message that is not waited for is taken back") {
 TEST_CASE("what cannot be addressed is refused") {
   mpi_session session(watched);
   std::vector<std::byte> one(1);
-  CHECK_THROWS_AS((void)session.wires()->send(session.size(), 0, one), config_error);
-  CHECK_THROWS_AS((void)session.wires()->send(0, 0xFFFF'FFFF, one), config_error);
+  CHECK_THROWS_AS((void)session.network()->send(session.size(), 0, one), config_error);
+  CHECK_THROWS_AS((void)session.network()->send(0, 0xFFFF'FFFF, one), config_error);
   CHECK_THROWS_AS(mpi_session({.piece = 0}), config_error);
-  session.run([](const wires&) {});
-  CHECK_THROWS_WITH_AS(session.run([](const wires&) {}), "mpi_session: run must be called once; what comes later belongs into the same work", config_error);
+  session.run([](const network&) {});
+  CHECK_THROWS_WITH_AS(session.run([](const network&) {}), "mpi_session: run must be called once; do later work in the same call", config_error);
 }
 
 TEST_CASE("an MPI that threads may not use is refused") {
@@ -201,29 +201,29 @@ TEST_CASE("an MPI that threads may not use is refused") {
   MPI_Query_thread(&level);
   if (level >= MPI_THREAD_SERIALIZED) return;
   CHECK_THROWS_WITH_AS(mpi_session(),
-                       "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); the program has begun it "
-                       "with less",
+                       "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); the program has initialized "
+                       "it with less",
                        config_error);
 }
 
 TEST_CASE("ranks that cut messages differently notice") {
   mpi_session session;
-  mpi_session cut({.patience = watched.patience, .piece = session.rank() == 0 ? std::size_t{1000} : std::size_t{2000}});
+  mpi_session cut({.timeout = watched.timeout, .piece = session.rank() == 0 ? std::size_t{1000} : std::size_t{2000}});
   if (session.size() == 1) return;
   const std::string told = message_of([&] {
-    cut.run([](const wires& w) {
+    cut.run([](const network& w) {
       std::vector<float> values(10'000);
       group(w).all_reduce(std::span<float>(values), reduction::sum);
     });
   });
-  CHECK(told.find("all ranks must send in pieces as long") != std::string::npos);
+  CHECK(told.find("all ranks must send in pieces of the same size") != std::string::npos);
 }
 
 TEST_CASE("a rank that fails is named to all, with its reason") {
   mpi_session session(watched);
-  if (session.size() == 1) return session.run([](const wires&) {});
+  if (session.size() == 1) return session.run([](const network&) {});
   const std::string told = message_of([&] {
-    session.run([](const wires& w) {
+    session.run([](const network& w) {
       group all(w);
       all.barrier();
       if (w->rank() == 1) fail<comm_error>("disk: full");
@@ -240,9 +240,9 @@ TEST_CASE("a rank that fails is named to all, with its reason") {
 
 TEST_CASE("a rank that fails is named to those who have returned") {
   mpi_session session(watched);
-  if (session.size() == 1) return session.run([](const wires&) {});
+  if (session.size() == 1) return session.run([](const network&) {});
   const auto work = [&] {
-    session.run([](const wires& w) {
+    session.run([](const network& w) {
       if (w->rank() != 1) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       throw 7;
@@ -251,17 +251,17 @@ TEST_CASE("a rank that fails is named to those who have returned") {
   if (session.rank() == 1)
     CHECK_THROWS_AS(work(), int);
   else
-    CHECK(message_of(work).find("has returned, but rank 1 has stopped: its exception has no words") != std::string::npos);
+    CHECK(message_of(work).find("has returned, but rank 1 has stopped: its exception has no message") != std::string::npos);
 }
 
 TEST_CASE("a large message to a rank that fails holds nobody") {
   mpi_session session(watched);
-  if (session.size() == 1) return session.run([](const wires&) {});
+  if (session.size() == 1) return session.run([](const network&) {});
   const auto began = std::chrono::steady_clock::now();
   std::string told;
   std::vector<std::byte> large(1 << 24);
   told = message_of([&] {
-    session.run([&](const wires& w) {
+    session.run([&](const network& w) {
       if (w->rank() == 1) fail<comm_error>("disk: full");
       w->send(1, 0, large)->wait();
     });
@@ -273,7 +273,7 @@ TEST_CASE("a large message to a rank that fails holds nobody") {
 TEST_CASE("a rank that has returned is named to those who wait for it") {
   mpi_session session(watched);
   const std::string told = message_of([&] {
-    session.run([&](const wires& w) {
+    session.run([&](const network& w) {
       if (w->rank() == 0 && w->size() > 1) group(w).barrier();
     });
   });
@@ -284,9 +284,9 @@ TEST_CASE("a rank that has returned is named to those who wait for it") {
 }
 
 TEST_CASE("patience has an end between processes") {
-  mpi_session session({.patience = std::chrono::milliseconds(30)});
+  mpi_session session({.timeout = std::chrono::milliseconds(30)});
   const std::string told = message_of([&] {
-    session.run([](const wires& w) {
+    session.run([](const network& w) {
       if (w->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
       group(w).barrier();
     });

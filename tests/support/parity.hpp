@@ -61,7 +61,7 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
     const host_batch rows = golden::batch(golden::numbers(expected, at + "inputs"), golden::numbers(expected, at + "targets"), 0, 2, t);
     require_close(logits_of(model, rows), golden::numbers(expected, at + "logits"), fp32_logits, at + "logits");
 
-    trainer trainer(model, {.steps = 1, .batch = 2, .context = t, .max_gradient_norm = 0.0});
+    trainer trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = t, .max_grad_norm = 0.0});
     const step_done done = trainer.step(std::span<const host_batch>(&rows, 1), 0.0);
     CHECK(done.loss == doctest::Approx(golden::numbers(expected, at + "loss")[0]).epsilon(1e-5));
     if (expected.find(at + "grad." + model.parameters().entries()[0].spec.name) == nullptr) continue;
@@ -85,11 +85,11 @@ void check_family(const std::string& name, std::initializer_list<std::size_t> le
 template <template <class> class Family, class Recipe>
 std::vector<double> fifty_losses(const std::string& name, const safetensors_file& expected) {
   auto model = Family<Recipe>::from_pretrained(golden::folder(name));
-  trainer trainer(model, {.steps = 50,
-                          .batch = 4,
-                          .context = 16,
+  trainer trainer(model, {.max_steps = 50,
+                          .micro_batch_size = 4,
+                          .seq_length = 16,
                           .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-                          .max_gradient_norm = 1.0});
+                          .max_grad_norm = 1.0});
   const auto inputs = golden::numbers(expected, "steps.inputs"), targets = golden::numbers(expected, "steps.targets");
   std::vector<double> losses;
   for (std::size_t step = 0; step < 50; ++step) {
@@ -200,7 +200,7 @@ void check_saved_again(const std::string& name) {
     CHECK(again->shape == there.shape);
     CHECK_MESSAGE(golden::numbers(before, tensor) == golden::numbers(after, tensor), name, ": '", tensor, "' is another one");
   }
-  CHECK(Family<fp32_recipe>::from_pretrained(folder.path()).sizes() == model.sizes());
+  CHECK(Family<fp32_recipe>::from_pretrained(folder.path()).config() == model.config());
 }
 
 template <template <class> class Family>

@@ -27,12 +27,12 @@ struct chosen {
 /// All weights by name, gathered on rank 0. All ranks call it.
 template <class Model>
 std::vector<double> collected(const Model& model) {
-  using number = typename Model::precision::parameter;
+  using dtype = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
     if (entry.spec.quantised) continue;  // quantized weights are frozen
-    std::vector<number> host(entry.whole_size());
-    model.parallel().collect(model.work(), model.parameters(), entry, model.parameters().kept_values(), std::span<number>(host));
+    std::vector<dtype> host(entry.whole_size());
+    model.parallel().collect(model.stream(), model.parameters(), entry, model.parameters().stored_values(), std::span<dtype>(host));
     all.insert(all.end(), host.begin(), host.end());
   }
   return all;
@@ -44,7 +44,7 @@ struct piped_outcome : outcome {
 
 template <class Model>
 piped_outcome run_here(const dataset& data, const decoder_config& shape, const run_config& settings, const typename Model::options& options) {
-  const typename Model::context on;
+  const typename Model::context_type on;
   Model model(shape, on, options);
   trainer trainer(model, settings);
   history seen;
@@ -59,10 +59,10 @@ template <class Model>
 piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder_config& shape, const run_config& settings,
                            typename Model::options options = {}) {
   std::vector<piped_outcome> all(ranks);
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Model::options own = options;
-    own.parallel.ranks = wires;
-    all[wires->rank()] = run_here<Model>(data, shape, settings, own);
+    own.parallel.ranks = network;
+    all[network->rank()] = run_here<Model>(data, shape, settings, own);
   });
   for (const piped_outcome& one : all) {
     CHECK(one.losses == all[0].losses);
@@ -74,9 +74,9 @@ piped_outcome run_pipeline(std::size_t ranks, const dataset& data, const decoder
 
 [[maybe_unused]] decoder_config layers(std::size_t count, bool tied) {
   decoder_config shape = sizes(tied);
-  shape.layers = count;
-  shape.width = 16;
-  shape.feed_forward = 24;
+  shape.num_layers = count;
+  shape.hidden_size = 16;
+  shape.intermediate_size = 24;
   shape.embedding_dropout = 0.1;
   return shape;
 }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/io.hpp>
 #include <xtrain/comm/threads.hpp>
+#include <xtrain/io.hpp>
 
 namespace {
 
@@ -35,20 +35,20 @@ struct recomputing_recipe : recipe<Parallel> {
 };
 
 [[maybe_unused]] decoder_config sizes(bool tied) {
-  return {.vocabulary = 97,
-          .width = 24,
-          .layers = 3,
-          .heads = 2,
-          .feed_forward = 40,
-          .context = 24,
-          .tied_head = tied,
+  return {.vocab_size = 97,
+          .hidden_size = 24,
+          .num_layers = 3,
+          .num_heads = 2,
+          .intermediate_size = 40,
+          .max_position_embeddings = 24,
+          .tie_word_embeddings = tied,
           .attention_dropout = 0.1,
           .residual_dropout = 0.2,
-          .padding = 31};
+          .pad_token_id = 31};
 }
 
 [[maybe_unused]] dataset sentences() {
-  dataset all("sentences", row_layout::separate);
+  dataset all("sentences", sequence_layout::separate);
   for (std::size_t s = 0; s < 64; ++s) {
     std::vector<token> tokens;
     for (std::size_t i = 0; i < 5 + (s * 7) % 18; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
@@ -67,14 +67,14 @@ struct outcome {
 /// Whole weights by name, gathered from the ranks that own them. All ranks call it.
 template <class Model>
 std::vector<double> all_weights(const Model& model) {
-  using number = typename Model::precision::parameter;
+  using dtype = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
-    model.parallel().block_begins(model.work(), model.parameters(), entry.block, block_visit::evaluation);
-    std::vector<number> host(entry.size());
-    copy_to_host(model.work(), std::span<number>(host), model.parameters().value(entry));
-    model.work().synchronize();
-    model.parallel().block_ends(model.work(), model.parameters(), entry.block, block_visit::evaluation);
+    model.parallel().block_begins(model.stream(), model.parameters(), entry.block, block_visit::evaluation);
+    std::vector<dtype> host(entry.size());
+    copy_to_host(model.stream(), std::span<dtype>(host), model.parameters().value(entry));
+    model.stream().synchronize();
+    model.parallel().block_ends(model.stream(), model.parameters(), entry.block, block_visit::evaluation);
     all.insert(all.end(), host.begin(), host.end());
   }
   return all;
@@ -82,7 +82,7 @@ std::vector<double> all_weights(const Model& model) {
 
 template <class Model, class Config>
 outcome train(const dataset& data, const decoder_config& shape, const Config& settings, const typename Model::options& options) {
-  const typename Model::context on;
+  const typename Model::context_type on;
   Model model(shape, on, options);
   trainer trainer(model, settings);
   history seen;
@@ -95,8 +95,8 @@ outcome train(const dataset& data, const decoder_config& shape, const Config& se
 template <class Model, class Config>
 outcome train_on_ranks(std::size_t ranks, const dataset& data, const decoder_config& shape, const Config& settings, std::size_t shards = 0) {
   std::vector<outcome> all(ranks);
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-    all[wires->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = wires, .shards = shards}});
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+    all[network->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = network, .shards = shards}});
   });
   for (const outcome& one : all) {
     CHECK(one.losses == all[0].losses);

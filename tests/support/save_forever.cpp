@@ -10,7 +10,7 @@
 int main(int, char** argv) {
   small_run::model model(small_run::sizes());
   xtrain::trainer trainer(model, small_run::settings(std::strtoul(argv[2], nullptr, 10)));
-  xtrain::checkpoint_folder files(trainer, argv[1], {.every = 1, .keep = 2});
+  xtrain::checkpoint_folder files(trainer, argv[1], {.save_steps = 1, .save_total_limit = 2});
   files.resume();
   trainer.attach(files);
   trainer.fit(small_run::data());

@@ -10,13 +10,13 @@ namespace {
 
 decoder_config four_heads(bool tied) {
   decoder_config shape = sizes(tied);
-  shape.heads = 4;
+  shape.num_heads = 4;
   return shape;
 }
 
 /// The same sentences, packed.
 dataset packed_sentences() {
-  dataset all("packed sentences", row_layout::packed);
+  dataset all("packed sentences", sequence_layout::packed);
   for (std::size_t s = 0; s < 64; ++s) {
     std::vector<token> tokens;
     for (std::size_t i = 0; i < 3 + (s * 5) % 9; ++i) tokens.push_back(static_cast<token>((s * 31 + i * i * 5) % 97));
@@ -27,21 +27,21 @@ dataset packed_sentences() {
 }
 
 struct cut {
-  std::size_t ranks = 1, context = 1, tensor = 1;
+  std::size_t ranks = 1, context_parallel_size = 1, tensor_parallel_size = 1;
 };
 
 template <class Model>
 outcome train_shared(const cut& how, const dataset& data, const decoder_config& shape, const run_config& settings, typename Model::options options = {}) {
   std::vector<outcome> all(how.ranks);
-  run_ranks(how.ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(how.ranks, [&](const std::shared_ptr<transport>& network) {
     typename Model::options own = options;
-    own.parallel = {.ranks = wires, .tensor = how.tensor, .context = how.context};
-    all[wires->rank()] = train<Model>(data, shape, settings, own);
+    own.parallel = {.ranks = network, .tensor_parallel_size = how.tensor_parallel_size, .context_parallel_size = how.context_parallel_size};
+    all[network->rank()] = train<Model>(data, shape, settings, own);
   });
   for (const outcome& one : all) {
     CHECK(one.losses == all[0].losses);
     CHECK(one.held_out == all[0].held_out);
-    if (how.tensor == 1) CHECK(one.weights == all[0].weights);
+    if (how.tensor_parallel_size == 1) CHECK(one.weights == all[0].weights);
   }
   return all[0];
 }
@@ -51,17 +51,17 @@ outcome train_shared(const cut& how, const dataset& data, const decoder_config& 
 template <template <class> class Recipe, template <class> class Family, class Shared = context_parallel>
 void equals_one(const decoder_config& shape, const cut& how, const dataset& data = sentences(),
                 const typename Family<Recipe<single>>::options& options = {}) {
-  const run_config settings{.steps = 8, .batch = 2, .accumulate = 2, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}};
+  const run_config settings{.max_steps = 8, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}};
   constexpr double bound = 2e-6;
   run_config shared = settings;
-  shared.accumulate = settings.accumulate * how.context * how.tensor / how.ranks;
+  shared.gradient_accumulation_steps = settings.gradient_accumulation_steps * how.context_parallel_size * how.tensor_parallel_size / how.ranks;
   const outcome one = train<Family<Recipe<single>>>(data, shape, settings, options);
   typename Family<Recipe<Shared>>::options shared_options;
   shared_options.adapter = options.adapter;
   const outcome divided = train_shared<Family<Recipe<Shared>>>(how, data, shape, shared, shared_options);
   CHECK(difference(one.losses, divided.losses) < bound);
   CHECK(std::abs(one.held_out - divided.held_out) < bound);
-  if (how.tensor == 1) CHECK(difference(one.weights, divided.weights) < bound);
+  if (how.tensor_parallel_size == 1) CHECK(difference(one.weights, divided.weights) < bound);
 }
 
 }  // namespace

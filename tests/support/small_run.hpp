@@ -11,14 +11,20 @@ struct recipe : xtrain::defaults {};
 using model = xtrain::llama<recipe>;
 
 inline xtrain::decoder_config sizes() {
-  return {.vocabulary = 31, .width = 16, .layers = 2, .heads = 2, .feed_forward = 24, .context = 12, .residual_dropout = 0.1};
+  return {.vocab_size = 31,
+          .hidden_size = 16,
+          .num_layers = 2,
+          .num_heads = 2,
+          .intermediate_size = 24,
+          .max_position_embeddings = 12,
+          .residual_dropout = 0.1};
 }
 inline xtrain::training_config<xtrain::adamw> settings(std::size_t steps) {
-  return {.steps = steps, .batch = 2, .learning_rate = 1e-2, .shape = xtrain::schedule::constant};
+  return {.max_steps = steps, .micro_batch_size = 2, .learning_rate = 1e-2, .lr_schedule = xtrain::lr_schedule_kind::constant};
 }
 inline const xtrain::dataset& data() {
   static const xtrain::dataset all = [] {
-    xtrain::dataset d("numbers", xtrain::row_layout::stream);
+    xtrain::dataset d("numbers", xtrain::sequence_layout::stream);
     std::vector<xtrain::token> tokens;
     for (xtrain::token i = 0; i < 400; ++i) tokens.push_back(i * i % 31);
     d.add(tokens);

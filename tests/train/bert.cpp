@@ -49,7 +49,7 @@ void check_bert(const std::string& name) {
     require_close({labels.begin(), labels.end()}, golden::numbers(expected, at + (has_words ? "sentence_logits" : "logits")), fp32_logits,
                   at + "label logits");
 
-    trainer trainer(model, {.steps = 1, .batch = 2, .context = t, .max_gradient_norm = 0.0});
+    trainer trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = t, .max_grad_norm = 0.0});
     const step_done done = trainer.step(std::span<const host_batch>(&rows, 1), 0.0);
     CHECK(done.loss == doctest::Approx(golden::numbers(expected, at + "loss")[0]).epsilon(1e-5));
     if (t == 1) continue;
@@ -65,12 +65,12 @@ void check_fifty_bert_steps(const std::string& name, std::size_t pieces) {
   const safetensors_file expected(golden::folder(name) + "/expected.safetensors");
   const auto reference = golden::numbers(expected, "steps.losses");
   auto model = Family<fp32_recipe>::from_pretrained(golden::folder(name));
-  trainer trainer(model, {.steps = 50,
-                          .batch = 4 / pieces,
-                          .accumulate = pieces,
-                          .context = 16,
+  trainer trainer(model, {.max_steps = 50,
+                          .micro_batch_size = 4 / pieces,
+                          .gradient_accumulation_steps = pieces,
+                          .seq_length = 16,
                           .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-                          .max_gradient_norm = 1.0});
+                          .max_grad_norm = 1.0});
   double error = 0;
   for (std::size_t step = 0; step < 50; ++step) {
     std::vector<host_batch> batches;

@@ -37,7 +37,7 @@ TEST_CASE("the newest checkpoints are kept, older ones removed, and nothing else
   const scratch_folder folder;
   put_file(folder / "notes.txt", "mine");
   bench b;
-  checkpoint_folder files(b.trainer, folder.path(), {.every = 1, .keep = 2});
+  checkpoint_folder files(b.trainer, folder.path(), {.save_steps = 1, .save_total_limit = 2});
   b.trainer.attach(files);
   b.trainer.fit(small_run::data());
   CHECK(folder.files() == std::vector<std::string>{"checkpoint-5", "checkpoint-6", "notes.txt"});
@@ -47,7 +47,7 @@ TEST_CASE("checkpoints that training does not wait for are the same, and there w
   const scratch_folder now, later;
   for (const bool asynchronous : {false, true}) {
     bench b;
-    checkpoint_folder files(b.trainer, asynchronous ? later.path() : now.path(), {.every = 1, .keep = 3, .asynchronous = asynchronous});
+    checkpoint_folder files(b.trainer, asynchronous ? later.path() : now.path(), {.save_steps = 1, .save_total_limit = 3, .asynchronous = asynchronous});
     b.trainer.attach(files);
     b.trainer.fit(small_run::data());
     CHECK((asynchronous ? later : now).files() == std::vector<std::string>{"checkpoint-4", "checkpoint-5", "checkpoint-6"});
@@ -83,7 +83,7 @@ TEST_CASE("damage is named, and the other checkpoints stay") {
   const auto damaged = [](const std::string& file, const std::string& words, auto&& damage) {
     const scratch_folder folder;
     bench b;
-    checkpoint_folder files(b.trainer, folder.path(), {.every = 2});
+    checkpoint_folder files(b.trainer, folder.path(), {.save_steps = 2});
     b.trainer.attach(files);
     b.trainer.fit(small_run::data());
     const std::string path = folder / ("checkpoint-6/" + file);
@@ -103,7 +103,7 @@ TEST_CASE("damage is named, and the other checkpoints stay") {
           [](const std::string& path) { put_file(path, get_file(path) + "more"); });
   damaged("trainer_state.json", "must be JSON; line", [](const std::string& path) { put_file(path, get_file(path).substr(0, 40)); });
   damaged("trainer_state.json", "'step' must be a whole number",
-          [](const std::string& path) { put_file(path, R"({"batch": 2, "accumulate": 1, "context": 12})"); });
+          [](const std::string& path) { put_file(path, R"({"micro_batch_size": 2, "gradient_accumulation_steps": 1, "seq_length": 12})"); });
 }
 
 TEST_CASE("a bit that is flipped anywhere in a tensor file, or in the state of the run, is refused") {
@@ -154,13 +154,13 @@ TEST_CASE("what a run goes on with that is otherwise than before is said") {
   CHECK(changes(small_run::settings(6)).empty());
   auto settings = small_run::settings(9);
   settings.learning_rate = 0.25;
-  settings.shape = schedule::linear;
+  settings.shape = lr_schedule_kind::linear;
   settings.optimizer.weight_decay = 0.125;
   const auto found = changes(settings);
   REQUIRE(found.size() == 4);
   CHECK(found[0].starts_with("learning_rate is 0.25, it was "));
-  CHECK(found[1] == "schedule is \"linear\", it was \"constant\"");
-  CHECK(found[2] == "steps is 9, it was 6");
+  CHECK(found[1] == "lr_schedule is \"linear\", it was \"constant\"");
+  CHECK(found[2] == "max_steps is 9, it was 6");
   CHECK(found[3].starts_with("weight_decay is 0.125, it was "));
 }
 
@@ -198,24 +198,25 @@ TEST_CASE("a run goes on only with what it was begun with") {
     checkpoint_folder(b.trainer, folder.path()).save();
   }
   auto settings = small_run::settings(6);
-  settings.batch = 4;
-  refused(folder.path(), "goes on with as many rows in a step (batch x accumulate x ranks): it had 2, now 4 x 1 x 1 are given", settings);
+  settings.micro_batch_size = 4;
+  refused(folder.path(), "must have the same global batch size (micro_batch_size x gradient_accumulation_steps x ranks): it had 2, now 4 x 1 x 1 are given",
+          settings);
   settings = small_run::settings(6);
   settings.seed = 7;
-  refused(folder.path(), "goes on with the same seed; it was 42, now 7 is given", settings);
+  refused(folder.path(), "must have the same seed; it was 42, now 7 is given", settings);
   struct other_recipe : defaults {
     using optimizer = sgd;
   };
   llama<other_recipe> model(small_run::sizes());
-  trainer trainer(model, {.steps = 6, .batch = 2});
+  trainer trainer(model, {.max_steps = 6, .micro_batch_size = 2});
   checkpoint_folder files(trainer, folder.path());
-  CHECK_THROWS_WITH_AS(files.resume(), doctest::Contains("goes on with the same optimizer; it was 'adamw', now it is 'sgd'"), config_error);
+  CHECK_THROWS_WITH_AS(files.resume(), doctest::Contains("must have the same optimizer; it was 'adamw', now it is 'sgd'"), config_error);
 }
 
 TEST_CASE("a full disk stops the run with an error and leaves the last checkpoint whole") {
   const scratch_folder folder;
   bench b;
-  checkpoint_folder files(b.trainer, folder.path(), {.every = 1});
+  checkpoint_folder files(b.trainer, folder.path(), {.save_steps = 1});
   const std::string good = files.save();
   b.trainer.attach(files);
   {
@@ -228,7 +229,7 @@ TEST_CASE("a full disk stops the run with an error and leaves the last checkpoin
 }
 
 TEST_CASE("a checkpoint that fails behind the training is told of at the next save, or when the run ends, and the one from before stays") {
-  const checkpoint_options behind{.every = 2, .asynchronous = true};
+  const checkpoint_options behind{.save_steps = 2, .asynchronous = true};
   const auto goes_on_from_two = [](const scratch_folder& folder) {
     bench again;
     checkpoint_folder files(again.trainer, folder / "run");
@@ -284,7 +285,7 @@ TEST_CASE("an adapter's run is saved and resumed as an adapter") {
   const scratch_folder folder;
   const auto run = [&](std::size_t steps) {
     llama<adapted> model(small_run::sizes(), {}, {.adapter = {.rank = 2}});
-    trainer trainer(model, {.steps = 8, .batch = 2, .learning_rate = 1e-2});
+    trainer trainer(model, {.max_steps = 8, .micro_batch_size = 2, .learning_rate = 1e-2});
     checkpoint_folder files(trainer, folder.path(), {.base_model = "base"});
     files.resume();
     loader rows(small_run::data(), trainer.loader_settings());

@@ -29,11 +29,11 @@ TEST_CASE("several samples in a row, longer than any rank's places") {
 
 TEST_CASE("fewer key/value heads than ranks, as many as half the heads, linear biases") {
   decoder_config shape = four_heads(false);
-  shape.kv_heads = 2;
+  shape.num_kv_heads = 2;
   equals_one<recipe, llama>(shape, {2, 2});
   equals_one<recipe, llama>(shape, {4, 4});
   shape = four_heads(true);
-  shape.feed_forward = 4 * shape.width;
+  shape.intermediate_size = 4 * shape.hidden_size;
   equals_one<recipe, bloom>(shape, {2, 2});
 }
 

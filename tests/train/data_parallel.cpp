@@ -22,7 +22,7 @@ template <template <class> class Recipe, template <class> class Family>
 void equals_single(bool tied, double bound) {
   const dataset data = sentences();
   const auto settings = [](std::size_t batch, std::size_t accumulate) {
-    return run_config{.steps = 10, .batch = batch, .accumulate = accumulate, .learning_rate = 1e-3};
+    return run_config{.max_steps = 10, .micro_batch_size = batch, .gradient_accumulation_steps = accumulate, .learning_rate = 1e-3};
   };
   const outcome one = train<Family<Recipe<single>>>(data, sizes(tied), settings(2, 4), {});
   const auto agrees = [&](const outcome& other) {
@@ -56,11 +56,15 @@ TEST_CASE("llama and gpt2 with dropout, on two and four ranks") {
 
 TEST_CASE("in bf16, and on a device whose memory is elsewhere and whose stream is late") {
   const dataset data = sentences();
-  const run_config settings{.steps = 4, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+  const run_config settings{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
   const auto on_two = [&]<class Parallel>(Parallel) {
     return train_on_ranks<llama<bf16_recipe<Parallel>>>(2, data, sizes(false), settings).weights;
   };
-  const std::vector<double> bf16 = train<llama<bf16_recipe<single>>>(data, sizes(false), run_config{.steps = 4, .batch = 2, .accumulate = 4, .learning_rate = 1e-3}, {}).weights;
+  const std::vector<double> bf16 =
+      train<llama<bf16_recipe<single>>>(
+          data, sizes(false), run_config{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4, .learning_rate = 1e-3},
+          {})
+          .weights;
   CHECK(difference(bf16, on_two(data_parallel{})) < 2e-2);
   CHECK(difference(bf16, on_two(zero<3>{})) < 2e-2);
   const outcome here = train_on_ranks<llama<recipe<zero<3>>>>(2, data, sizes(false), settings);
@@ -71,7 +75,7 @@ TEST_CASE("in bf16, and on a device whose memory is elsewhere and whose stream i
 
 TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of the model per two ranks") {
   const dataset data = sentences();
-  const run_config settings{.steps = 5, .batch = 2, .learning_rate = 1e-3, .max_gradient_norm = 0};
+  const run_config settings{.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-3, .max_grad_norm = 0};
   const outcome all = train_on_ranks<gpt2<recipe<data_parallel>>>(4, data, sizes(true), settings);
   for (const std::size_t shards : {4U, 1U}) {
     CHECK(all.weights == train_on_ranks<gpt2<recipe<zero<1>>>>(4, data, sizes(true), settings, shards).weights);
@@ -85,13 +89,13 @@ TEST_CASE("bit for bit: who keeps what changes nothing, neither does a copy of t
 
 TEST_CASE("weights that come back late are there for whoever reads them, and a model may go before all are") {
   const dataset data = sentences();
-  const run_config settings{.steps = 2, .batch = 2, .learning_rate = 1e-3, .max_gradient_norm = 0};
-  const testing::slow_wires late{.latency = std::chrono::milliseconds(2), .jitter = std::chrono::milliseconds(4)};
+  const run_config settings{.max_steps = 2, .micro_batch_size = 2, .learning_rate = 1e-3, .max_grad_norm = 0};
+  const testing::slow_network late{.latency = std::chrono::milliseconds(2), .jitter = std::chrono::milliseconds(4)};
   // read from the store directly after a step
   const auto read_after_steps = [&]<class Parallel>(Parallel, bool reads) {
     std::vector<float> weights;
-    run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-      gpt2<recipe<Parallel>> model(sizes(true), {}, {.parallel = {.ranks = std::make_shared<testing::slow_transport>(wires, late)}});
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      gpt2<recipe<Parallel>> model(sizes(true), {}, {.parallel = {.ranks = std::make_shared<testing::slow_transport>(network, late)}});
       trainer trainer(model, settings);
       loader rows(data, trainer.loader_settings());
       for (int step = 0; step < 2; ++step) {
@@ -102,7 +106,7 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
           const auto value = model.parameters().value(entry);
           host.insert(host.end(), value.raw(), value.raw() + value.size());
         }
-        if (wires->rank() == 0) weights.insert(weights.end(), host.begin(), host.end());
+        if (network->rank() == 0) weights.insert(weights.end(), host.begin(), host.end());
       }
     });
     return weights;
@@ -116,12 +120,13 @@ TEST_CASE("weights that come back late are there for whoever reads them, and a m
 TEST_CASE("experts and their balance") {
   const dataset data = sentences();
   decoder_config shape = sizes(false);
-  shape.experts = 4;
-  shape.experts_per_token = 2;
+  shape.num_experts = 4;
+  shape.num_experts_per_token = 2;
   shape.balances_experts = true;
-  shape.balance_loss = 0.02;
-  const outcome one = train<mixtral<recipe<single>>>(data, shape, run_config{.steps = 5, .batch = 2, .accumulate = 2, .learning_rate = 1e-3}, {});
-  const run_config settings{.steps = 5, .batch = 2, .learning_rate = 1e-3};
+  shape.router_aux_loss_coef = 0.02;
+  const outcome one = train<mixtral<recipe<single>>>(
+      data, shape, run_config{.max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3}, {});
+  const run_config settings{.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-3};
   for (const outcome& other : {train_on_ranks<mixtral<recipe<data_parallel>>>(2, data, shape, settings),
                                train_on_ranks<mixtral<recipe<zero<3>>>>(2, data, shape, settings)}) {
     CHECK(difference(one.losses, other.losses) < 2e-5);
@@ -135,21 +140,21 @@ namespace {
 template <class Parallel>
 struct cost {
   memory_count kept;
-  rehearsal plan;
+  dry_run plan;
   traffic gradients, weights;
 
   explicit cost(std::size_t ranks) {
     const dataset data = sentences();
     std::mutex mutex;
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
       const cpu::context on;
       decoder_config shape = sizes(false);
-      shape.vocabulary = 128;
-      shape.width = 64;
-      shape.feed_forward = 128;
-      shape.layers = 8;
-      llama<recipe<Parallel>> model(shape, on, {.parallel = {.ranks = wires}});
-      trainer trainer(model, run_config{.steps = 2, .batch = 1, .learning_rate = 1e-3});
+      shape.vocab_size = 128;
+      shape.hidden_size = 64;
+      shape.intermediate_size = 128;
+      shape.num_layers = 8;
+      llama<recipe<Parallel>> model(shape, on, {.parallel = {.ranks = network}});
+      trainer trainer(model, run_config{.max_steps = 2, .micro_batch_size = 1, .learning_rate = 1e-3});
       trainer.fit(data);
       const std::lock_guard lock(mutex);
       kept = on.memory();
@@ -177,7 +182,13 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   CHECK(near(second.of(memory_role::optimizer), o / n));
   CHECK(near(third.of(memory_role::optimizer), o / n));
   // besides its shards, a rank has windows: the first block, the last, and two of the layers
-  const llama<recipe<single>> like({.vocabulary = 128, .width = 64, .layers = 8, .heads = 2, .feed_forward = 128, .context = 24, .tied_head = false});
+  const llama<recipe<single>> like({.vocab_size = 128,
+                                    .hidden_size = 64,
+                                    .num_layers = 8,
+                                    .num_heads = 2,
+                                    .intermediate_size = 128,
+                                    .max_position_embeddings = 24,
+                                    .tie_word_embeddings = false});
   const auto& blocks = like.parameters();
   const double windows = static_cast<double>(blocks.block(0).size() + blocks.block(9).size() + 2 * blocks.block(1).size()) * sizeof(float);
   CHECK(near(second.of(memory_role::gradients), g / n + windows));
@@ -185,7 +196,7 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   CHECK(near(third.of(memory_role::weights), w / n + windows));
   const auto as_planned = [](const auto& found) {
     for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer})
-      CHECK(found.kept.of(role) == found.plan.of(role));
+      CHECK(found.saved.of(role) == found.plan.of(role));
   };
   as_planned(all);
   as_planned(first);

@@ -9,7 +9,7 @@
 namespace {
 
 encoder_config small() {
-  return {.vocabulary = 61, .width = 24, .layers = 3, .heads = 2, .feed_forward = 40, .context = 16, .labels = {"a", "b"}};
+  return {.vocab_size = 61, .hidden_size = 24, .num_layers = 3, .num_heads = 2, .intermediate_size = 40, .max_position_embeddings = 16, .labels = {"a", "b"}};
 }
 
 /// Sequences [first, first + count) of a batch: masked tokens, and a label for each sequence.
@@ -27,26 +27,26 @@ host_batch some_rows(std::size_t first, std::size_t count) {
     }
   }
   host_batch rows = sentence_batch({.b = count, .t = t, .tokens = tokens, .segments = segments, .mask = mask, .targets = targets, .labels = labels});
-  rows.first_row = first;
+  rows.first_sequence = first;
   return rows;
 }
 
 template <class Parallel>
 std::vector<double> weights_after(std::size_t ranks) {
   std::vector<double> weights;
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     using model_type = bert_pretraining<recipe<Parallel>>;
     typename model_type::options options;
-    if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = wires;
+    if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = network;
     model_type model(small(), {}, options);
     const std::size_t each = 4 / ranks;
-    trainer trainer(model, training_config<adamw>{.steps = 5, .batch = each, .context = 9});
+    trainer trainer(model, training_config<adamw>{.max_steps = 5, .micro_batch_size = each, .seq_length = 9});
     for (int step = 0; step < 5; ++step) {
-      const host_batch rows = some_rows(wires->rank() * each, each);
+      const host_batch rows = some_rows(network->rank() * each, each);
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     }
     const std::vector<double> mine = all_weights(model);
-    if (wires->rank() == 0) weights = mine;
+    if (network->rank() == 0) weights = mine;
   });
   return weights;
 }

@@ -19,18 +19,18 @@ using adapted_axes = parallel<zero<3>, tensor_parallel, ring_context_parallel, e
 
 decoder_config balanced_experts(std::size_t layers) {
   decoder_config shape = sizes(false);
-  shape.layers = layers;
-  shape.heads = 4;
-  shape.experts = 8;
-  shape.experts_per_token = 2;
+  shape.num_layers = layers;
+  shape.num_heads = 4;
+  shape.num_experts = 8;
+  shape.num_experts_per_token = 2;
   shape.balances_experts = true;
-  shape.balance_loss = 0.05;
+  shape.router_aux_loss_coef = 0.05;
   return shape;
 }
 
 /// Four micro-batches per step, divided among the data-parallel ranks.
 run_config settings(std::size_t data) {
-  return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
+  return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4 / data, .learning_rate = 1e-3, .max_grad_norm = 0.5};
 }
 
 void is_near(const piped_outcome& one, const piped_outcome& other) {
@@ -56,17 +56,18 @@ std::string refused(std::size_t ranks, Make&& make) {
 TEST_CASE("experts beside divided layers, shared rows and stages: mixtral with its balance, dropout and clipping") {
   const dataset data = sentences();
   const auto on = [&](const piped_outcome& one, std::size_t layers, std::size_t ranks, pipeline_ranks how) {
-    const std::size_t data_ranks = how.data;
+    const std::size_t data_ranks = how.data_parallel_size;
     is_near(one, run_pipeline<mixtral<recipe<every_axis>>>(ranks, data, balanced_experts(layers), settings(data_ranks), {.parallel = std::move(how)}));
   };
   const piped_outcome two = run_here<mixtral<recipe<single>>>(data, balanced_experts(2), settings(1), {});
-  on(two, 2, 2, {.tensor = 2});                                          // shards of every expert
-  on(two, 2, 4, {.data = 2, .tensor = 2, .expert = 2});
-  on(two, 2, 2, {.context = 2});                                         // every rank routes its own tokens
-  on(two, 2, 2, {.context = 2, .expert = 2});                            // expert-parallel ranks have other tokens of the same sequences
-  on(two, 2, 4, {.data = 2, .context = 2, .expert = 4});                 // and other sequences
-  on(two, 2, 8, {.data = 2, .tensor = 2, .context = 2, .expert = 2});
-  on(two, 2, 8, {.tensor = 2, .context = 2, .expert = 2});               // two pipeline stages
+  on(two, 2, 2, {.tensor_parallel_size = 2});  // shards of every expert
+  on(two, 2, 4, {.data_parallel_size = 2, .tensor_parallel_size = 2, .expert_parallel_size = 2});
+  on(two, 2, 2, {.context_parallel_size = 2});                                                      // every rank routes its own tokens
+  // expert-parallel ranks have other tokens of the same sequences
+  on(two, 2, 2, {.context_parallel_size = 2, .expert_parallel_size = 2});
+  on(two, 2, 4, {.data_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 4});  // and other sequences
+  on(two, 2, 8, {.data_parallel_size = 2, .tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});
+  on(two, 2, 8, {.tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2});  // two pipeline stages
 }
 
 TEST_CASE("with LoRA and recomputation, where keys and values go round and everything is divided") {
@@ -74,61 +75,64 @@ TEST_CASE("with LoRA and recomputation, where keys and values go round and every
   const lora_config adapter{.rank = 4, .targets = {"q_proj", "gate", "w1", "w2", "w3"}};
   const piped_outcome one = run_here<mixtral<adapted_recipe<single>>>(data, balanced_experts(2), settings(1), {.adapter = adapter});
   const auto on = [&](std::size_t ranks, rank_layout how) {
-    const std::size_t data_ranks = ranks / how.tensor / how.context;
+    const std::size_t data_ranks = ranks / how.tensor_parallel_size / how.context_parallel_size;
     is_near(one, run_pipeline<mixtral<adapted_recipe<adapted_axes>>>(ranks, data, balanced_experts(2), settings(data_ranks),
                                                                      {.adapter = adapter, .parallel = std::move(how)}));
   };
-  on(4, {.tensor = 2, .expert = 2});
-  on(4, {.context = 2, .expert = 4});
-  on(8, {.tensor = 2, .context = 2, .shards = 1, .expert = 2});
+  on(4, {.tensor_parallel_size = 2, .expert_parallel_size = 2});
+  on(4, {.context_parallel_size = 2, .expert_parallel_size = 4});
+  on(8, {.tensor_parallel_size = 2, .context_parallel_size = 2, .shards = 1, .expert_parallel_size = 2});
 }
 
 TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go to one rank of two") {
   decoder_config shape = balanced_experts(2);
-  shape.vocabulary = 128;
-  shape.width = 64;
-  shape.feed_forward = 128;
+  shape.vocab_size = 128;
+  shape.hidden_size = 64;
+  shape.intermediate_size = 128;
   shape.residual_dropout = shape.attention_dropout = 0;
   host_batch rows{.b = 2, .t = 24};
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
   // 2-way tensor, context and expert parallelism
-  run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(8, [&](const std::shared_ptr<transport>& network) {
     const cpu::context on;
-    mixtral<recipe<every_axis>> model(shape, on, {.parallel = {.ranks = wires, .data = 2, .tensor = 2, .context = 2, .expert = 2}});
-    const std::vector<float> zeros(shape.experts * shape.width);  // every token is routed to the first two experts
+    mixtral<recipe<every_axis>> model(
+        shape, on,
+        {.parallel = {
+             .ranks = network, .data_parallel_size = 2, .tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 2}});
+    const std::vector<float> zeros(shape.num_experts * shape.hidden_size);  // every token is routed to the first two experts
     for (const auto& entry : model.parameters().entries())
-      if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.work(), entry, std::span<const float>(zeros));
-    trainer trainer(model, run_config{.steps = 1, .batch = 2, .context = 24});
+      if (entry.spec.name.ends_with("gate.weight")) model.parameters().set(model.stream(), entry, std::span<const float>(zeros));
+    trainer trainer(model, run_config{.max_steps = 1, .micro_batch_size = 2, .seq_length = 24});
     for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer, memory_role::batch})
       CHECK(on.memory().of(role) == trainer.plan().of(role));
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     const step_traffic sent = traffic_of(model.parallel());
 
-    const std::size_t l = shape.layers, n = 48 / 2, row = shape.width * sizeof(float), number = sizeof(float);
+    const std::size_t l = shape.num_layers, n = 48 / 2, row = shape.hidden_size * sizeof(float), number = sizeof(float);
     // of two ranks, each sends as many bytes as the reduced array has; for experts, the gradients of the routing weights are reduced as
     // well
     const std::size_t losses = 3 * n * number, norm = sizeof(double);
-    CHECK(sent.of(traffic_role::layers).bytes == (4 * l + 2) * n * row + l * n * shape.experts_per_token * number + losses + norm);
+    CHECK(sent.of(traffic_role::tensor_parallel).bytes == (4 * l + 2) * n * row + l * n * shape.num_experts_per_token * number + losses + norm);
     // half of queries, keys and values of half the heads, and of their outputs, forward and backward; counts and probabilities of all
     // layers' experts, their gradient; and the loss
-    const std::size_t balance = l * shape.experts * (sizeof(token) + number) + shape.experts * number;
-    CHECK(sent.of(traffic_role::places).bytes == l * 2 * n * (3 + 1) * row / 2 / 2 + balance + sizeof(double));
+    const std::size_t balance = l * shape.num_experts * (sizeof(token) + number) + shape.num_experts * number;
+    CHECK(sent.of(traffic_role::context_parallel).bytes == l * 2 * n * (3 + 1) * row / 2 / 2 + balance + sizeof(double));
     // two copies of every token are dispatched and combined, and so are gradients; and a count for each expert
-    const std::size_t copies = shape.experts_per_token * n * row, counts = shape.experts / 2 * sizeof(std::uint64_t);
-    CHECK(sent.of(traffic_role::experts).bytes == l * (2 * copies + counts));
+    const std::size_t copies = shape.num_experts_per_token * n * row, counts = shape.num_experts / 2 * sizeof(std::uint64_t);
+    CHECK(sent.of(traffic_role::expert_parallel).bytes == l * (2 * copies + counts));
     // gradients of non-expert parameters are reduced over expert-parallel ranks; then half of everything between two ranks
     std::size_t shared = 0, trained = 0;
     const auto& store = model.parameters();
     for (const auto& entry : store.entries())
-      if (!entry.spec.holder) shared += entry.size() * number;
+      if (!entry.spec.owner) shared += entry.size() * number;
     for (std::size_t b = 0; b < store.blocks(); ++b) trained += (store.block(b).end - store.block(b).begin) * number;
     CHECK(sent.of(traffic_role::parts).bytes == shared);
     CHECK(sent.of(traffic_role::gradients).bytes == trained / 2);
     CHECK(sent.of(traffic_role::weights).bytes == trained / 2);
-    for (const traffic_role role : {traffic_role::layers, traffic_role::places, traffic_role::experts, traffic_role::parts, traffic_role::gradients,
-                                    traffic_role::weights}) {
+    for (const traffic_role role : {traffic_role::tensor_parallel, traffic_role::context_parallel, traffic_role::expert_parallel,
+                                    traffic_role::parts, traffic_role::gradients, traffic_role::weights}) {
       CAPTURE(name_of(role));
       CHECK(trainer.plan().sent.of(role).bytes == sent.of(role).bytes);
     }
@@ -140,17 +144,17 @@ TEST_CASE("folders hold whole experts, whoever has which part of them") {
   const decoder_config shape = balanced_experts(2);
   using divided = mixtral<recipe<every_axis>>;
   const auto on = [&](std::size_t ranks, const pipeline_ranks& how, auto&& work) {
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
       divided::options options{.parallel = how};
-      options.parallel.ranks = wires;
+      options.parallel.ranks = network;
       work(options);
     });
   };
-  on(8, {.data = 2, .tensor = 2, .context = 2, .expert = 4},
+  on(8, {.data_parallel_size = 2, .tensor_parallel_size = 2, .context_parallel_size = 2, .expert_parallel_size = 4},
      [&](const divided::options& options) { save_pretrained(divided(shape, {}, options), scratch / "eight"); });
   const std::vector<double> whole = all_weights(mixtral<recipe<single>>(shape));
   CHECK(all_weights(mixtral<recipe<single>>::from_pretrained(scratch / "eight")) == whole);
-  on(4, {.tensor = 2, .expert = 1}, [&](const divided::options& options) {  // two pipeline stages
+  on(4, {.tensor_parallel_size = 2, .expert_parallel_size = 1}, [&](const divided::options& options) {  // two pipeline stages
     const std::vector<double> found = collected(divided::from_pretrained(scratch / "eight", {}, options));
     if (options.parallel.ranks->rank() == 0) CHECK(found == whole);
   });
@@ -159,25 +163,30 @@ TEST_CASE("folders hold whole experts, whoever has which part of them") {
 TEST_CASE("what cannot be divided is refused with the numbers") {
   decoder_config shape = balanced_experts(2);
   const auto every = [&](pipeline_ranks how) {
-    return [&, how](const std::shared_ptr<transport>& wires) {
+    return [&, how](const std::shared_ptr<transport>& network) {
       pipeline_ranks own = how;
-      own.ranks = wires;
+      own.ranks = network;
       const mixtral<recipe<every_axis>> model(shape, {}, {.parallel = own});
     };
   };
-  CHECK(refused(2, every({.tensor = 2, .expert = 2})) == "parallel: ranks must be a multiple of tensor times expert; given 2 ranks, tensor 2 and expert 2");
-  shape.feed_forward = 41;
-  CHECK(refused(2, every({.tensor = 2})) == "tensor: 2 ranks must divide a layer equally; 41 inner channels are not divisible by 2");
-  shape.feed_forward = 40;
+  CHECK(refused(2, every({.tensor_parallel_size = 2, .expert_parallel_size = 2})) ==
+        "parallel: ranks must be a multiple of tensor times expert; given 2 ranks, tensor 2 and expert 2");
+  shape.intermediate_size = 41;
+  CHECK(refused(2, every({.tensor_parallel_size = 2})) ==
+        "tensor: 2 tensor-parallel ranks must have equal shards of a layer; 41 intermediate channels are not divisible "
+        "by 2");
+  shape.intermediate_size = 40;
   const auto adapted = [&](rank_layout how, lora_config adapter) {
-    return refused(2, [&, how](const std::shared_ptr<transport>& wires) {
+    return refused(2, [&, how](const std::shared_ptr<transport>& network) {
       rank_layout own = how;
-      own.ranks = wires;
+      own.ranks = network;
       const mixtral<adapted_recipe<adapted_axes>> model(shape, {}, {.adapter = adapter, .parallel = own});
     });
   };
   const lora_config dropping{.rank = 4, .dropout = 0.1, .targets = {"q_proj", "w2"}};
-  CHECK(adapted({.context = 2}, dropping) == "context: dropout of an adapter inside an expert needs whole rows, which ranks share; given 2 ranks");
-  CHECK(adapted({.context = 2}, {.rank = 4, .dropout = 0.1, .targets = {"q_proj"}}).empty());
-  CHECK(adapted({.tensor = 2}, dropping) == "tensor: LoRA's dropout cannot be divided among ranks; given 2 ranks");
+  CHECK(adapted({.context_parallel_size = 2}, dropping) ==
+        "context: dropout of an adapter inside an expert needs whole sequences, which context-parallel ranks shard; "
+        "given 2 ranks");
+  CHECK(adapted({.context_parallel_size = 2}, {.rank = 4, .dropout = 0.1, .targets = {"q_proj"}}).empty());
+  CHECK(adapted({.tensor_parallel_size = 2}, dropping) == "tensor: LoRA's dropout cannot be sharded among tensor-parallel ranks; given 2 ranks");
 }

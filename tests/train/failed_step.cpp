@@ -60,7 +60,7 @@ using piped = pipeline<one_forward_one_backward, failing<zero<2>>>;
 
 template <class Model>
 training_config<typename Model::recipe::optimizer> settings(const Model&) {
-  return {.batch = 2, .accumulate = 2, .context = 24};
+  return {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 24};
 }
 
 std::vector<host_batch> rows() {
@@ -126,15 +126,15 @@ TEST_CASE("an optimizer that fails leaves half a step: the trainer asks for a ch
 TEST_CASE("several ranks cannot know where the others are, and say so instead of waiting for them") {
   const dataset data = sentences();
   for (const std::size_t ranks : {2U, 4U})
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-      llama<recipe<piped>> model(layers(4, false), {}, {.parallel = {.ranks = wires, .data = 2}});
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+      llama<recipe<piped>> model(layers(4, false), {}, {.parallel = {.ranks = network, .data_parallel_size = 2}});
       trainer trainer(model, settings(model));
       (void)step(trainer);
       const std::size_t layer = model.parallel().blocks_of(0).last - 2;
       next_fault = {true, layer, block_visit::backward};
       CHECK_THROWS(step(trainer));  // on a rank of another stage, possibly because this one has stopped
-      const char* sentence = "ranks must come through every step together; one failed halfway, and others may be elsewhere in it. Open the ranks anew, "
-                             "and load the last checkpoint";
+      const char* sentence = "all ranks must finish every step together; one failed halfway, and others may be elsewhere in it. Create new ranks, and load "
+                             "the last checkpoint";
       CHECK_THROWS_WITH_AS(step(trainer), doctest::Contains(sentence), comm_error);
       CHECK_THROWS_WITH_AS((void)trainer.evaluate(data), doctest::Contains(sentence), comm_error);
       CHECK_THROWS_WITH_AS(trainer.fit(data), doctest::Contains(sentence), comm_error);

@@ -22,7 +22,7 @@ struct offloading : defaults {
   using parallel = Parallel;
 };
 
-const training_config<adamw> settings{.steps = 6, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+const training_config<adamw> settings{.max_steps = 6, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
 
 }  // namespace
 
@@ -47,7 +47,7 @@ TEST_CASE("what is in files is planned, and is not the device's memory") {
   using model_type = llama<offloading<everything>>;
   model_type trained(sizes(false), on);
   const trainer trainer(trained, settings);
-  const rehearsal& plan = trainer.plan();
+  const dry_run& plan = trainer.plan();
   CHECK(on.memory().of(memory_role::optimizer) == 0);
   CHECK(on.memory().of(memory_role::weights) == 0);
   CHECK(on.memory_in_files().of(memory_role::optimizer) == plan.of(memory_role::optimizer));
@@ -58,7 +58,7 @@ TEST_CASE("what is in files is planned, and is not the device's memory") {
 }
 
 TEST_CASE("a limit of memory is for what is not in files; a folder that cannot hold them is refused with its name") {
-  const decoder_config shape{.vocabulary = 97, .width = 128, .layers = 4, .heads = 4, .context = 24};
+  const decoder_config shape{.vocab_size = 97, .hidden_size = 128, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 24};
   const cpu::context tight({.memory_limit = std::size_t{6} << 20});
   CHECK_THROWS_AS(([&] {
                     llama<offloading<no_offload>> model(shape, tight);
@@ -88,8 +88,10 @@ TEST_CASE("a process that the system allows less memory than the run has trains 
       const rlimit limit{bytes, bytes};
       ::setrlimit(RLIMIT_DATA, &limit);
       try {
-        llama<offloading<Offload, zero<3>>> model({.vocabulary = 97, .width = 512, .layers = 4, .heads = 4, .context = 24}, cpu::context({.threads = 1}));
-        trainer trainer(model, training_config<adamw>{.steps = 2, .batch = 2});
+        llama<offloading<Offload, zero<3>>> model(
+            {.vocab_size = 97, .hidden_size = 512, .num_layers = 4, .num_heads = 4, .max_position_embeddings = 24},
+            cpu::context({.threads = 1}));
+        trainer trainer(model, training_config<adamw>{.max_steps = 2, .micro_batch_size = 2});
         trainer.fit(sentences());
         ::_exit(0);
       } catch (const std::exception&) {

@@ -24,7 +24,7 @@ struct walled_recipe : recipe<Parallel> {
 };
 
 run_config settings(std::size_t accumulate) {
-  return {.steps = 4, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .max_gradient_norm = 0};
+  return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = accumulate, .learning_rate = 1e-3, .max_grad_norm = 0};
 }
 
 /// Calls work(ranks, chunks) with every schedule on two and four ranks.
@@ -72,7 +72,7 @@ TEST_CASE("llama with dropout, every schedule on two and four ranks: bit for bit
 TEST_CASE("gpt2, whose head is tied, with clipping") {
   const dataset data = sentences();
   run_config clipped = settings(4);
-  clipped.max_gradient_norm = 0.5;
+  clipped.max_grad_norm = 0.5;
   const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, true), clipped, {});
   CHECK(one.norms[0] > 0.5);
   with_every_schedule([&](std::size_t ranks, std::size_t chunks) {
@@ -101,17 +101,17 @@ TEST_CASE("LoRA and recomputation, on every stage and on one alone") {
 TEST_CASE("two pipelines beside one another, also with ZeRO's first stage") {
   const dataset data = sentences();
   run_config clipped = settings(2);
-  clipped.max_gradient_norm = 0.5;
+  clipped.max_grad_norm = 0.5;
   run_config whole = clipped;
-  whole.accumulate = 4;
+  whole.gradient_accumulation_steps = 4;
   const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(4, true), whole, {});
   const auto beside = [&]<class Beside>(Beside) {
-    return run_pipeline<gpt2<recipe<pipeline<one_forward_one_backward, Beside>>>>(4, data, layers(4, true), clipped, {.parallel = {.data = 2}});
+    return run_pipeline<gpt2<recipe<pipeline<one_forward_one_backward, Beside>>>>(4, data, layers(4, true), clipped, {.parallel = {.data_parallel_size = 2}});
   };
   const piped_outcome replicated = beside(data_parallel{}), sliced = beside(zero<1>{});
   is_near(one, replicated);
   is_near(one, sliced);
-  is_the_same(run_pipeline<gpt2<recipe<pipeline<one_forward_one_backward>>>>(4, data, layers(4, true), clipped, {.parallel = {.data = 4}}),
+  is_the_same(run_pipeline<gpt2<recipe<pipeline<one_forward_one_backward>>>>(4, data, layers(4, true), clipped, {.parallel = {.data_parallel_size = 4}}),
               run_pipeline<gpt2<recipe<data_parallel>>>(4, data, layers(4, true), clipped));
 }
 
@@ -124,8 +124,8 @@ TEST_CASE("stages of any number of layers, micro-batches of any number of rows")
       run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.rows = {1, 2, 4, 1}}});
   is_near(one, uneven);
   CHECK(one.weights != uneven.weights);  // micro-batches are split at other sequences
-  const piped_outcome beside =
-      run_pipeline<llama<recipe<pipeline<chosen>>>>(4, data, layers(8, false), settings(2), {.parallel = {.data = 2, .rows = {1, 3}}});
+  const piped_outcome beside = run_pipeline<llama<recipe<pipeline<chosen>>>>(
+      4, data, layers(8, false), settings(2), {.parallel = {.data_parallel_size = 2, .micro_batch_sizes = {1, 3}}});
   is_near(one, beside);
 }
 
@@ -137,15 +137,15 @@ TEST_CASE("in bf16; in four bits; a norm behind the embedding; experts, balanced
   is_the_same(run_here<llama<four_bit_recipe<single>>>(data, layers(4, false), settings(2), {}),
               run_pipeline<llama<four_bit_recipe<pipeline<chosen>>>>(2, data, layers(4, false), settings(2)));
   decoder_config wide = layers(4, true);
-  wide.feed_forward = 4 * wide.width;
+  wide.intermediate_size = 4 * wide.hidden_size;
   is_near(run_here<bloom<recipe<single>>>(data, wide, settings(2), {}),
           run_pipeline<bloom<recipe<pipeline<chosen>>>>(2, data, wide, settings(2)));
   decoder_config experts = layers(4, false);
-  experts.experts = 4;
-  experts.experts_per_token = 2;
+  experts.num_experts = 4;
+  experts.num_experts_per_token = 2;
   for (const bool balances : {false, true}) {
     experts.balances_experts = balances;
-    experts.balance_loss = balances ? 0.02 : 0;
+    experts.router_aux_loss_coef = balances ? 0.02 : 0;
     is_the_same(run_here<mixtral<recipe<single>>>(data, experts, settings(2), {}),
                 run_pipeline<mixtral<walled_recipe<pipeline<chosen>>>>(2, data, experts, settings(2)));
   }

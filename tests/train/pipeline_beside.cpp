@@ -12,7 +12,7 @@ namespace {
 
 /// Four micro-batches of two sequences per step, divided among `data` pipelines; with clipping.
 run_config settings(std::size_t data) {
-  return {.steps = 4, .batch = 2, .accumulate = 4 / data, .learning_rate = 1e-3, .max_gradient_norm = 0.5};
+  return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4 / data, .learning_rate = 1e-3, .max_grad_norm = 0.5};
 }
 
 /// Where gradients are reduced over ranks after every micro-batch, the order of sums differs from one device's.
@@ -48,7 +48,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
     const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, tied), settings(1), {});
     CHECK(one.norms[0] > 0.5);
     with_schedules([&](std::size_t chunks) {
-      const pipeline_ranks two{.data = 2, .chunks = chunks};
+      const pipeline_ranks two{.data_parallel_size = 2, .chunks = chunks};
       const piped_outcome gradients = run_pipeline<piped<zero<2>>>(4, data, layers(8, tied), settings(2), {.parallel = two});
       const piped_outcome weights = run_pipeline<piped<zero<3>>>(4, data, layers(8, tied), settings(2), {.parallel = two});
       is_near(one, gradients);
@@ -57,7 +57,7 @@ TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device
       CHECK(gradients.held_out == weights.held_out);
     });
     // a single stage, and ZeRO-3 with a single rank
-    is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(2), {.parallel = {.data = 2}}));
+    is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(2), {.parallel = {.data_parallel_size = 2}}));
     is_near(one, run_pipeline<piped<zero<3>>>(2, data, layers(8, tied), settings(1)));
   }
 }
@@ -67,7 +67,7 @@ TEST_CASE("weights that are not trained are divided as well") {
   const lora_config adapter{.rank = 4};
   const piped_outcome one = run_here<gpt2<lora_recipe<single>>>(data, layers(4, true), settings(1), {.adapter = adapter});
   is_near(one, run_pipeline<gpt2<lora_recipe<pipeline<chosen, zero<3>>>>>(4, data, layers(4, true), settings(2),
-                                                                          {.adapter = adapter, .parallel = {.data = 2}}));
+                                                                          {.adapter = adapter, .parallel = {.data_parallel_size = 2}}));
 }
 
 namespace {
@@ -76,17 +76,17 @@ namespace {
 template <class Beside>
 struct cost {
   std::vector<memory_count> held;
-  std::vector<rehearsal> plan;
+  std::vector<dry_run> plan;
   std::vector<step_traffic> sent;
   std::vector<std::size_t> trained;  // elements of the rank's blocks, with padding
 
   explicit cost(std::size_t micro_batches) : held(8), plan(8), sent(8), trained(8) {
     const dataset data = sentences();
     std::mutex mutex;
-    run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+    run_ranks(8, [&](const std::shared_ptr<transport>& network) {
       const cpu::context on;
-      piped<Beside> model(layers(8, false), on, {.parallel = {.ranks = wires, .data = 2}});
-      trainer trainer(model, run_config{.batch = 2, .accumulate = micro_batches, .context = 24});
+      piped<Beside> model(layers(8, false), on, {.parallel = {.ranks = network, .data_parallel_size = 2}});
+      trainer trainer(model, run_config{.micro_batch_size = 2, .gradient_accumulation_steps = micro_batches, .seq_length = 24});
       host_batch rows{.b = 2, .t = 24};
       for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
       rows.target_count = rows.token_count = 48;
@@ -95,11 +95,11 @@ struct cost {
       const step_traffic before = traffic_of(model.parallel());
       (void)trainer.step(std::span<const host_batch>(batches), 1e-3);
       const std::lock_guard lock(mutex);
-      held[wires->rank()] = on.memory();
-      plan[wires->rank()] = trainer.plan();
-      sent[wires->rank()] = traffic_of(model.parallel()).since(before);
+      held[network->rank()] = on.memory();
+      plan[network->rank()] = trainer.plan();
+      sent[network->rank()] = traffic_of(model.parallel()).since(before);
       const auto& store = model.parameters();
-      for (std::size_t b = 0; b < store.blocks(); ++b) trained[wires->rank()] += store.block(b).end - store.block(b).begin;
+      for (std::size_t b = 0; b < store.blocks(); ++b) trained[network->rank()] += store.block(b).end - store.block(b).begin;
     });
   }
   [[nodiscard]] std::size_t of(memory_role role, std::size_t rank) const { return held[rank].of(role); }
@@ -119,7 +119,7 @@ TEST_CASE("a rank keeps half of its stage and windows for its blocks, as planned
         CHECK(one.held[rank].now[role] == one.plan[rank].bytes[role]);
       }
     for (std::size_t rank = 0; rank < 8; ++rank)
-      for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::stages}) {
+      for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::pipeline_parallel}) {
         CAPTURE(name_of(role));
         CHECK(one.sent[rank].of(role).bytes == one.plan[rank].sent.of(role).bytes);
       }
@@ -147,10 +147,10 @@ namespace {
 
 decoder_config balanced_experts() {
   decoder_config shape = layers(4, false);
-  shape.experts = 4;
-  shape.experts_per_token = 2;
+  shape.num_experts = 4;
+  shape.num_experts_per_token = 2;
   shape.balances_experts = true;
-  shape.balance_loss = 0.05;
+  shape.router_aux_loss_coef = 0.05;
   return shape;
 }
 
@@ -160,25 +160,27 @@ TEST_CASE("experts over ranks of a stage, balanced over all stages") {
   const dataset data = sentences();
   const piped_outcome one = run_here<mixtral<recipe<single>>>(data, balanced_experts(), settings(1), {});
   const auto beside = [&]<class Beside>(Beside, std::size_t ranks, pipeline_ranks how) {
-    const std::size_t data_ranks = how.data;
+    const std::size_t data_ranks = how.data_parallel_size;
     return run_pipeline<mixtral<recipe<pipeline<chosen, Beside>>>>(ranks, data, balanced_experts(), settings(data_ranks), {.parallel = std::move(how)});
   };
-  with_schedules([&](std::size_t chunks) { is_near(one, beside(expert_parallel{}, 4, {.data = 2, .expert = 2, .chunks = chunks})); });
-  is_near(one, beside(expert_parallel{}, 2, {.data = 2, .expert = 2}));
-  is_near(one, beside(expert_parallel{}, 4, {.data = 2, .expert = 1}));
-  is_near(one, beside(parallel<zero<3>, expert_parallel>{}, 8, {.data = 4, .expert = 2}));
+  with_schedules([&](std::size_t chunks) {
+    is_near(one, beside(expert_parallel{}, 4, {.data_parallel_size = 2, .expert_parallel_size = 2, .chunks = chunks}));
+  });
+  is_near(one, beside(expert_parallel{}, 2, {.data_parallel_size = 2, .expert_parallel_size = 2}));
+  is_near(one, beside(expert_parallel{}, 4, {.data_parallel_size = 2, .expert_parallel_size = 1}));
+  is_near(one, beside(parallel<zero<3>, expert_parallel>{}, 8, {.data_parallel_size = 4, .expert_parallel_size = 2}));
 }
 
 TEST_CASE("how busy experts are travels with every boundary, as planned") {
   using model = mixtral<recipe<pipeline<chosen, expert_parallel>>>;
   const decoder_config shape = balanced_experts();
   const auto sent = [&](std::size_t rank) {
-    return trainer<model>::rehearse(shape, {.parallel = {.ranks = std::make_shared<dry_transport>(rank, 2)}},
-                                    run_config{.batch = 2, .accumulate = 3, .context = 24}, cpu::context{}.properties())
-        .sent.of(traffic_role::stages);
+    return trainer<model>::run_dry(shape, {.parallel = {.ranks = std::make_shared<dry_transport>(rank, 2)}},
+                                    run_config{.micro_batch_size = 2, .gradient_accumulation_steps = 3, .seq_length = 24}, cpu::context{}.properties())
+        .sent.of(traffic_role::pipeline_parallel);
   };
-  const std::size_t boundary = 2 * 24 * shape.width * sizeof(float), layers_before = 2;
-  CHECK(sent(0).bytes == 3 * (boundary + 16 * shape.experts * layers_before));
-  CHECK(sent(1).bytes == 3 * (boundary + 8 * shape.experts));
+  const std::size_t boundary = 2 * 24 * shape.hidden_size * sizeof(float), layers_before = 2;
+  CHECK(sent(0).bytes == 3 * (boundary + 16 * shape.num_experts * layers_before));
+  CHECK(sent(1).bytes == 3 * (boundary + 8 * shape.num_experts));
   CHECK(sent(0).messages == 6);
 }

@@ -16,22 +16,26 @@ template <class Model>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes, typename Model::options options = {}) {
   const dataset data = sentences();
   std::vector<double> weights;
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Model::options own = options;
     std::size_t data_ranks = 1;
     if constexpr (!std::is_same_v<typename Model::recipe::parallel, single>) {
-      own.parallel.ranks = wires;
-      data_ranks = own.parallel.data;
+      own.parallel.ranks = network;
+      data_ranks = own.parallel.data_parallel_size;
     }
     Model model(layers(4, true), {}, own);
-    trainer trainer(model, run_config{.steps = steps, .batch = 2, .accumulate = 4 / data_ranks, .learning_rate = 1e-3, .shape = schedule::constant});
-    checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+    trainer trainer(model, run_config{.max_steps = steps,
+                                      .micro_batch_size = 2,
+                                      .gradient_accumulation_steps = 4 / data_ranks,
+                                      .learning_rate = 1e-3,
+                                      .lr_schedule = lr_schedule_kind::constant});
+    checkpoint_folder checkpoints(trainer, folder, {.save_steps = 3});
     if (resumes) CHECK(checkpoints.resume());
     trainer.attach(checkpoints);
     trainer.fit(data);
     trainer.save(folder + "/out");
     const std::vector<double> mine = collected(model);
-    if (wires->rank() == 0) weights = mine;
+    if (network->rank() == 0) weights = mine;
   });
   return weights;
 }
@@ -47,9 +51,9 @@ TEST_CASE("a checkpoint of a pipeline goes on with one rank, and back, and with 
   const auto is_saved = [&](const std::string& folder, const std::vector<double>& weights) {
     CHECK(collected(alone::from_pretrained(folder + "/out")) == weights);
     // every rank loads its own weights
-    run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-      const auto loaded = collected(piped::from_pretrained(folder + "/out", {}, {.parallel = {.ranks = wires}}));
-      if (wires->rank() == 0) CHECK(loaded == weights);
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      const auto loaded = collected(piped::from_pretrained(folder + "/out", {}, {.parallel = {.ranks = network}}));
+      if (network->rank() == 0) CHECK(loaded == weights);
     });
   };
 
@@ -64,7 +68,7 @@ TEST_CASE("a checkpoint of a pipeline goes on with one rank, and back, and with 
 
   chosen_schedule = all_in_all_out::make;
   (void)run_in<piped>(scratch / "other", 4, 3, false);
-  const auto other = run_in<piped>(scratch / "other", 4, 6, true, {.parallel = {.data = 2, .chunks = 2}});
+  const auto other = run_in<piped>(scratch / "other", 4, 6, true, {.parallel = {.data_parallel_size = 2, .chunks = 2}});
   chosen_schedule = one_forward_one_backward::make;
   near(other);
   is_saved(scratch / "other", other);
@@ -86,13 +90,13 @@ namespace {
 /// Memory of every rank, its plan, and what it sent from stage to stage.
 struct cost {
   std::vector<memory_count> held;
-  std::vector<rehearsal> plan;
+  std::vector<dry_run> plan;
   std::vector<traffic> sent;
   std::size_t allocations = 0;  // of device memory, after the first step
 
   cost(std::size_t ranks, const decoder_config& shape, const run_config& run, const pipeline_ranks& how) : held(ranks), plan(ranks), sent(ranks) {
     const dataset data = [&] {
-      dataset all("numbers", row_layout::stream);
+      dataset all("numbers", sequence_layout::stream);
       std::vector<token> tokens;
       for (token i = 0; i < 4000; ++i) tokens.push_back(i * i % 97);
       all.add(tokens);
@@ -100,10 +104,10 @@ struct cost {
       return all;
     }();
     std::mutex mutex;
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
       const cpu::context on;
       pipeline_ranks own = how;
-      own.ranks = wires;
+      own.ranks = network;
       llama<recipe<pipeline<chosen>>> model(shape, on, {.parallel = own});
       trainer trainer(model, run);
       loader rows(data, trainer.loader_settings());
@@ -112,10 +116,10 @@ struct cost {
       (void)trainer.step(rows.next(), 1e-3);
       const std::lock_guard lock(mutex);
       allocations += on.memory().allocations - before;
-      held[wires->rank()] = on.memory();
-      plan[wires->rank()] = trainer.plan();
+      held[network->rank()] = on.memory();
+      plan[network->rank()] = trainer.plan();
       model.parallel().visit_traffic([&](traffic_role role, const traffic& one) {
-        if (role == traffic_role::stages) sent[wires->rank()] += one;
+        if (role == traffic_role::pipeline_parallel) sent[network->rank()] += one;
       });
     });
   }
@@ -130,10 +134,10 @@ struct cost {
 
 TEST_CASE("a rank holds its part, as planned, and sends one boundary forth and one back for every cut and micro-batch") {
   decoder_config shape = layers(8, false);
-  shape.width = 32;
-  shape.vocabulary = 97;
-  shape.feed_forward = 96;
-  const run_config run{.steps = 2, .batch = 2, .accumulate = 8, .learning_rate = 1e-3};
+  shape.hidden_size = 32;
+  shape.vocab_size = 97;
+  shape.intermediate_size = 96;
+  const run_config run{.max_steps = 2, .micro_batch_size = 2, .gradient_accumulation_steps = 8, .learning_rate = 1e-3};
   const cost whole(1, shape, run, {}), two(2, shape, run, {}), four(4, shape, run, {});
   for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer}) {
     CHECK(two.most(role) < 0.55 * whole.most(role));  // a half, plus the embedding or the head
@@ -147,7 +151,7 @@ TEST_CASE("a rank holds its part, as planned, and sends one boundary forth and o
         CHECK(one->held[rank].now[role] == one->plan[rank].bytes[role]);
       }
   }
-  const std::size_t boundary = 2 * shape.context * shape.width * sizeof(float), micro_batches = 2 * 8;
+  const std::size_t boundary = 2 * shape.max_position_embeddings * shape.hidden_size * sizeof(float), micro_batches = 2 * 8;
   const auto bytes = [](const cost& of) {
     std::size_t all = 0;
     for (const traffic& one : of.sent) all += one.bytes;
@@ -165,21 +169,21 @@ TEST_CASE("a rank holds its part, as planned, and sends one boundary forth and o
 
 TEST_CASE("messages that are late, each by another time, change nothing, and nobody waits for ever") {
   const dataset data = sentences();
-  const run_config run{.steps = 2, .batch = 1, .accumulate = 8, .learning_rate = 1e-3};
+  const run_config run{.max_steps = 2, .micro_batch_size = 1, .gradient_accumulation_steps = 8, .learning_rate = 1e-3};
   using piped = llama<recipe<pipeline<chosen>>>;
-  const auto on_wires = [&](std::size_t chunks, double seconds) {
+  const auto on_network = [&](std::size_t chunks, double seconds) {
     std::vector<double> weights;
-    run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-      const auto late = std::make_shared<testing::slow_transport>(wires, testing::slow_wires{.jitter = std::chrono::duration<double>(seconds)});
+    run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+      const auto late = std::make_shared<testing::slow_transport>(network, testing::slow_network{.jitter = std::chrono::duration<double>(seconds)});
       const auto mine = run_here<piped>(data, layers(8, false), run, {.parallel = {.ranks = late, .chunks = chunks}});
-      if (wires->rank() == 0) weights = mine.weights;
+      if (network->rank() == 0) weights = mine.weights;
     });
     return weights;
   };
   for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{gpipe::make, 1}, {one_forward_one_backward::make, 1},
                                      {interleaved::make, 2}, {all_in_all_out::make, 2}}) {
     chosen_schedule = make;
-    CHECK(on_wires(chunks, 0.0) == on_wires(chunks, 0.003));
+    CHECK(on_network(chunks, 0.0) == on_network(chunks, 0.003));
   }
   chosen_schedule = one_forward_one_backward::make;
 }
@@ -187,16 +191,16 @@ TEST_CASE("messages that are late, each by another time, change nothing, and nob
 TEST_CASE("any rank of any pipeline is planned on one machine, without the others") {
   using piped = llama<recipe<pipeline<chosen>>>;
   const auto planned = [](std::size_t rank) {
-    return trainer<piped>::rehearse(layers(64, false), {.parallel = {.ranks = std::make_shared<dry_transport>(rank, 64), .data = 2}},
-                                    run_config{.batch = 2, .accumulate = 64}, cpu::context{}.properties());
+    return trainer<piped>::run_dry(layers(64, false), {.parallel = {.ranks = std::make_shared<dry_transport>(rank, 64), .data_parallel_size = 2}},
+                                    run_config{.micro_batch_size = 2, .gradient_accumulation_steps = 64}, cpu::context{}.properties());
   };
-  const rehearsal first = planned(0), last = planned(63);
+  const dry_run first = planned(0), last = planned(63);
   CHECK(first.of(memory_role::weights) < first.parameters * sizeof(float) / 8);
   CHECK(first.of(memory_role::stash) > 16 * last.of(memory_role::stash));  // 32 micro-batches in flight, or one
 }
 
 TEST_CASE("schedules keep as many micro-batches as they promise") {
-  const auto kept = [](const pipeline_schedule& schedule, std::size_t rank) { return memory_of(with_rendezvous(schedule).actions[rank]).kept; };
+  const auto kept = [](const pipeline_schedule& schedule, std::size_t rank) { return memory_of(with_rendezvous(schedule).actions[rank]).saved; };
   for (std::size_t rank = 0; rank < 4; ++rank) {
     CHECK(kept(gpipe_schedule(4, std::vector<std::size_t>(8, 1)), rank) == 8);
     CHECK(kept(one_forward_one_backward_schedule(4, std::vector<std::size_t>(8, 1)), rank) == 4 - rank);
@@ -208,27 +212,25 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   const auto refused = [](std::size_t ranks, const decoder_config& shape, const run_config& run, const pipeline_ranks& how, const char* sentence) {
     CAPTURE(sentence);
     std::vector<std::string> said(ranks);
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
       try {
         pipeline_ranks own = how;
-        own.ranks = wires;
+        own.ranks = network;
         llama<recipe<pipeline<chosen>>> model(shape, {}, {.parallel = own});
         trainer trainer(model, run);
       } catch (const config_error& error) {
-        said[wires->rank()] = error.what();
+        said[network->rank()] = error.what();
       }
     });
     for (const std::string& one : said) CHECK(one == sentence);
   };
-  const run_config run{.steps = 1, .batch = 2, .accumulate = 3};
+  const run_config run{.max_steps = 1, .micro_batch_size = 2, .gradient_accumulation_steps = 3};
   const decoder_config shape = layers(4, false);
   refused(2, layers(1, false), run, {}, "pipeline: every stage must have a layer; given 1 layers for 2 stages");
-  refused(3, shape, run, {.data = 2},
-          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given 3 ranks, data 2, "
-          "tensor 1 and context 1");
-  refused(2, shape, run, {.data = ~std::size_t{0}},
-          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given 2 ranks, "
-          "data 18446744073709551615, tensor 1 and context 1");
+  refused(3, shape, run, {.data_parallel_size = 2},
+          "pipeline: ranks must be a multiple of data x tensor x context; given 3 ranks, data 2, tensor 1 and context 1");
+  refused(2, shape, run, {.data_parallel_size = ~std::size_t{0}},
+          "pipeline: ranks must be a multiple of data x tensor x context; given 2 ranks, data 18446744073709551615, tensor 1 and context 1");
   refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have between 1 and 4096 stages; given chunks 0");
   refused(2, shape, run, {.chunks = 5}, "pipeline: every stage must have a layer; given 4 layers for 10 stages");
   refused(2, shape, run, {.layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
@@ -238,9 +240,10 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
   refused(2, shape, run, {.chunks = 2},
           "one_forward_one_backward: a rank must have one stage; given 2 chunks. Schedules with more are interleaved and all_in_all_out");
   refused(2, shape, run, {.rows = {3, 3}},
-          "pipeline: rows must be given for 3 micro-batches (accumulate) of 6 rows together (batch x accumulate); given 2 with 6");
+          "pipeline: micro-batch sizes must be given for 3 micro-batches (gradient_accumulation_steps) of 6 sequences together (micro_batch_size x "
+          "gradient_accumulation_steps); given 2 with 6");
   refused(2, shape, run, {.rows = {3, 3, 0}},
-          "pipeline: rows must be given for 3 micro-batches of 6 rows together, at least one each; given 0 after 6");
+          "pipeline: micro-batch sizes must be given for 3 micro-batches of 6 sequences together, at least one each; given 0 after 6");
   chosen_schedule = interleaved::make;
   refused(2, shape, run, {.chunks = 2}, "interleaved: micro-batches (3) must be divisible by ranks (2)");
   chosen_schedule = zero_bubble::make;
@@ -249,9 +252,9 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
           "micro-batch 0 on chunk 0");
   chosen_schedule = one_forward_one_backward::make;
 
-  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-    llama<recipe<pipeline<chosen>>> model(shape, {}, {.parallel = {.ranks = wires}});
-    CHECK_THROWS_WITH_AS((void)model.parameter<2>(wires->rank() == 0 ? "lm_head.weight" : "model.embed_tokens.weight"),
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    llama<recipe<pipeline<chosen>>> model(shape, {}, {.parallel = {.ranks = network}});
+    CHECK_THROWS_WITH_AS((void)model.parameter<2>(network->rank() == 0 ? "lm_head.weight" : "model.embed_tokens.weight"),
                          doctest::Contains("must be on this rank"), config_error);
     trainer trainer(model, run);
     const std::vector<host_batch> two(2);

@@ -20,7 +20,7 @@ TEST_CASE("baichuan with rotary positions and with linear biases is as published
   check_all<baichuan>("baichuan_rotary");
   check_all<baichuan>("baichuan_alibi");
 }
-TEST_CASE("baichuan2, whose head is normalised, is as published") {
+TEST_CASE("baichuan2, whose head is normalized, is as published") {
   check_all<baichuan>("baichuan2");
   check_fifty_steps_in_bf16<baichuan>("baichuan2");
 }

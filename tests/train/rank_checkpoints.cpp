@@ -14,13 +14,17 @@ template <class Parallel>
 std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::size_t steps, bool resumes) {
   const dataset data = sentences();
   std::vector<double> weights;
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     using model_type = llama<recipe<Parallel>>;
     typename model_type::options options;
-    if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = wires;
+    if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = network;
     model_type model(sizes(false), {}, options);
-    trainer trainer(model, run_config{.steps = steps, .batch = 2, .accumulate = 4 / ranks, .learning_rate = 1e-3, .shape = schedule::constant});
-    checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+    trainer trainer(model, run_config{.max_steps = steps,
+                                      .micro_batch_size = 2,
+                                      .gradient_accumulation_steps = 4 / ranks,
+                                      .learning_rate = 1e-3,
+                                      .lr_schedule = lr_schedule_kind::constant});
+    checkpoint_folder checkpoints(trainer, folder, {.save_steps = 3});
     if (resumes) {
       (void)trainer.evaluate(data);  // weights that ranks have gathered must not outlive a load
       CHECK(checkpoints.resume());
@@ -29,7 +33,7 @@ std::vector<double> run_in(const std::string& folder, std::size_t ranks, std::si
     trainer.fit(data);
     trainer.save(folder + "/out");
     const std::vector<double> mine = all_weights(model);
-    if (wires->rank() == 0) weights = mine;
+    if (network->rank() == 0) weights = mine;
   });
   return weights;
 }

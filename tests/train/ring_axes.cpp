@@ -18,33 +18,33 @@ struct walled_bf16_recipe : bf16_recipe<Parallel> {
 
 decoder_config two_heads() {
   decoder_config shape = sizes(false);
-  shape.width = 32;
-  shape.feed_forward = 64;
-  shape.kv_heads = 1;
+  shape.hidden_size = 32;
+  shape.intermediate_size = 64;
+  shape.num_kv_heads = 1;
   return shape;
 }
 
 }  // namespace
 
-TEST_CASE("beside ranks that see other rows and divide what they keep, and ranks that divide layers") {
+TEST_CASE("beside data-parallel ranks that shard their state, and tensor-parallel ranks") {
   equals_one<recipe, llama, parallel<zero<3>, ring>>(four_heads(false), {4, 2});
   equals_one<recipe, llama, parallel<zero<2>, tensor_parallel, ring>>(four_heads(false), {4, 2, 2});
   CHECK(parallel<zero<2>, tensor_parallel, ring>::name == "zero-2 x tensor x ring");
 }
 
-TEST_CASE("stages of ranks that share rows") {
-  const run settings{.steps = 4, .batch = 2, .accumulate = 4, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}};
+TEST_CASE("stages of context-parallel ranks") {
+  const run settings{.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = 4, .learning_rate = 1e-3, .optimizer = {.epsilon = 1e-5}};
   const outcome one = train<llama<recipe<single>>>(packed_sentences(), two_heads(), settings, {});
   std::vector<outcome> all(4);
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
     using model_type = llama<recipe<pipeline<one_forward_one_backward, parallel<zero<1>, ring>>>>;
-    model_type model(two_heads(), {}, {.parallel = {.ranks = wires, .context = 2}});
+    model_type model(two_heads(), {}, {.parallel = {.ranks = network, .context_parallel_size = 2}});
     trainer trainer(model, settings);
     history seen;
     trainer.attach(seen);
     trainer.fit(packed_sentences());
-    all[wires->rank()].losses = {seen.losses().begin(), seen.losses().end()};
-    all[wires->rank()].held_out = trainer.evaluate(packed_sentences()).loss;
+    all[network->rank()].losses = {seen.losses().begin(), seen.losses().end()};
+    all[network->rank()].held_out = trainer.evaluate(packed_sentences()).loss;
   });
   for (const outcome& divided : all) {
     CHECK(difference(one.losses, divided.losses) < 2e-6);
@@ -56,7 +56,7 @@ TEST_CASE("stages of ranks that share rows") {
 // outputs differ by a unit of bf16, 2^-8, at some tokens. Losses are means over some 60 labels, which each depend on many of those: 2^-8 ·
 // 2 / sqrt(60) = 1e-3.
 TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is late") {
-  const run settings{.steps = 3, .batch = 2, .learning_rate = 1e-3};
+  const run settings{.max_steps = 3, .micro_batch_size = 2, .learning_rate = 1e-3};
   const outcome one = train<llama<bf16_recipe<single>>>(packed_sentences(), two_heads(), settings, {});
   const outcome here = train_shared<llama<bf16_recipe<ring>>>({4, 4}, packed_sentences(), two_heads(), settings);
   const outcome there = train_shared<llama<walled_bf16_recipe<ring>>>({4, 4}, packed_sentences(), two_heads(), settings);
@@ -67,20 +67,20 @@ TEST_CASE("in 16 bits, on a device whose memory is elsewhere and whose stream is
 
 TEST_CASE("every rank has as much to do, and twice as many blocks and one") {
   decoder_config shape = two_heads();
-  shape.context = 48;
+  shape.max_position_embeddings = 48;
   for (const std::size_t n : {2U, 3U, 8U}) {
     double operations = 0;
     for (std::size_t rank = 0; rank < n; ++rank) {
-      const llama<recipe<ring>>::options options{.parallel = {.ranks = std::make_shared<dry_transport>(rank, n), .context = n}};
-      const rehearsal step = trainer<llama<recipe<ring>>>::rehearse(shape, options, {.steps = 1, .batch = 1}, cpu::context().properties());
+      const llama<recipe<ring>>::options options{.parallel = {.ranks = std::make_shared<dry_transport>(rank, n), .context_parallel_size = n}};
+      const dry_run step = trainer<llama<recipe<ring>>>::run_dry(shape, options, {.max_steps = 1, .micro_batch_size = 1}, cpu::context().properties());
       for (const kernel_count& kernel : step.record.kernels) {
         if (kernel.name != "attention_block" && kernel.name != "attention_block_backward") continue;
-        CHECK(kernel.runs == shape.layers * (2 * n + 1));
+        CHECK(kernel.runs == shape.num_layers * (2 * n + 1));
         if (kernel.name != "attention_block") continue;
         if (rank == 0) operations = kernel.operations;
         CHECK(kernel.operations == operations);
         // two products over the triangle of the sequence, shared equally by the ranks
-        CHECK(kernel.operations * static_cast<double>(n) == static_cast<double>(shape.layers) * 4.0 * 32 * (48.0 * 49 / 2));
+        CHECK(kernel.operations * static_cast<double>(n) == static_cast<double>(shape.num_layers) * 4.0 * 32 * (48.0 * 49 / 2));
       }
     }
   }
@@ -89,26 +89,26 @@ TEST_CASE("every rank has as much to do, and twice as many blocks and one") {
 TEST_CASE("memory and messages of a step, and what was planned of them") {
   constexpr std::size_t n = 4;
   decoder_config shape = two_heads();
-  shape.width = 64;
-  shape.feed_forward = 128;
-  const run settings{.steps = 1, .batch = 2, .context = 24};
+  shape.hidden_size = 64;
+  shape.intermediate_size = 128;
+  const run settings{.max_steps = 1, .micro_batch_size = 2, .seq_length = 24};
   host_batch rows{.b = 2, .t = 24};
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
   const auto step = [&]<class Recipe>(const llama<Recipe>*, std::size_t number) {
-    const rehearsal alone = trainer<llama<bf16_recipe<single>>>::rehearse(shape, {}, settings, cpu::context().properties());
-    run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
-      llama<Recipe> model(shape, {}, {.parallel = {.ranks = wires, .context = n}});
+    const dry_run alone = trainer<llama<bf16_recipe<single>>>::run_dry(shape, {}, settings, cpu::context().properties());
+    run_ranks(n, [&](const std::shared_ptr<transport>& network) {
+      llama<Recipe> model(shape, {}, {.parallel = {.ranks = network, .context_parallel_size = n}});
       trainer trainer(model, settings);
-      const std::size_t before = traffic_of(model.parallel()).of(traffic_role::places).bytes;
+      const std::size_t before = traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes;
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
       // per layer: keys and values of the own tokens in the forward, the same in the backward, and their gradients in fp32; to the next
       // rank, n - 1 times. And the loss
       const std::size_t array = 48 / n * 2 * (64 / 2);
-      const std::size_t exchanged = shape.layers * (n - 1) * array * (2 * number + sizeof(float));
-      CHECK(traffic_of(model.parallel()).of(traffic_role::places).bytes - before == exchanged + 8 * (n - 1));
-      CHECK(trainer.plan().sent.of(traffic_role::places).bytes == exchanged + 8 * (n - 1));
+      const std::size_t exchanged = shape.num_layers * (n - 1) * array * (2 * number + sizeof(float));
+      CHECK(traffic_of(model.parallel()).of(traffic_role::context_parallel).bytes - before == exchanged + 8 * (n - 1));
+      CHECK(trainer.plan().sent.of(traffic_role::context_parallel).bytes == exchanged + 8 * (n - 1));
       if (number == sizeof(bf16)) CHECK(static_cast<double>(trainer.plan().passes.stash()) < 1.01 * static_cast<double>(alone.passes.stash()) / n);
     });
   };
@@ -120,9 +120,9 @@ TEST_CASE("what cannot be shared is refused with the numbers; logits are of whol
   const auto refused = [](std::size_t context, std::size_t t) -> std::string {
     std::string said;
     try {
-      run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-        llama<recipe<ring>> model(two_heads(), {}, {.parallel = {.ranks = wires, .context = 2}});
-        trainer trainer(model, run{.steps = 1, .batch = 2, .context = context});
+      run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+        llama<recipe<ring>> model(two_heads(), {}, {.parallel = {.ranks = network, .context_parallel_size = 2}});
+        trainer trainer(model, run{.max_steps = 1, .micro_batch_size = 2, .seq_length = context});
         host_batch rows{.b = 2, .t = t};
         for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(2 * t, 1);
         rows.starts.assign(2 * t, 0);
@@ -134,13 +134,13 @@ TEST_CASE("what cannot be shared is refused with the numbers; logits are of whol
     }
     return said;
   };
-  CHECK(refused(22, 20) == "context: rows must be divisible by twice the 2 ranks that share them; given 22 tokens");
-  CHECK(refused(24, 22) == "context: places of a row must be divisible by twice the 2 ranks that share it; given 22");
+  CHECK(refused(22, 20) == "context: seq_length must be divisible by twice the 2 context-parallel ranks; given 22 tokens");
+  CHECK(refused(24, 22) == "context: tokens of a sequence must be divisible by twice the 2 context-parallel ranks; given 22");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   llama<recipe<single>> alone(two_heads());
   const auto expected = logits(alone, tokens);
-  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-    llama<recipe<ring>> model(two_heads(), {}, {.parallel = {.ranks = wires, .context = 2}});
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    llama<recipe<ring>> model(two_heads(), {}, {.parallel = {.ranks = network, .context_parallel_size = 2}});
     CHECK(logits(model, tokens) == expected);
   });
 }

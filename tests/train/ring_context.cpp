@@ -22,10 +22,10 @@ struct frugal_recipe : lora_recipe<Parallel> {
 TEST_CASE("llama on two and four ranks, with four heads and with two, of two key/value heads and of one") {
   decoder_config shape = four_heads(false);
   equals_one<recipe, llama, ring_context_parallel>(shape, {2, 2});
-  shape.kv_heads = 2;
+  shape.num_kv_heads = 2;
   equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4});
-  shape.heads = 2;
-  shape.kv_heads = 1;
+  shape.num_heads = 2;
+  shape.num_kv_heads = 1;
   equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4});
   equals_one<recipe, llama, ring_context_parallel>(shape, {4, 2});  // with data parallelism
 }
@@ -34,7 +34,7 @@ TEST_CASE("several samples in a row, and windows that end within a chunk and lea
   decoder_config shape = sizes(false);
   equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4}, packed_sentences());
   for (const std::size_t window : {2U, 7U}) {
-    shape.window = window;
+    shape.sliding_window = window;
     equals_one<recipe, llama, ring_context_parallel>(shape, {4, 4}, packed_sentences());
   }
 }
@@ -48,7 +48,7 @@ TEST_CASE("ranks whose number is no power of two") {
 
 TEST_CASE("bloom, whose scores fall with distance, on more ranks than heads") {
   decoder_config shape = sizes(true);
-  shape.feed_forward = 4 * shape.width;
+  shape.intermediate_size = 4 * shape.hidden_size;
   equals_one<recipe, bloom, ring_context_parallel>(shape, {4, 4});
   equals_one<recipe, bloom, ring_context_parallel>(shape, {2, 2}, packed_sentences());
 }

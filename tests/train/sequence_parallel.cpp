@@ -10,7 +10,7 @@ namespace {
 
 template <template <class> class Recipe, template <class> class Family, class Divided = sequence_parallel>
 void divided_equals_one(const decoder_config& shape, std::size_t ranks, std::size_t tensor, const dataset& data = sentences()) {
-  equals_one<Recipe, Family, Divided>(shape, {.ranks = ranks, .tensor = tensor}, data);
+  equals_one<Recipe, Family, Divided>(shape, {.ranks = ranks, .tensor_parallel_size = tensor}, data);
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ TEST_CASE("llama and gpt2, with dropout, on two and four ranks; packed rows") {
   divided_equals_one<recipe, gpt2>(four_heads(true), 2, 2);
 }
 
-TEST_CASE("with recomputation; with LoRA beside ranks that see other rows") {
+TEST_CASE("with recomputation; with LoRA beside data-parallel ranks") {
   divided_equals_one<recomputing_recipe, llama>(four_heads(false), 2, 2);
   divided_equals_one<lora_recipe, llama, parallel<zero<2>, sequence_parallel>>(four_heads(false), 4, 2);
 }
@@ -30,39 +30,39 @@ TEST_CASE("with recomputation; with LoRA beside ranks that see other rows") {
 TEST_CASE("memory and messages of a step") {
   constexpr std::size_t n = 4;
   decoder_config shape = four_heads(false);
-  shape.vocabulary = 128;
-  shape.width = 64;
-  shape.feed_forward = 128;
+  shape.vocab_size = 128;
+  shape.hidden_size = 64;
+  shape.intermediate_size = 128;
   shape.residual_dropout = shape.attention_dropout = 0;
-  const training_config<adamw> settings{.steps = 1, .batch = 2, .context = 24};
+  const training_config<adamw> settings{.max_steps = 1, .micro_batch_size = 2, .seq_length = 24};
   host_batch rows{.b = 2, .t = 24};
   for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
   rows.starts.assign(48, 0);
   rows.target_count = rows.token_count = 48;
   // layer outputs: the embedding's and every layer's
-  const std::size_t between = (shape.layers + 1) * 48 * shape.width * sizeof(float);
-  run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
+  const std::size_t between = (shape.num_layers + 1) * 48 * shape.hidden_size * sizeof(float);
+  run_ranks(n, [&](const std::shared_ptr<transport>& network) {
     const auto kept_by = [&]<class Strategy>(Strategy) {
-      llama<recipe<Strategy>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = n}});
+      llama<recipe<Strategy>> model(shape, {}, {.parallel = {.ranks = network, .tensor_parallel_size = n}});
       trainer trainer(model, settings);
       return trainer.plan().passes;
     };
-    llama<recipe<sequence_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = n}});
+    llama<recipe<sequence_parallel>> model(shape, {}, {.parallel = {.ranks = network, .tensor_parallel_size = n}});
     trainer trainer(model, settings);
     const pass_sizes sizes = trainer.plan().passes, whole = kept_by(tensor_parallel{});
-    CHECK(whole.boundaries == between);
-    CHECK(sizes.boundaries == between / n);
+    CHECK(whole.layer_inputs == between);
+    CHECK(sizes.layer_inputs == between / n);
     // of the activations that a block saves, two layer inputs and the middle were replicated, and are sharded now
-    CHECK(whole.kept - sizes.kept >= shape.layers * 3 * 48 * shape.width * sizeof(float) * (n - 1) / n);
+    CHECK(whole.saved - sizes.saved >= shape.num_layers * 3 * 48 * shape.hidden_size * sizeof(float) * (n - 1) / n);
     const step_traffic before = traffic_of(model.parallel());
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     // halves of all-reduces of [tokens, hidden_size]: an all-gather before the first matrix of each half of a layer, a reduce-scatter after
     // the second; in the backward pass both again, and the first matrix's input once more; the embedding's and the head's, forward and
     // backward. Gradients of norms are all-reduced. For the head, three values per token from every rank to every rank; and the norm.
-    const double half = 48.0 * 64 * sizeof(float) * (n - 1) / n, norms = 2.0 * static_cast<double>(shape.layers) + 1;
-    const double expected = (10.0 * static_cast<double>(shape.layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
+    const double half = 48.0 * 64 * sizeof(float) * (n - 1) / n, norms = 2.0 * static_cast<double>(shape.num_layers) + 1;
+    const double expected = (10.0 * static_cast<double>(shape.num_layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     const step_traffic sent = traffic_of(model.parallel()).since(before);
-    CHECK(static_cast<double>(sent.of(traffic_role::layers).bytes) == expected);
+    CHECK(static_cast<double>(sent.of(traffic_role::tensor_parallel).bytes) == expected);
     CHECK(static_cast<double>(sent.of(traffic_role::parts).bytes) == norms * 64 * sizeof(float) * (n - 1));
   });
 }
@@ -70,18 +70,18 @@ TEST_CASE("memory and messages of a step") {
 TEST_CASE("places that cannot be divided are refused with the numbers; logits need no division") {
   std::string said;
   try {
-    run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-      llama<recipe<sequence_parallel>> model(four_heads(false), {}, {.parallel = {.ranks = wires, .tensor = 4}});
-      const trainer trainer(model, training_config<adamw>{.steps = 1, .context = 18});
+    run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+      llama<recipe<sequence_parallel>> model(four_heads(false), {}, {.parallel = {.ranks = network, .tensor_parallel_size = 4}});
+      const trainer trainer(model, training_config<adamw>{.max_steps = 1, .seq_length = 18});
     });
   } catch (const config_error& problem) {
     said = problem.what();
   }
-  CHECK(said == "context: rows must be divisible by the 4 ranks that share them; given 18 tokens");
-  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
+  CHECK(said == "context: seq_length must be divisible by the 4 context-parallel ranks; given 18 tokens");
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
     const array<token, 2> tokens{{1, 2, 3, 4, 5}};
-    const llama<recipe<sequence_parallel>> model(four_heads(false), {}, {.parallel = {.ranks = wires, .tensor = 2}});
-    const llama<recipe<tensor_parallel>> other(four_heads(false), {}, {.parallel = {.ranks = wires, .tensor = 2}});
+    const llama<recipe<sequence_parallel>> model(four_heads(false), {}, {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
+    const llama<recipe<tensor_parallel>> other(four_heads(false), {}, {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
     CHECK(logits(model, tokens) == logits(other, tokens));
   });
 }

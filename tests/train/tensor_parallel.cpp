@@ -1,12 +1,12 @@
 // Tensor parallelism equals one device.
 #include <doctest/doctest.h>
 
+#include <xtrain/eval/logits.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/parallel/zero.hpp>
-#include <xtrain/eval/logits.hpp>
 #include "ranks.hpp"
 #include "scratch.hpp"
 
@@ -17,8 +17,8 @@ using run = training_config<adamw>;
 template <class Model>
 outcome train_divided(std::size_t ranks, std::size_t tensor, const dataset& data, const decoder_config& shape, const run& settings) {
   std::vector<outcome> all(ranks);
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-    all[wires->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = wires, .tensor = tensor}});
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+    all[network->rank()] = train<Model>(data, shape, settings, {.parallel = {.ranks = network, .tensor_parallel_size = tensor}});
   });
   for (const outcome& one : all) {
     CHECK(one.losses == all[0].losses);
@@ -30,9 +30,9 @@ outcome train_divided(std::size_t ranks, std::size_t tensor, const dataset& data
 template <template <class> class Recipe, template <class> class Family, class Divided = tensor_parallel>
 void equals_one(decoder_config shape, std::size_t ranks, std::size_t tensor) {
   const dataset data = sentences();
-  const run settings{.steps = 8, .batch = 2, .accumulate = 2, .learning_rate = 1e-3};
+  const run settings{.max_steps = 8, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-3};
   run cut = settings;
-  cut.accumulate = settings.accumulate * tensor / ranks;
+  cut.gradient_accumulation_steps = settings.gradient_accumulation_steps * tensor / ranks;
   const outcome one = train<Family<Recipe<single>>>(data, shape, settings, {});
   const outcome divided = train_divided<Family<Recipe<Divided>>>(ranks, tensor, data, shape, cut);
   CHECK(difference(one.losses, divided.losses) < 2e-5);
@@ -41,7 +41,7 @@ void equals_one(decoder_config shape, std::size_t ranks, std::size_t tensor) {
 
 decoder_config four_heads(bool tied) {
   decoder_config shape = sizes(tied);
-  shape.heads = 4;
+  shape.num_heads = 4;
   return shape;
 }
 
@@ -56,15 +56,15 @@ TEST_CASE("llama and gpt2, with dropout, on two and four ranks") {
 
 TEST_CASE("fewer key/value heads than ranks, linear biases") {
   decoder_config shape = four_heads(false);
-  shape.kv_heads = 2;
+  shape.num_kv_heads = 2;
   equals_one<recipe, llama>(shape, 2, 2);
   equals_one<recipe, llama>(shape, 4, 4);
   shape = four_heads(true);
-  shape.feed_forward = 4 * shape.width;
+  shape.intermediate_size = 4 * shape.hidden_size;
   equals_one<recipe, bloom>(shape, 2, 2);
 }
 
-TEST_CASE("beside ranks that see other rows") {  // more cases, with LoRA and recomputation: equality/
+TEST_CASE("beside data-parallel ranks") {  // more cases, with LoRA and recomputation: equality/
   equals_one<recipe, llama, parallel<zero<1>, tensor_parallel>>(four_heads(false), 4, 2);
   equals_one<lora_recipe, llama, parallel<zero<2>, tensor_parallel>>(four_heads(false), 4, 2);
 }
@@ -73,37 +73,38 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   const auto refused = [](const decoder_config& shape, std::size_t ranks, std::size_t tensor) -> std::string {
     std::string said;
     try {
-      run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-        const llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = tensor}});
+      run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+        const llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = network, .tensor_parallel_size = tensor}});
       });
     } catch (const config_error& problem) {
       said = problem.what();
     }
     return said;
   };
-  CHECK(refused(four_heads(false), 3, 3) == "tensor: 3 ranks must divide a layer equally; 4 heads are not divisible by 3");
+  CHECK(refused(four_heads(false), 3, 3) == "tensor: 3 tensor-parallel ranks must have equal shards of a layer; 4 heads are not divisible by 3");
   CHECK(refused(four_heads(false), 4, 3) == "parallel: ranks must be a multiple of tensor; given 4 ranks and tensor 3");
   decoder_config shape = four_heads(false);
-  shape.feed_forward = 42;
-  CHECK(refused(shape, 4, 4) == "tensor: 4 ranks must divide a layer equally; 42 inner channels are not divisible by 4");
+  shape.intermediate_size = 42;
+  CHECK(refused(shape, 4, 4) == "tensor: 4 tensor-parallel ranks must have equal shards of a layer; 42 intermediate channels are not divisible by 4");
 }
 
 TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arranged otherwise is") {
   const auto refused = [] {
     std::string said;
     try {
-      run_ranks(2, [](const std::shared_ptr<transport>& wires) {
-        const bert_pretraining<recipe<tensor_parallel>> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4}, {},
-                                                              {.parallel = {.ranks = wires, .tensor = 2}});
+      run_ranks(2, [](const std::shared_ptr<transport>& network) {
+        const bert_pretraining<recipe<tensor_parallel>> model(
+            {.vocab_size = 9, .hidden_size = 8, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 4}, {},
+            {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
       });
     } catch (const config_error& problem) {
       said = problem.what();
     }
     return said;
   };
-  CHECK(refused() == "tensor: bert: an encoder's layers cannot be divided among ranks; given 2 ranks");
+  CHECK(refused() == "tensor: bert: an encoder's layers cannot be sharded among tensor-parallel ranks; given 2 ranks");
   decoder_config shape = four_heads(true);
-  shape.width = 32;  // head_dim must be divisible by 4
+  shape.hidden_size = 32;  // head_dim must be divisible by 4
   shape.residual_dropout = 0;
   shape.bos = 3;
   equals_one<recipe, chatglm1>(shape, 2, 2);
@@ -112,20 +113,20 @@ TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arra
 TEST_CASE("memory and messages of a step") {
   constexpr std::size_t n = 4;
   decoder_config shape = four_heads(false);
-  shape.vocabulary = 128;
-  shape.width = 64;
-  shape.feed_forward = 128;
+  shape.vocab_size = 128;
+  shape.hidden_size = 64;
+  shape.intermediate_size = 128;
   shape.residual_dropout = shape.attention_dropout = 0;
   const dataset data = sentences();
-  const run settings{.steps = 1, .batch = 2, .context = 24};
+  const run settings{.max_steps = 1, .micro_batch_size = 2, .seq_length = 24};
   const llama<recipe<single>> whole(shape);
   const double all = static_cast<double>(whole.parameters().count());
-  run_ranks(n, [&](const std::shared_ptr<transport>& wires) {
-    llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = n}});
+  run_ranks(n, [&](const std::shared_ptr<transport>& network) {
+    llama<recipe<tensor_parallel>> model(shape, {}, {.parallel = {.ranks = network, .tensor_parallel_size = n}});
     trainer trainer(model, settings);
     const double own = static_cast<double>(model.parameters().count());
     CHECK(own < 1.05 * all / n);  // norms are replicated
-    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::layers).bytes;
+    const std::size_t before = traffic_of(model.parallel()).of(traffic_role::tensor_parallel).bytes;
     host_batch rows{.b = 2, .t = 24};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions}) values->assign(48, 1);
     rows.starts.assign(48, 0);
@@ -133,9 +134,9 @@ TEST_CASE("memory and messages of a step") {
     (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     // all-reduces of [tokens, hidden_size]: two per layer in the forward and two in the backward, one of the embedding, one of the gradient
     // of the head's input; for the head three values per token from every rank to every rank; and the norm
-    const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.layers) + 2;
+    const double reduced = 48.0 * 64 * sizeof(float), reductions = 4.0 * static_cast<double>(shape.num_layers) + 2;
     const double expected = reductions * 2 * reduced * (n - 1) / n + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
-    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::layers).bytes - before) == expected);
+    CHECK(static_cast<double>(traffic_of(model.parallel()).of(traffic_role::tensor_parallel).bytes - before) == expected);
   });
 }
 
@@ -143,19 +144,19 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
   const scratch_folder scratch;
   const dataset data = sentences();
   const decoder_config shape = four_heads(true);
-  const run settings{.steps = 6, .batch = 2, .learning_rate = 1e-3, .shape = schedule::constant};
+  const run settings{.max_steps = 6, .micro_batch_size = 2, .learning_rate = 1e-3, .lr_schedule = lr_schedule_kind::constant};
   const auto steps = [&](std::size_t count, std::size_t accumulate) {
     run cut = settings;
-    cut.steps = count;
-    cut.accumulate = accumulate;
+    cut.max_steps = count;
+    cut.gradient_accumulation_steps = accumulate;
     return cut;
   };
   const outcome uninterrupted = train<gpt2<recipe<single>>>(data, shape, steps(6, 2), {});
   const std::string folder = scratch / "run";
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-    gpt2<recipe<parallel<zero<1>, tensor_parallel>>> model(shape, {}, {.parallel = {.ranks = wires, .tensor = 2}});
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+    gpt2<recipe<parallel<zero<1>, tensor_parallel>>> model(shape, {}, {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
     trainer trainer(model, steps(3, 1));
-    checkpoint_folder checkpoints(trainer, folder, {.every = 3});
+    checkpoint_folder checkpoints(trainer, folder, {.save_steps = 3});
     trainer.attach(checkpoints);
     trainer.fit(data);
     trainer.save(scratch / "three");
@@ -174,8 +175,8 @@ TEST_CASE("folders and checkpoints know tensors, not ranks") {
   const auto one = gpt2<recipe<single>>::from_pretrained(scratch / "three");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   const auto expected = logits(one, tokens);
-  run_ranks(2, [&](const std::shared_ptr<transport>& wires) {
-    auto model = gpt2<recipe<tensor_parallel>>::from_pretrained(scratch / "three", {}, {.parallel = {.ranks = wires, .tensor = 2}});
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+    auto model = gpt2<recipe<tensor_parallel>>::from_pretrained(scratch / "three", {}, {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
     const auto found = logits(model, tokens);
     double most = 0;
     for (std::size_t i = 0; i < found.size(); ++i) most = std::max(most, static_cast<double>(std::abs(found.data()[i] - expected.data()[i])));

@@ -14,12 +14,16 @@ using with_shared_rows = pipeline<one_forward_one_backward, parallel<zero<1>, te
 
 decoder_config four_heads(bool tied) {
   decoder_config shape = sizes(tied);
-  shape.heads = 4;
-  shape.layers = 4;
+  shape.num_heads = 4;
+  shape.num_layers = 4;
   return shape;
 }
 run settings(std::size_t steps, std::size_t accumulate) {
-  return {.steps = steps, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .shape = schedule::constant};
+  return {.max_steps = steps,
+          .micro_batch_size = 2,
+          .gradient_accumulation_steps = accumulate,
+          .learning_rate = 1e-3,
+          .lr_schedule = lr_schedule_kind::constant};
 }
 
 template <class Parallel, template <class> class Family>
@@ -31,17 +35,17 @@ void equals_one(bool tied, pipeline_ranks how) {
   using model_type = Family<recipe<Parallel>>;
   const outcome one = train<single_model>(data, shape, settings(6, 4), {});
   std::vector<std::vector<double>> losses(8);
-  run_ranks(8, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(8, [&](const std::shared_ptr<transport>& network) {
     pipeline_ranks own = how;
-    own.ranks = wires;
+    own.ranks = network;
     model_type model(shape, {}, {.parallel = own});
-    trainer trainer(model, settings(3, 4 / how.data));
-    checkpoint_folder checkpoints(trainer, scratch / "run", {.every = 3});
+    trainer trainer(model, settings(3, 4 / how.data_parallel_size));
+    checkpoint_folder checkpoints(trainer, scratch / "run", {.save_steps = 3});
     history seen;
     trainer.attach(checkpoints);
     trainer.attach(seen);
     trainer.fit(data);
-    losses[wires->rank()] = {seen.losses().begin(), seen.losses().end()};
+    losses[network->rank()] = {seen.losses().begin(), seen.losses().end()};
   });
   for (const auto& mine : losses) CHECK(mine == losses[0]);
   CHECK(difference({one.losses.begin(), one.losses.begin() + 3}, losses[0]) < 2e-5);
@@ -57,11 +61,11 @@ void equals_one(bool tied, pipeline_ranks how) {
 }  // namespace
 
 TEST_CASE("two by two by two ranks: llama, and gpt2 whose head is tied") {
-  equals_one<three, llama>(false, {.data = 2, .tensor = 2});
-  equals_one<three, gpt2>(true, {.data = 2, .tensor = 2});
+  equals_one<three, llama>(false, {.data_parallel_size = 2, .tensor_parallel_size = 2});
+  equals_one<three, gpt2>(true, {.data_parallel_size = 2, .tensor_parallel_size = 2});
 }
 
-TEST_CASE("stages of ranks that share rows and divide layers, or that share rows and see others") {
-  equals_one<with_shared_rows, gpt2>(true, {.tensor = 2, .context = 2});
-  equals_one<with_shared_rows, gpt2>(true, {.data = 2, .context = 2});
+TEST_CASE("stages of context-parallel ranks that are tensor-parallel, or data-parallel, too") {
+  equals_one<with_shared_rows, gpt2>(true, {.tensor_parallel_size = 2, .context_parallel_size = 2});
+  equals_one<with_shared_rows, gpt2>(true, {.data_parallel_size = 2, .context_parallel_size = 2});
 }

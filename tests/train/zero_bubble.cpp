@@ -22,7 +22,7 @@ struct recomputing_lora : lora_recipe<Parallel> {
 };
 
 run_config settings(std::size_t accumulate) {
-  return {.steps = 4, .batch = 2, .accumulate = accumulate, .learning_rate = 1e-3, .max_gradient_norm = 0};
+  return {.max_steps = 4, .micro_batch_size = 2, .gradient_accumulation_steps = accumulate, .learning_rate = 1e-3, .max_grad_norm = 0};
 }
 
 void is_the_same(const piped_outcome& one, const piped_outcome& other) {
@@ -32,7 +32,7 @@ void is_the_same(const piped_outcome& one, const piped_outcome& other) {
 }
 
 /// Two parts, all W after all B: as much is deferred as possible.
-pipeline_schedule all_put_off(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
+pipeline_schedule all_deferred(std::size_t ranks, std::size_t chunks, std::vector<std::size_t> rows) {
   pipeline_schedule work = empty_schedule("all_put_off", ranks, chunks, std::move(rows));
   for (auto& list : work.actions)
     for (const action_kind kind : {action_kind::forward, action_kind::backward_input, action_kind::backward_weight})
@@ -49,7 +49,7 @@ TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where eve
   const piped_outcome one = run_here<llama<recipe<single>>>(data, layers(8, false), settings(4), {});
   for (const std::size_t ranks : {2U, 4U})
     for (const auto& [make, chunks] :
-         {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_put_off, 1}, {all_put_off, 2}, {one_forward_one_backward::make, 1}}) {
+         {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_deferred, 1}, {all_deferred, 2}, {one_forward_one_backward::make, 1}}) {
       chosen_schedule = make;
       const std::string what = concat(make(ranks, chunks, std::vector<std::size_t>(4, 1)).name, " on ", ranks, " ranks, ", chunks, " chunks");
       CAPTURE(what);
@@ -65,7 +65,7 @@ TEST_CASE("llama with dropout on two and four ranks: bit for bit, also where eve
 TEST_CASE("gpt2, whose head is tied and whose layers have biases, with clipping") {
   const dataset data = sentences();
   run_config clipped = settings(4);
-  clipped.max_gradient_norm = 0.5;
+  clipped.max_grad_norm = 0.5;
   const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, true), clipped, {});
   chosen_schedule = zero_bubble::make;
   const auto near = [&](const piped_outcome& other) {  // the gradient of a tied table is a sum of two sums instead of one, in fp32
@@ -75,8 +75,8 @@ TEST_CASE("gpt2, whose head is tied and whose layers have biases, with clipping"
   for (const std::size_t ranks : {2U, 4U}) near(run_pipeline<gpt2<recipe<piped>>>(ranks, data, layers(8, true), clipped));
   // the same sequences in two parallel pipelines
   run_config half = clipped;
-  half.accumulate = 2;
-  near(run_pipeline<gpt2<recipe<piped>>>(4, data, layers(8, true), half, {.parallel = {.data = 2}}));
+  half.gradient_accumulation_steps = 2;
+  near(run_pipeline<gpt2<recipe<piped>>>(4, data, layers(8, true), half, {.parallel = {.data_parallel_size = 2}}));
   chosen_schedule = one_forward_one_backward::make;
 }
 
@@ -91,14 +91,14 @@ TEST_CASE("LoRA and recomputation: what adapters train is made at once") {
 
 TEST_CASE("what is put off is planned to the byte, and a step allocates nothing") {
   const decoder_config shape = layers(8, false);
-  const run_config run{.batch = 2, .accumulate = 8, .learning_rate = 1e-3};
+  const run_config run{.micro_batch_size = 2, .gradient_accumulation_steps = 8, .learning_rate = 1e-3};
   chosen_schedule = zero_bubble::make;
   const dataset data = sentences();
   std::mutex mutex;
-  std::vector<std::size_t> put_off(4);
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+  std::vector<std::size_t> deferred(4);
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
     const cpu::context on;
-    llama<recipe<piped>> model(shape, on, {.parallel = {.ranks = wires}});
+    llama<recipe<piped>> model(shape, on, {.parallel = {.ranks = network}});
     trainer trainer(model, run);
     loader rows(data, trainer.loader_settings());
     (void)trainer.step(rows.next(), 1e-3);
@@ -107,15 +107,15 @@ TEST_CASE("what is put off is planned to the byte, and a step allocates nothing"
     const std::lock_guard lock(mutex);
     CHECK(on.memory().allocations == before);
     for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == trainer.plan().bytes[role]);
-    put_off[wires->rank()] = trainer.plan().passes.put_off;
+    deferred[network->rank()] = trainer.plan().passes.deferred;
   });
   chosen_schedule = one_forward_one_backward::make;
-  CHECK(put_off[0] == 0);  // no stage waits for the first stage's B
+  CHECK(deferred[0] == 0);  // no stage waits for the first stage's B
   // for two layers, both factors of all products
-  const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
-  CHECK(put_off[1] == 2 * sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + 2 * f) + (f + c)));
-  CHECK(put_off[2] == put_off[1]);
-  CHECK(put_off[3] == put_off[1]);
+  const std::size_t num_tokens = 2 * shape.max_position_embeddings, c = shape.hidden_size, f = shape.intermediate_size;
+  CHECK(deferred[1] == 2 * sizeof(float) * num_tokens * ((c + 3 * c) + (c + c) + (c + 2 * f) + (f + c)));
+  CHECK(deferred[2] == deferred[1]);
+  CHECK(deferred[3] == deferred[1]);
 }
 
 namespace {
@@ -128,16 +128,16 @@ using divided = gpt2<recipe<pipeline<chosen_parts, Beside>>>;
 TEST_CASE("ZeRO's second and third stage, the head tied or not, equal one device and one another") {
   const dataset data = sentences();
   run_config half = settings(2);
-  half.max_gradient_norm = 0.5;
+  half.max_grad_norm = 0.5;
   run_config whole = half;
-  whole.accumulate = 4;
+  whole.gradient_accumulation_steps = 4;
   for (const bool tied : {false, true}) {
     const piped_outcome one = run_here<gpt2<recipe<single>>>(data, layers(8, tied), whole, {});
-    for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_put_off, 1}, {all_put_off, 2}}) {
+    for (const auto& [make, chunks] : {std::pair<make_schedule, std::size_t>{zero_bubble::make, 1}, {all_deferred, 1}, {all_deferred, 2}}) {
       chosen_schedule = make;
       const std::string what = concat(make(2, chunks, std::vector<std::size_t>(2, 1)).name, ", ", chunks, " chunks", tied ? ", tied" : "");
       CAPTURE(what);
-      const pipeline_ranks two{.data = 2, .chunks = chunks};
+      const pipeline_ranks two{.data_parallel_size = 2, .chunks = chunks};
       const piped_outcome gradients = run_pipeline<divided<zero<2>>>(4, data, layers(8, tied), half, {.parallel = two});
       const piped_outcome weights = run_pipeline<divided<zero<3>>>(4, data, layers(8, tied), half, {.parallel = two});
       is_the_same(gradients, weights);
@@ -155,12 +155,12 @@ namespace {
 template <class Beside>
 void keeps_its_promises(std::size_t micro_batches) {
   const decoder_config shape = layers(8, false);
-  chosen_schedule = all_put_off;
+  chosen_schedule = all_deferred;
   std::mutex mutex;
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
     const cpu::context on;
-    divided<Beside> model(shape, on, {.parallel = {.ranks = wires, .data = 2}});
-    trainer trainer(model, run_config{.batch = 2, .accumulate = micro_batches, .context = 24});
+    divided<Beside> model(shape, on, {.parallel = {.ranks = network, .data_parallel_size = 2}});
+    trainer trainer(model, run_config{.micro_batch_size = 2, .gradient_accumulation_steps = micro_batches, .seq_length = 24});
     host_batch rows{.b = 2, .t = 24};
     for (auto* values : {&rows.tokens, &rows.targets, &rows.positions, &rows.starts}) values->assign(48, 0);
     rows.target_count = rows.token_count = 48;
@@ -175,17 +175,17 @@ void keeps_its_promises(std::size_t micro_batches) {
     for (std::size_t b = 0; b < store.blocks(); ++b) stage += (store.block(b).end - store.block(b).begin) * sizeof(float);
 
     const std::lock_guard lock(mutex);
-    const rehearsal& plan = trainer.plan();
+    const dry_run& plan = trainer.plan();
     CHECK(on.memory().allocations == allocations);
     for (std::size_t role = 0; role < memory_roles; ++role) CHECK(on.memory().now[role] == plan.bytes[role]);
-    for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::stages})
+    for (const traffic_role role : {traffic_role::gradients, traffic_role::weights, traffic_role::pipeline_parallel})
       CHECK(sent.of(role).bytes == plan.sent.of(role).bytes);
     CHECK(sent.of(traffic_role::gradients).bytes == micro_batches * stage / 2);  // once per micro-batch, as for whole backwards
     // for four layers: both factors of all products, and the gradients of norms and biases
-    const std::size_t places = 2 * shape.context, c = shape.width, f = shape.feed_forward;
-    const std::size_t factors = sizeof(float) * places * ((c + 3 * c) + (c + c) + (c + f) + (f + c));
+    const std::size_t num_tokens = 2 * shape.max_position_embeddings, c = shape.hidden_size, f = shape.intermediate_size;
+    const std::size_t factors = sizeof(float) * num_tokens * ((c + 3 * c) + (c + c) + (c + f) + (f + c));
     const std::size_t aside = sizeof(float) * (4 * c + 3 * c + c + 32 + c);  // f = 24 is stored as two cache lines
-    CHECK(plan.passes.put_off == 4 * (factors + aside));
+    CHECK(plan.passes.deferred == 4 * (factors + aside));
   });
   chosen_schedule = one_forward_one_backward::make;
 }
@@ -201,7 +201,7 @@ TEST_CASE("a rank of zero_bubble keeps and puts off no more than there are ranks
   for (std::size_t rank = 0; rank < 4; ++rank) {
     const auto list = with_whole_backwards(with_rendezvous(zero_bubble_schedule(4, std::vector<std::size_t>(8, 1))).actions[rank]);
     const pipeline_memory most = memory_of(list);
-    CHECK(most.kept == 4 - rank);
-    CHECK(most.put_off == (rank == 0 ? 0 : rank + 1));
+    CHECK(most.saved == 4 - rank);
+    CHECK(most.deferred == (rank == 0 ? 0 : rank + 1));
   }
 }

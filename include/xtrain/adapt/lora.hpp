@@ -35,21 +35,21 @@ struct lora {
 
   /// Called once the base weights are loaded or initialized: the DoRA magnitudes are set to the row norms of the weights.
   template <class Store, class Stream>
-  static void meet_weights(const Store& store, Stream& stream) {
-    using number = typename Store::parameter_type;
+  static void on_weights_loaded(const Store& store, Stream& stream) {
+    using dtype = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
       if (!m.spec.name.ends_with(lora_names::magnitude) || !m.is_here) continue;
       store.require_undivided("lora: DoRA");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
-      std::vector<number> w_oi(weight.size()), m_o(m.size());
-      copy_to_host(stream, std::span<number>(w_oi), store.value(weight));
+      std::vector<dtype> w_oi(weight.size()), m_o(m.size());
+      copy_to_host(stream, std::span<dtype>(w_oi), store.value(weight));
       stream.synchronize();
       const std::size_t inputs = weight.spec.shape[1];
       for (std::size_t o = 0; o < m_o.size(); ++o) {
         double squares = 0;
         for (std::size_t i = 0; i < inputs; ++i)
           squares += static_cast<double>(w_oi[o * inputs + i]) * static_cast<double>(w_oi[o * inputs + i]);
-        m_o[o] = static_cast<number>(std::sqrt(squares));
+        m_o[o] = static_cast<dtype>(std::sqrt(squares));
       }
       store.write(stream, m, 0, m_o);
       stream.synchronize();
@@ -83,7 +83,7 @@ struct lora {
           if (c.dora) {
             added.weight = store.handle_of(part.name + ".weight");
             require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
-                                  "' must not be decomposed (DoRA) where the weight is quantised");
+                                  "' must not be decomposed (DoRA) where the weight is quantized");
             added.magnitude =
                 store.declare({.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order});
           }
@@ -149,7 +149,7 @@ struct lora {
     /// row-parallel layer it is the other way around. Parameters that are not sharded are on all tensor-parallel ranks.
     template <class Builder, class Part, class Inputs>
     static void divide(Builder& build, const Part& part, const Inputs& inputs, parameter_spec& a, parameter_spec& b) {
-      if (!build.share().divides()) return;
+      if (!build.shard().is_sharded()) return;
       if (inputs.whole != 0) {
         a.cut = {.whole = {a.shape[0], inputs.whole}, .first_column = inputs.first};
         a.copies = 1;

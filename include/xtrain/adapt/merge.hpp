@@ -62,17 +62,17 @@ void apply_change(Model& model, const Entry& entry, const low_rank_change<typena
   model.parameters().require_whole("lora: merging an adapter");
   std::vector<typename Model::compute> weight(entry.size());
   const auto on_device = model.parameters().value(entry);
-  copy_to_host(model.work(), std::span(weight), on_device);
-  model.work().synchronize();
+  copy_to_host(model.stream(), std::span(weight), on_device);
+  model.stream().synchronize();
   change.apply(weight);
-  copy_to_device(model.work(), on_device, weight);
-  model.work().synchronize();
+  copy_to_device(model.stream(), on_device, weight);
+  model.stream().synchronize();
 }
 
 /// A head tied to an adapted embedding would change with it, although the adapter does not apply to the head.
 template <class Model>
 void require_head_apart(const Model& model, const std::string& table) {
-  require<config_error>(!model.sizes().tied_head || table != model.family_info().embedding_name(), "lora: an adapter of '", table,
+  require<config_error>(!model.config().tie_word_embeddings || table != model.family_info().embedding_name(), "lora: an adapter of '", table,
                           "' must not be merged where the head is tied to it: the head would change too");
 }
 
@@ -96,17 +96,17 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
     if (e.spec.name.ends_with(lora_names::table_a)) detail::require_head_apart(model, module_of(e.spec.name));
     if (e.spec.shape.size() != 2) continue;
     for (const bool transposed : {false, true})
-      scratch = std::max(scratch, scratch_bytes(model.on().properties(),
+      scratch = std::max(scratch, scratch_bytes(model.context().properties(),
                                                 kernel::matmul<typename Model::memory, compute>{
                                                     .m = e.spec.shape[0], .n = e.spec.shape[1], .k = rank, .transpose_b = transposed}));
   }
-  arena<device> workspace(model.on(), scratch + 2 * arena<device>::alignment, memory_role::workspace);
-  execution<device> on{model.work(), workspace, model.on().properties()};
+  arena<device> workspace(model.context(), scratch + 2 * arena<device>::alignment, memory_role::workspace);
+  execution<device> on{model.stream(), workspace, model.context().properties()};
   const auto view = [&](const entry& e) { return matrix(store.value(e), {e.spec.shape[0], e.spec.shape[1]}); };
   const auto numbers = [&](const entry& e) {
     std::vector<compute> host(e.size());
-    copy_to_host(model.work(), std::span(host), store.value(e));
-    model.work().synchronize();
+    copy_to_host(model.stream(), std::span(host), store.value(e));
+    model.stream().synchronize();
     return std::vector<accumulate_t<compute>>(host.begin(), host.end());
   };
   for (const entry& a : store.entries()) {
@@ -132,8 +132,8 @@ void merge_adapter(Model& model) requires std::is_same_v<typename Model::recipe:
       ops::linear_backward_input(on, view(b), view(a), view(weight), ops::result::is_added, c.scale_of(module));
     fill_zero(on.stream, store.value(b));
   }
-  model.work().synchronize();
-  model.meet_weights();
+  model.stream().synchronize();
+  model.on_weights_loaded();
 }
 
 }  // namespace xtrain

@@ -61,7 +61,7 @@ template <class Adapted>
 template <class Model>
 [[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
   const std::string head = model.family_info().head_name();
-  if (!head.empty() && model.sizes().tied_head && parameter == model.family_info().embedding_name() + ".weight") return head + ".weight";
+  if (!head.empty() && model.config().tie_word_embeddings && parameter == model.family_info().embedding_name() + ".weight") return head + ".weight";
   return {};
 }
 
@@ -154,7 +154,7 @@ void load_adapter(Model& model, const std::string& folder) {
   }
   tensors.require_all_used();
   for (const auto& [to, tensor] : places) detail::load_parameter(model, *to, *tensor, folder);
-  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
+  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
 }
 
 namespace detail {

@@ -145,7 +145,7 @@ XTRAIN_INLINE std::string peft_config_text(const lora_config& c, const std::stri
 }  // namespace detail
 
 XTRAIN_INLINE lora_config adapter_config_of(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; there is none of that name");
+  require<file_error>(is_directory(folder), folder, ": must be a folder with an adapter; no such folder");
   const std::string path = folder + "/adapter_config.json";
   return detail::lora_config_of(json_settings(read_json(path), path));
 }

@@ -44,7 +44,7 @@ XTRAIN_INLINE const file_tensor& adapter_tensors::get(const std::vector<std::str
 
 XTRAIN_INLINE void adapter_tensors::require_all_used() const {
   require<config_error>(used_.size() == file_.tensors().size(), folder_, ": holds ", file_.tensors().size(),
-                        " tensors; the model has a place for ", used_.size(), ". Does the adapter belong to this model?");
+                        " tensors; the model uses ", used_.size(), ". Does the adapter belong to this model?");
 }
 
 XTRAIN_INLINE const std::string& adapter_tensors::folder() const { return folder_; }

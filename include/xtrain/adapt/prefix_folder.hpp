@@ -91,8 +91,8 @@ class prefix_tensors {
 /// order of heads is the same.
 template <class Model>
 [[nodiscard]] std::vector<std::size_t> prefix_columns(const Model& model) {
-  const auto& c = model.sizes();
-  const std::size_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const auto& c = model.config();
+  const std::size_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   std::vector<std::size_t> columns(2 * kv);
   std::iota(columns.begin(), columns.end(), std::size_t{0});
   const file_order order = model.family_info().qkv_order(c);
@@ -109,7 +109,7 @@ template <class Model>
 /// Calls visit(entry, layer index) for the prefix of every layer.
 template <class Model, class Visit>
 void each_prefix(const Model& model, Visit&& visit) {
-  for (std::size_t layer = 0; layer < model.sizes().layers; ++layer)
+  for (std::size_t layer = 0; layer < model.config().num_layers; ++layer)
     visit(*model.parameters().find(prefix_tuning::parameter_of(layer)), layer);
 }
 
@@ -119,15 +119,15 @@ template <class Model>
   const auto& store = model.parameters();
   const auto& entry = *store.find(name);
   std::vector<typename Model::compute> host(entry.size());
-  model.parallel().collect(model.work(), store, entry, store.kept_values(), std::span(host));
+  model.parallel().collect(model.stream(), store, entry, store.stored_values(), std::span(host));
   return host;
 }
 
 /// The prefix of one layer, [length, 2·kv] in the model's order: the parameter itself, or the output of the projection network.
 template <class Model>
 [[nodiscard]] std::vector<typename Model::compute> prefix_of_layer(const Model& model, std::size_t layer) {
-  using number = typename Model::compute;
-  using sum = accumulate_t<number>;
+  using dtype = typename Model::compute;
+  using sum = accumulate_t<dtype>;
   const prefix_config& c = model.settings().adapter;
   if (c.projection == 0) return prefix_parameter(model, prefix_tuning::parameter_of(layer));
   const auto linear = [&](const std::vector<sum>& x, const std::string& weight, const std::string& bias) {
@@ -146,8 +146,8 @@ template <class Model>
   std::vector<sum> inner = linear({embedding.begin(), embedding.end()}, prefix_tuning::inner("weight"), prefix_tuning::inner("bias"));
   for (sum& value : inner) value = std::tanh(value);
   const std::vector<sum> made = linear(inner, prefix_tuning::parameter_of(layer), prefix_tuning::parameter_of(layer, "bias"));
-  std::vector<number> rounded;
-  for (const sum value : made) rounded.push_back(static_cast<number>(value));
+  std::vector<dtype> rounded;
+  for (const sum value : made) rounded.push_back(static_cast<dtype>(value));
   return rounded;
 }
 
@@ -166,23 +166,23 @@ void load_prefix_network(Model& model, const prefix_tensors& tensors, const std:
 /// The whole prefix in the layout of files.
 template <class Model>
 [[nodiscard]] tensor_to_write prefix_to_write(const Model& model, std::string_view name) {
-  using number = typename Model::compute;
+  using dtype = typename Model::compute;
   const std::vector<std::size_t> columns = prefix_columns(model);
-  const std::size_t length = model.settings().adapter.length, all = model.sizes().layers * columns.size();
+  const std::size_t length = model.settings().adapter.length, all = model.config().num_layers * columns.size();
   const auto produce = [&model, columns, length, all](const std::function<void(const void*, std::size_t)>& sink) {
-    std::vector<number> whole(length * all);
-    for (std::size_t layer = 0; layer < model.sizes().layers; ++layer) {
-      const std::vector<number> host = prefix_of_layer(model, layer);
+    std::vector<dtype> whole(length * all);
+    for (std::size_t layer = 0; layer < model.config().num_layers; ++layer) {
+      const std::vector<dtype> host = prefix_of_layer(model, layer);
       for (std::size_t i = 0; i < length; ++i)
         for (std::size_t j = 0; j < columns.size(); ++j)
           whole[i * all + layer * columns.size() + columns[j]] = host[i * columns.size() + j];
     }
-    sink(whole.data(), whole.size() * sizeof(number));
+    sink(whole.data(), whole.size() * sizeof(dtype));
   };
   return {.name = std::string(name),
-          .number = std::string(file_number_of<number>()),
+          .dtype = std::string(safetensors_dtype_of<dtype>()),
           .shape = {length, all},
-          .bytes = length * all * sizeof(number),
+          .bytes = length * all * sizeof(dtype),
           .produce = produce};
 }
 
@@ -219,19 +219,19 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
     write_safetensors(folder + "/model.safetensors", std::move(tensors));
     return ranks.wait_for_all();
   }
-  const auto& sizes = model.sizes();
+  const auto& sizes = model.config();
   json_settings config;
   config.set("peft_type", "PREFIX_TUNING");
   config.set("task_type", "CAUSAL_LM");
   config.set("base_model_name_or_path", options.base_model);
   config.set("inference_mode", true);
   config.set("num_virtual_tokens", c.length);
-  config.set("num_layers", sizes.layers);
-  config.set("num_attention_heads", sizes.kv_heads);
-  config.set("token_dim", sizes.kv_heads * sizes.head_dim);
+  config.set("num_layers", sizes.num_layers);
+  config.set("num_attention_heads", sizes.num_kv_heads);
+  config.set("token_dim", sizes.num_kv_heads * sizes.head_dim);
   config.set("num_transformer_submodules", std::size_t{1});
   config.set("prefix_projection", false);
-  config.set("encoder_hidden_size", sizes.kv_heads * sizes.head_dim);
+  config.set("encoder_hidden_size", sizes.num_kv_heads * sizes.head_dim);
   write_file(folder + "/adapter_config.json", config.text());
   write_model_card(folder, detail::adapter_card(options.base_model, "prefix-tuning", detail::pipeline_of<Model>()));
   write_safetensors(folder + "/adapter_model.safetensors", std::move(tensors));
@@ -244,30 +244,30 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
 template <class Model>
 requires std::is_same_v<typename Model::recipe::adapter, prefix_tuning>
 void load_adapter(Model& model, const std::string& folder) {
-  using number = typename Model::compute;
+  using dtype = typename Model::compute;
   const prefix_config saved = prefix_config_of(folder);
   const prefix_config& own = model.settings().adapter;
   require<config_error>(saved.counts_in_positions == own.counts_in_positions, folder, ": the prefix must ",
-                        own.counts_in_positions ? "" : "not ", "count in positions, as the model's does; PEFT's do, ChatGLM's do not");
+                        own.counts_in_positions ? "" : "not ", "shift position ids, as the model's does; PEFT's prefixes do, ChatGLM's do not");
   const detail::prefix_tensors tensors(folder);
   require<config_error>(saved.length == own.length && tensors.length() == own.length, folder, ": the prefix must have the model's ",
-                        own.length, " places; it has ", tensors.length());
+                        own.length, " virtual tokens; it has ", tensors.length());
   if (own.projection != 0) {
     detail::load_prefix_network(model, tensors, folder);
-    return model.parallel().weights_changed(model.work(), model.parameters());  // as below
+    return model.parallel().weights_changed(model.stream(), model.parameters());  // as below
   }
   const std::vector<std::size_t> columns = detail::prefix_columns(model);
-  const std::size_t all = model.sizes().layers * columns.size();
-  const auto whole = tensors.template read<number>(all);
-  for (std::size_t layer = 0; layer < model.sizes().layers; ++layer) {
+  const std::size_t all = model.config().num_layers * columns.size();
+  const auto whole = tensors.template read<dtype>(all);
+  for (std::size_t layer = 0; layer < model.config().num_layers; ++layer) {
     const auto& entry = *model.parameters().find(prefix_tuning::parameter_of(layer));
-    std::vector<number> host(entry.size());
+    std::vector<dtype> host(entry.size());
     for (std::size_t i = 0; i < own.length; ++i)
       for (std::size_t j = 0; j < columns.size(); ++j) host[i * columns.size() + j] = whole[i * all + layer * columns.size() + columns[j]];
-    model.parameters().write(model.work(), entry, 0, host);
-    model.work().synchronize();
+    model.parameters().write(model.stream(), entry, 0, host);
+    model.stream().synchronize();
   }
-  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
+  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
 }
 
 }  // namespace xtrain

@@ -36,16 +36,16 @@ XTRAIN_INLINE prefix_config prefix_config_of(const json_settings& s) {
   const std::size_t submodules = s.size_or(1, {"num_transformer_submodules"});
   require<config_error>(submodules == 1, s.who(), ": num_transformer_submodules must be 1: a decoder alone; given ", submodules);
   const prefix_config c{.length = s.size({"num_virtual_tokens"})};
-  require<config_error>(c.length <= prefix_tuning::most_places, s.who(), ": num_virtual_tokens must be at most ",
-                        prefix_tuning::most_places, "; given ", c.length);
+  require<config_error>(c.length <= prefix_tuning::max_num_tokens, s.who(), ": num_virtual_tokens must be at most ",
+                        prefix_tuning::max_num_tokens, "; given ", c.length);
   return c;
 }
 
 XTRAIN_INLINE prefix_tensors::prefix_tensors(const std::string& folder)
     : folder_(folder), source_(folder, is_peft_folder(folder) ? "adapter_model" : "model"),
       main_(&get(is_peft_folder(folder) ? prefix_names::peft : prefix_names::chatglm)) {
-  require<config_error>(main_->shape.size() == 2 && main_->shape[0] > 0 && main_->shape[0] <= prefix_tuning::most_places, folder, ": '",
-                        main_->name, "' must have a row for each of 1 to ", prefix_tuning::most_places, " places");
+  require<config_error>(main_->shape.size() == 2 && main_->shape[0] > 0 && main_->shape[0] <= prefix_tuning::max_num_tokens, folder, ": '",
+                        main_->name, "' must have a row for each of 1 to ", prefix_tuning::max_num_tokens, " virtual tokens");
 }
 
 XTRAIN_INLINE std::size_t prefix_tensors::length() const { return main_->shape[0]; }
@@ -64,8 +64,8 @@ XTRAIN_INLINE const file_tensor& prefix_tensors::get(std::string_view name) cons
 }
 
 XTRAIN_INLINE void prefix_tensors::require_columns(const file_tensor& tensor, std::size_t given, std::size_t expected) const {
-  require<config_error>(given == expected, folder_, ": '", tensor.name, "' must make keys and values of all the model's layers, ", expected,
-                        " numbers; it makes ", given, ". Does the prefix belong to this model?");
+  require<config_error>(given == expected, folder_, ": '", tensor.name, "' must hold keys and values of all the model's layers, ", expected,
+                        " elements; it has ", given, ". Does the prefix belong to this model?");
 }
 
 XTRAIN_INLINE std::vector<double> prefix_tensors::linear(const std::vector<double>& x, std::string_view module) const {
@@ -92,7 +92,7 @@ XTRAIN_INLINE std::vector<double> prefix_tensors::linear(const std::vector<doubl
 }  // namespace detail
 
 XTRAIN_INLINE prefix_config prefix_config_of(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; there is none of that name");
+  require<file_error>(is_directory(folder), folder, ": must be a folder with a prefix; no such folder");
   if (!detail::is_peft_folder(folder)) {
     const detail::prefix_tensors tensors(folder);
     return {.length = tensors.length(), .projection = tensors.projection(), .counts_in_positions = false};

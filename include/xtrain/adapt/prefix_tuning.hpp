@@ -10,8 +10,8 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/adapt/none.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/elementwise.hpp>
@@ -48,7 +48,7 @@ struct prefix_tuning {
   static constexpr std::string_view name = "prefix_tuning";
   static constexpr bool freezes_weights = true;
   static constexpr std::string_view module = "prefix_encoder.";
-  static constexpr std::size_t most_places = 1 << 16;
+  static constexpr std::size_t max_num_tokens = 1 << 16;
 
   using config = prefix_config;
 
@@ -135,7 +135,7 @@ struct prefix_tuning {
 
    private:
     static std::size_t checked(const prefix_config& c) {
-      require<config_error>(c.length > 0 && c.length <= most_places, "prefix_tuning: length must be 1 to ", most_places, "; given ",
+      require<config_error>(c.length > 0 && c.length <= max_num_tokens, "prefix_tuning: length must be 1 to ", max_num_tokens, "; given ",
                             c.length);
       return c.length;
     }
@@ -178,8 +178,8 @@ struct prefix_tuning {
     template <class Pass>
     [[nodiscard]] matrix inner_part(Pass& p) const {
       require<config_error>(!p.parameters.value(embedding_).empty(),
-                            "prefix_tuning: all layers must be on this rank where a projection makes "
-                            "the prefix; they share a part of it. Train the prefix without one");
+                            "prefix_tuning: all layers must be on this rank if the prefix has a projection, because they share it. Train the prefix without "
+                            "a projection");
       const matrix u = p.temporary(length_, projection_);
       ops::linear(p, p.matrix(embedding_), p.matrix(inner_weight_), p.vector(inner_bias_), u);
       ops::tanh(p, u, u);

@@ -19,8 +19,8 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/comm/recursive_halving.hpp>
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
 
@@ -59,15 +59,15 @@ struct traffic {
 
 /// The type in which values of T are summed: fp32 for 16-bit types, T itself for all others.
 template <class T>
-struct sum_number {
+struct accumulate_dtype {
   using type = T;
 };
 template <>
-struct sum_number<bf16> {
+struct accumulate_dtype<bf16> {
   using type = float;
 };
 template <>
-struct sum_number<fp16> {
+struct accumulate_dtype<fp16> {
   using type = float;
 };
 
@@ -76,21 +76,21 @@ class group {
  public:
   /// `members`: ranks of the transport, in group rank order. Every member constructs the group with the same members and channel.
   ///   throws  config_error when this rank is not a member, or is listed twice
-  group(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t channel)
-      : wires_(std::move(wires)), members_(std::move(members)), channel_(channel), tree_(members_.size()) {
-    require<config_error>(std::count(members_.begin(), members_.end(), wires_->rank()) == 1, "group: rank ", wires_->rank(),
-                          " makes it and must be a member, once");
+  group(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
+      : network_(std::move(network)), members_(std::move(members)), channel_(channel), tree_(members_.size()) {
+    require<config_error>(std::count(members_.begin(), members_.end(), network_->rank()) == 1, "group: rank ", network_->rank(),
+                          " creates it and must be a member, once");
     for (const std::size_t member : members_)
-      require<config_error>(member < wires_->size(), "group: members must be below the ", wires_->size(), " ranks there are; given ", member);
-    rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), wires_->rank()) - members_.begin());
+      require<config_error>(member < network_->size(), "group: members must be below the ", network_->size(), " ranks there are; given ", member);
+    rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), network_->rank()) - members_.begin());
   }
   /// All ranks of the transport.
-  explicit group(std::shared_ptr<transport> wires, std::uint32_t channel = 0) : group(wires, all_of(wires->size()), channel) {}
+  explicit group(std::shared_ptr<transport> network, std::uint32_t channel = 0) : group(network, all_of(network->size()), channel) {}
 
   [[nodiscard]] std::size_t rank() const { return rank_; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   [[nodiscard]] const traffic& sent() const { return sent_; }
-  [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
+  [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
 
   // ---- point-to-point messages ----
 
@@ -99,12 +99,12 @@ class group {
     static_assert(std::is_trivially_copyable_v<T>);
     ++sent_.messages;
     sent_.bytes += values.size_bytes();
-    return wires_->send(members_[to], channel_, std::as_bytes(values));
+    return network_->send(members_[to], channel_, std::as_bytes(values));
   }
   template <class T>
   [[nodiscard]] pending_message begin_receive(std::size_t from, std::span<T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
-    return wires_->receive(members_[from], channel_, std::as_writable_bytes(values));
+    return network_->receive(members_[from], channel_, std::as_writable_bytes(values));
   }
   template <class T>
   void send(std::size_t to, std::span<const T> values) {
@@ -209,7 +209,7 @@ class group {
   ///   throws  shape_error
   template <class T>
   void all_to_all(std::span<const T> from, std::span<T> to) {
-    require<shape_error>(from.size() == to.size() && from.size() % size() == 0, "group: what every rank sends to every other must be as long: ",
+    require<shape_error>(from.size() == to.size() && from.size() % size() == 0, "group: all_to_all must have ",
                          size(), " equal parts; given ", from.size(), " and ", to.size(), " elements");
     const std::vector<std::size_t> equal(size(), from.size() / size());
     all_to_all(from, std::span<const std::size_t>(equal), to, std::span<const std::size_t>(equal));
@@ -371,7 +371,7 @@ class group {
     std::iota(all.begin(), all.end(), std::size_t{0});
     return all;
   }
-  [[nodiscard]] bool carries() const { return wires_->carries(); }
+  [[nodiscard]] bool carries() const { return network_->carries(); }
   /// Elements per rank when parts may differ in length; the last parts may be shorter, or empty.
   [[nodiscard]] std::size_t part_of(std::size_t n) const { return (n + size() - 1) / size(); }
   template <class T>
@@ -385,8 +385,8 @@ class group {
     return carries() ? std::span<T>(memory).subspan(first, n) : std::span<T>();
   }
   void require_parts(std::size_t part, std::size_t whole) const {
-    require<shape_error>(part * size() == whole, "group: ", size(), " ranks' parts must make up the whole; a part has ", part,
-                         " elements and the whole ", whole);
+    require<shape_error>(part * size() == whole, "group: ", size(), " ranks' shards must make up the whole array; a shard has ", part,
+                         " elements and the array ", whole);
   }
 
   void require_in(const message_part& part, std::size_t elements, std::size_t length) const {
@@ -441,7 +441,7 @@ class group {
   /// result[i] = parts[0][i] + parts[1][i] + ..., in this order
   template <class T, class Sum>
   static void reduce_parts(std::span<const T* const> parts, std::span<Sum> result, reduction how) {
-    using sum = typename sum_number<T>::type;
+    using sum = typename accumulate_dtype<T>::type;
     constexpr std::size_t block = 256;
     std::array<sum, block> acc;
     for (std::size_t begin = 0; begin < result.size(); begin += block) {
@@ -524,7 +524,7 @@ class group {
   /// An all-reduce of few values, or a reduce to `root`: all values go through every round.
   template <class T>
   void reduce_whole(std::span<T> values, reduction how, std::size_t root = ~std::size_t{0}) {
-    using sum = typename sum_number<T>::type;
+    using sum = typename accumulate_dtype<T>::type;
     const bool everybody = root == ~std::size_t{0};
     const std::size_t n = values.size(), target = everybody ? 0 : root % tree_.active();
     sent_.rounds += tree_.depth();
@@ -670,7 +670,7 @@ class group {
   /// and adds what it receives to its own. 16-bit values travel as they are in the first round, then in fp32.
   template <class T>
   void reduce_scatter_in_rounds(std::span<const T> whole, std::span<T> mine, std::size_t part, reduction how) {
-    using sum = typename sum_number<T>::type;
+    using sum = typename accumulate_dtype<T>::type;
     constexpr bool is_exact = std::is_same_v<sum, T>;
     const std::size_t n = whole.size(), length = length_of_pieces<sum>(part), other = beside();
     const bool begins_as_sums = is_exact || tree_.aside() > 0;
@@ -861,7 +861,7 @@ class group {
     }
   }
 
-  std::shared_ptr<transport> wires_;
+  std::shared_ptr<transport> network_;
   std::vector<std::size_t> members_;
   std::uint32_t channel_;
   recursive_halving tree_;

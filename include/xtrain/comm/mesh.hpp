@@ -30,12 +30,15 @@ inline constexpr std::size_t mesh_axes = 5;
 
 /// The number of ranks along each axis.
 struct mesh_sizes {
-  std::size_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+  std::size_t data_parallel_size = 1, tensor_parallel_size = 1, pipeline_parallel_size = 1, context_parallel_size = 1, expert_parallel_size = 1;
 
   [[nodiscard]] constexpr std::size_t of(axis a) const {
-    return std::array{data, tensor, pipeline, context, expert}[static_cast<std::size_t>(a)];
+    return std::array{data_parallel_size, tensor_parallel_size, pipeline_parallel_size, context_parallel_size,
+                      expert_parallel_size}[static_cast<std::size_t>(a)];
   }
-  [[nodiscard]] constexpr std::size_t ranks() const { return data * tensor * pipeline * context * expert; }
+  [[nodiscard]] constexpr std::size_t ranks() const {
+    return data_parallel_size * tensor_parallel_size * pipeline_parallel_size * context_parallel_size * expert_parallel_size;
+  }
 
   friend constexpr bool operator==(const mesh_sizes&, const mesh_sizes&) = default;
 };
@@ -48,13 +51,14 @@ inline constexpr axis_order usual_order{axis::tensor, axis::context, axis::exper
 class mesh {
  public:
   /// throws config_error when the product of the sizes is not the number of ranks, or the order names an axis twice
-  mesh(std::shared_ptr<transport> wires, const mesh_sizes& sizes, const axis_order& order = usual_order)
-      : wires_(std::move(wires)), sizes_(sizes), order_(order) {
+  mesh(std::shared_ptr<transport> network, const mesh_sizes& sizes, const axis_order& order = usual_order)
+      : network_(std::move(network)), sizes_(sizes), order_(order) {
     for (std::size_t a = 0; a < mesh_axes; ++a)
       require<config_error>(sizes.of(static_cast<axis>(a)) > 0, "mesh: the axis '", name_of(static_cast<axis>(a)), "' must have at least one rank");
-    require<config_error>(sizes.ranks() == wires_->size(), "mesh: data ", sizes.data, " x tensor ", sizes.tensor, " x pipeline ",
-                          sizes.pipeline, " x context ", sizes.context, " x expert ", sizes.expert, " must be all ranks of the run: ",
-                          sizes.ranks(), " and ", wires_->size());
+    require<config_error>(sizes.ranks() == network_->size(), "mesh: data ", sizes.data_parallel_size, " x tensor ",
+                          sizes.tensor_parallel_size, " x pipeline ", sizes.pipeline_parallel_size, " x context ",
+                          sizes.context_parallel_size, " x expert ", sizes.expert_parallel_size,
+                          " must be all ranks of the run: ", sizes.ranks(), " and ", network_->size());
     std::array<bool, mesh_axes> named{};
     for (const axis a : order) named[static_cast<std::size_t>(a)] = true;
     for (std::size_t a = 0; a < mesh_axes; ++a)
@@ -62,21 +66,21 @@ class mesh {
   }
 
   [[nodiscard]] const mesh_sizes& sizes() const { return sizes_; }
-  [[nodiscard]] const std::shared_ptr<transport>& wires() const { return wires_; }
+  [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
   /// A rank's coordinate along the axis.
   [[nodiscard]] std::size_t place(axis on, std::size_t rank) const { return rank / stride(on) % sizes_.of(on); }
-  [[nodiscard]] std::size_t place(axis on) const { return place(on, wires_->rank()); }
+  [[nodiscard]] std::size_t place(axis on) const { return place(on, network_->rank()); }
 
   /// The process group of the ranks whose coordinates differ from this rank's along this axis only. `use` (below 8) gives each of several
   /// groups on the same axis that are used at the same time its own channel.
   [[nodiscard]] group along(axis on, std::uint32_t use = 0) const {
-    const std::size_t step = stride(on), first = wires_->rank() - place(on) * step;
+    const std::size_t step = stride(on), first = network_->rank() - place(on) * step;
     std::vector<std::size_t> members;
     for (std::size_t i = 0; i < sizes_.of(on); ++i) members.push_back(first + i * step);
-    return {wires_, std::move(members), 8 * (static_cast<std::uint32_t>(on) + 1) + use};
+    return {network_, std::move(members), 8 * (static_cast<std::uint32_t>(on) + 1) + use};
   }
   /// All ranks of the run.
-  [[nodiscard]] group all(std::uint32_t use = 0) const { return group(wires_, use); }
+  [[nodiscard]] group all(std::uint32_t use = 0) const { return group(network_, use); }
 
  private:
   [[nodiscard]] std::size_t stride(axis on) const {
@@ -88,7 +92,7 @@ class mesh {
     return step;
   }
 
-  std::shared_ptr<transport> wires_;
+  std::shared_ptr<transport> network_;
   mesh_sizes sizes_;
   axis_order order_;
 };

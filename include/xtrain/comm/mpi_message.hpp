@@ -55,8 +55,8 @@ class mpi_arrivals {
   std::map<std::pair<std::size_t, std::uint32_t>, queue> queues_;
 };
 
-struct mpi_wires {
-  explicit mpi_wires(const mpi_options& options) : world(options) {}
+struct mpi_network {
+  explicit mpi_network(const mpi_options& options) : world(options) {}
 
   mpi_world world;
   mpi_arrivals arrivals;
@@ -65,8 +65,8 @@ struct mpi_wires {
 /// The common part of sends and receives: the envelope, the pieces, and waiting.
 class mpi_message : public message {
  public:
-  mpi_message(std::shared_ptr<mpi_wires> wires, std::size_t other, std::uint32_t channel, std::size_t length)
-      : wires_(std::move(wires)), other_(other), channel_(channel), length_(length), envelope_(new mpi_envelope) {
+  mpi_message(std::shared_ptr<mpi_network> network, std::size_t other, std::uint32_t channel, std::size_t length)
+      : network_(std::move(network)), other_(other), channel_(channel), length_(length), envelope_(new mpi_envelope) {
     require<config_error>(other < world().size(), "mpi: ranks must be below the ", world().size(), " ranks there are; given ", other);
     require<config_error>(channel < world().channels(), "mpi: channels must be below ", world().channels(), " with this MPI; given ", channel);
   }
@@ -86,10 +86,10 @@ class mpi_message : public message {
       const std::string gone = world().gone(other_, waited);
       if (done()) return;  // messages sent by a rank before it stopped still arrive
       if (!gone.empty()) stop(concat("mpi: rank ", world().rank(), " waits for rank ", other_, what(), ", but ", gone));
-      const auto patience = world().options().patience;
-      if (waited > patience)
-        stop(concat("mpi: rank ", world().rank(), " has waited ", std::chrono::duration<double>(patience).count(), " s for rank ", other_, what(),
-                    " on channel ", channel_, "; it hangs, or has come to another operation"));
+      const auto timeout = world().options().timeout;
+      if (waited > timeout)
+        stop(concat("mpi: rank ", world().rank(), " has waited ", std::chrono::duration<double>(timeout).count(), " s for rank ", other_, what(),
+                    " on channel ", channel_, "; it hangs, or is in another operation"));
     }
   }
 
@@ -97,7 +97,7 @@ class mpi_message : public message {
   [[nodiscard]] virtual bool done() = 0;
   [[nodiscard]] virtual const char* what() const = 0;
 
-  [[nodiscard]] mpi_world& world() const { return wires_->world; }
+  [[nodiscard]] mpi_world& world() const { return network_->world; }
   [[nodiscard]] bool is_short() const { return length_ <= mpi_envelope::most; }
   [[nodiscard]] int other() const { return static_cast<int>(other_); }
   [[nodiscard]] int envelope_tag() const { return static_cast<int>(2 * channel_); }
@@ -136,7 +136,7 @@ class mpi_message : public message {
     for (MPI_Request& piece : pieces_) (void)world().settle(piece);
   }
 
-  std::shared_ptr<mpi_wires> wires_;
+  std::shared_ptr<mpi_network> network_;
   std::size_t other_;
   std::uint32_t channel_;
   std::size_t length_;
@@ -151,8 +151,8 @@ class mpi_message : public message {
 
 class mpi_send final : public mpi_message {
  public:
-  mpi_send(std::shared_ptr<mpi_wires> wires, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes)
-      : mpi_message(std::move(wires), to, channel, bytes.size()) {
+  mpi_send(std::shared_ptr<mpi_network> network, std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes)
+      : mpi_message(std::move(network), to, channel, bytes.size()) {
     envelope_->length = bytes.size();
     envelope_->piece = world().options().piece;
     std::size_t enclosed = 0;
@@ -170,20 +170,20 @@ class mpi_send final : public mpi_message {
  private:
   [[nodiscard]] bool done() override {
     if (is_done(announced_) && pieces_are_done()) return true;
-    wires_->arrivals.move_on();  // the other rank may be waiting for us to receive its message
+    network_->arrivals.move_on();  // the other rank may be waiting for us to receive its message
     return false;
   }
-  [[nodiscard]] const char* what() const override { return " to take a message"; }
+  [[nodiscard]] const char* what() const override { return " to receive a message"; }
 };
 
 class mpi_receive final : public mpi_message {
  public:
-  mpi_receive(std::shared_ptr<mpi_wires> wires, std::size_t from, std::uint32_t channel, std::span<std::byte> bytes)
-      : mpi_message(std::move(wires), from, channel, bytes.size()), bytes_(bytes) {
-    wires_->arrivals.expect(*this);
+  mpi_receive(std::shared_ptr<mpi_network> network, std::size_t from, std::uint32_t channel, std::span<std::byte> bytes)
+      : mpi_message(std::move(network), from, channel, bytes.size()), bytes_(bytes) {
+    network_->arrivals.expect(*this);
   }
   ~mpi_receive() override {
-    wires_->arrivals.forget(*this);
+    network_->arrivals.forget(*this);
     let_go();
   }
 
@@ -191,7 +191,7 @@ class mpi_receive final : public mpi_message {
   friend class mpi_arrivals;
 
   [[nodiscard]] bool done() override {
-    if (!wires_->arrivals.has_come(*this)) return false;
+    if (!network_->arrivals.has_come(*this)) return false;
     if (!problem_.empty()) stop(problem_);
     return pieces_are_done();
   }
@@ -218,10 +218,10 @@ class mpi_receive final : public mpi_message {
   }
   void open() {
     if (envelope_->length != length_)
-      problem_ = concat("mpi: messages must be as long as they are expected; rank ", other_, " sends ", envelope_->length, " bytes, and rank ",
-                        world().rank(), " asks for ", length_, ": ranks must come to the same operations in the same order");
+      problem_ = concat("mpi: messages must have the expected length; rank ", other_, " sends ", envelope_->length, " bytes, and rank ",
+                        world().rank(), " asks for ", length_, ": ranks must call the same operations in the same order");
     else if (envelope_->piece != world().options().piece)
-      problem_ = concat("mpi: all ranks must send in pieces as long; rank ", other_, " sends ", envelope_->piece, " bytes at once, and rank ",
+      problem_ = concat("mpi: all ranks must send in pieces of the same size; rank ", other_, " sends ", envelope_->piece, " bytes at once, and rank ",
                         world().rank(), " asks for ", world().options().piece);
     else if (is_short())
       std::copy_n(envelope_->bytes.begin(), length_, bytes_.begin());

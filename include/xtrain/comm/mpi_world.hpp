@@ -32,7 +32,7 @@ namespace xtrain {
 
 struct mpi_options {
   /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
-  std::chrono::milliseconds patience = std::chrono::minutes(10);
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// Grace period: how long a rank that has stopped waits for the others to stop; after that it leaves them to the launcher.
   std::chrono::milliseconds grace = std::chrono::seconds(10);
   /// Maximum bytes per MPI call, since MPI counts bytes in int. Must be the same on every rank.
@@ -194,7 +194,7 @@ class mpi_world {
 
  private:
   enum class notice : char { stopped = 's', returned = 'r', asks = 'a' };
-  struct letter {
+  struct message {
     std::string text;
     MPI_Request request = MPI_REQUEST_NULL;
   };
@@ -210,7 +210,7 @@ class mpi_world {
     int begun = 0, ended = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&begun);
     MPI_Finalized(&ended);
-    require<config_error>(ended == 0, "mpi_session: MPI must not have been ended; it can be begun once in a process");
+    require<config_error>(ended == 0, "mpi_session: MPI must not have been finalized; it can be initialized once in a process");
     if (begun != 0) {
       must("MPI_Query_thread", MPI_Query_thread(&level));
     } else {
@@ -220,7 +220,7 @@ class mpi_world {
     if (level < MPI_THREAD_SERIALIZED && ours_) MPI_Finalize();
     require<config_error>(level >= MPI_THREAD_SERIALIZED,
                           "mpi_session: MPI must let several threads communicate (MPI_THREAD_MULTIPLE or MPI_THREAD_SERIALIZED); ",
-                          ours_ ? "this MPI cannot" : "the program has begun it with less");
+                          ours_ ? "this MPI cannot" : "the program has initialized it with less");
     serialised_ = level < MPI_THREAD_MULTIPLE;
   }
 
@@ -241,7 +241,7 @@ class mpi_world {
     return stopped_ == nobody ? std::string() : concat("rank ", stopped_, " ", others_[stopped_].gone);
   }
   void tell(std::size_t other, notice what, std::string_view text) {
-    letter& fresh = letters_.emplace_back();
+    message& fresh = messages_.emplace_back();
     fresh.text = concat(static_cast<char>(what), text.substr(0, longest));
     const auto mine = turn();
     must("MPI_Isend", MPI_Isend(fresh.text.data(), static_cast<int>(fresh.text.size()), MPI_CHAR, static_cast<int>(other), notice_tag_, comm_,
@@ -296,8 +296,8 @@ class mpi_world {
   }
   [[nodiscard]] bool nothing_is_under_way() {
     const std::lock_guard lock(mutex_);
-    while (!letters_.empty() && completed(letters_.front().request)) letters_.pop_front();
-    return letters_.empty() && completed(unwanted_.request);
+    while (!messages_.empty() && completed(messages_.front().request)) messages_.pop_front();
+    return messages_.empty() && completed(unwanted_.request);
   }
 
   mpi_options options_;
@@ -306,8 +306,8 @@ class mpi_world {
   int notice_tag_ = 0;
   std::size_t rank_ = 0;
   std::mutex turn_, mutex_;
-  std::deque<letter> letters_;  // notices that MPI may not have sent yet
-  letter unwanted_;
+  std::deque<message> messages_;  // notices that MPI may not have sent yet
+  message unwanted_;
   std::vector<rank_state> others_;
   std::size_t stopped_ = nobody;  // the first rank that has stopped
   int says_ = 0, any_says_ = 0;   // in farewell: whether a rank has stopped

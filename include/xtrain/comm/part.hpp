@@ -20,29 +20,29 @@ namespace xtrain {
 class transport_part final : public transport {
  public:
   /// throws config_error when this rank is not a member, or a member is not a rank
-  transport_part(std::shared_ptr<transport> wires, std::vector<std::size_t> members, std::uint32_t first_channel)
-      : wires_(std::move(wires)), members_(std::move(members)), first_channel_(first_channel) {
-    const auto own = std::find(members_.begin(), members_.end(), wires_->rank());
-    require<config_error>(own != members_.end(), "transport_part: rank ", wires_->rank(), " makes it and must be a member");
+  transport_part(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t first_channel)
+      : network_(std::move(network)), members_(std::move(members)), first_channel_(first_channel) {
+    const auto own = std::find(members_.begin(), members_.end(), network_->rank());
+    require<config_error>(own != members_.end(), "transport_part: rank ", network_->rank(), " creates it and must be a member");
     for (const std::size_t member : members_)
-      require<config_error>(member < wires_->size(), "transport_part: members must be below the ", wires_->size(),
+      require<config_error>(member < network_->size(), "transport_part: members must be below the ", network_->size(),
                             " ranks there are; given ", member);
     rank_ = static_cast<std::size_t>(own - members_.begin());
   }
 
-  [[nodiscard]] std::string_view name() const override { return wires_->name(); }
+  [[nodiscard]] std::string_view name() const override { return network_->name(); }
   [[nodiscard]] std::size_t rank() const override { return rank_; }
   [[nodiscard]] std::size_t size() const override { return members_.size(); }
   [[nodiscard]] pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) override {
-    return wires_->send(members_[to], first_channel_ + channel, bytes);
+    return network_->send(members_[to], first_channel_ + channel, bytes);
   }
   [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
-    return wires_->receive(members_[from], first_channel_ + channel, bytes);
+    return network_->receive(members_[from], first_channel_ + channel, bytes);
   }
-  [[nodiscard]] bool carries() const override { return wires_->carries(); }
+  [[nodiscard]] bool carries() const override { return network_->carries(); }
 
  private:
-  std::shared_ptr<transport> wires_;
+  std::shared_ptr<transport> network_;
   std::vector<std::size_t> members_;
   std::uint32_t first_channel_;
   std::size_t rank_ = 0;

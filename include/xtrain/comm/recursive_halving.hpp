@@ -21,7 +21,7 @@ struct halving_round {
 ///                   as possible are set aside: rank active() + i first sends its data to rank i, and last gets its result from it
 class recursive_halving {
  public:
-  static constexpr std::size_t most_direct = 8, widest = 31;
+  static constexpr std::size_t max_direct = 8, widest = 31;
 
   explicit recursive_halving(std::size_t ranks) : ranks_(ranks), active_(ranks) {
     while (!factor(active_)) --active_;
@@ -53,7 +53,7 @@ class recursive_halving {
   [[nodiscard]] bool factor(std::size_t n) {
     rounds_.clear();
     if (n <= 1) return true;
-    if (n <= most_direct && n == ranks_) {
+    if (n <= max_direct && n == ranks_) {
       rounds_.push_back({n, 1});
       return true;
     }

@@ -40,7 +40,7 @@ class self {
  private:
   template <class Stream, class T, class Memory>
   static void copy(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
-    require<shape_error>(from.size() == to.size(), "self: with one rank a part is the whole; ", from.size(), " and ", to.size(),
+    require<shape_error>(from.size() == to.size(), "self: with one rank a shard is the whole array; ", from.size(), " and ", to.size(),
                          " elements");
     if (from.raw() != to.raw()) copy_within(stream, to, from);
   }

@@ -26,7 +26,7 @@ namespace xtrain {
 
 struct thread_ranks_options {
   /// Timeout: a rank that waits longer than this for another rank stops, and names the rank it waited for.
-  std::chrono::milliseconds patience = std::chrono::minutes(10);
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 namespace detail {
@@ -39,7 +39,7 @@ class thread_world {
 
   [[nodiscard]] std::size_t size() const { return boxes_.size(); }
 
-  struct letter {
+  struct message {
     std::span<const std::byte> from{};
     std::span<std::byte> to{};
     bool is_send = false;
@@ -51,19 +51,19 @@ class thread_world {
     std::uint32_t channel = 0;
   };
 
-  std::shared_ptr<letter> post(const address& where, letter fresh);
+  std::shared_ptr<message> post(const address& where, message fresh);
 
   /// `waits`: the calling rank; `other`: the rank it waits for
-  void wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other);
+  void wait(const address& where, const std::shared_ptr<message>& mine, std::size_t waits, std::size_t other);
 
-  void take_back(const address& where, const std::shared_ptr<letter>& mine);
+  void take_back(const address& where, const std::shared_ptr<message>& mine);
 
   /// The rank will not send or receive any more.
   void leave(std::size_t rank, std::string reason);
 
  private:
   struct slot {
-    std::deque<std::shared_ptr<letter>> letters;  // all sends, or all receives
+    std::deque<std::shared_ptr<message>> messages;  // all sends, or all receives
   };
   struct mailbox {
     std::mutex mutex;
@@ -74,7 +74,7 @@ class thread_world {
   [[nodiscard]] std::string reason_of(std::size_t rank);
   [[nodiscard]] bool gone(std::size_t rank) { return !reason_of(rank).empty(); }
 
-  static void take_back(mailbox& box, const address& where, const std::shared_ptr<letter>& mine);
+  static void take_back(mailbox& box, const address& where, const std::shared_ptr<message>& mine);
 
   thread_ranks_options options_;
   std::deque<mailbox> boxes_;
@@ -85,8 +85,8 @@ class thread_world {
 class thread_message final : public message {
  public:
   thread_message(std::shared_ptr<thread_world> world, thread_world::address where, std::size_t waits, std::size_t other,
-                 thread_world::letter fresh)
-      : world_(std::move(world)), where_(where), waits_(waits), other_(other), letter_(world_->post(where, std::move(fresh))) {}
+                 thread_world::message fresh)
+      : world_(std::move(world)), where_(where), waits_(waits), other_(other), message_(world_->post(where, std::move(fresh))) {}
   ~thread_message() override;
   thread_message(const thread_message&) = delete;
   thread_message& operator=(const thread_message&) = delete;
@@ -97,7 +97,7 @@ class thread_message final : public message {
   std::shared_ptr<thread_world> world_;
   thread_world::address where_;
   std::size_t waits_, other_;
-  std::shared_ptr<thread_world::letter> letter_;
+  std::shared_ptr<thread_world::message> message_;
   bool waited_ = false;
 };
 

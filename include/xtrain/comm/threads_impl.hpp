@@ -27,57 +27,57 @@ namespace xtrain {
 
 namespace detail {
 
-XTRAIN_INLINE std::shared_ptr<thread_world::letter> thread_world::post(const address& where, letter fresh) {
-  auto mine = std::make_shared<letter>(std::move(fresh));
+XTRAIN_INLINE std::shared_ptr<thread_world::message> thread_world::post(const address& where, message fresh) {
+  auto mine = std::make_shared<message>(std::move(fresh));
   mailbox& box = boxes_[where.to];
   std::unique_lock lock(box.mutex);
   slot& meeting = box.slots[{where.from, where.channel}];
-  if (meeting.letters.empty() || meeting.letters.front()->is_send == mine->is_send) {
-    meeting.letters.push_back(mine);
+  if (meeting.messages.empty() || meeting.messages.front()->is_send == mine->is_send) {
+    meeting.messages.push_back(mine);
     return mine;
   }
-  const std::shared_ptr<letter> other = meeting.letters.front();
-  meeting.letters.pop_front();
-  letter& send = mine->is_send ? *mine : *other;
-  letter& receive = mine->is_send ? *other : *mine;
+  const std::shared_ptr<message> other = meeting.messages.front();
+  meeting.messages.pop_front();
+  message& send = mine->is_send ? *mine : *other;
+  message& receive = mine->is_send ? *other : *mine;
   if (send.from.size() != receive.to.size()) {
     send.problem = receive.problem = concat("rank ", where.from, " sends ", send.from.size(), " bytes, and rank ", where.to, " asks for ",
-                                            receive.to.size(), ": ranks must come to the same operations in the same order");
+                                            receive.to.size(), ": ranks must call the same operations in the same order");
   } else if (!send.from.empty()) {
-    send.now = receive.now = letter::state::copying;
+    send.now = receive.now = message::state::copying;
     lock.unlock();
     std::memcpy(receive.to.data(), send.from.data(), send.from.size());
     lock.lock();
   }
-  send.now = receive.now = letter::state::done;
+  send.now = receive.now = message::state::done;
   box.changed.notify_all();
   return mine;
 }
 
-XTRAIN_INLINE void thread_world::wait(const address& where, const std::shared_ptr<letter>& mine, std::size_t waits, std::size_t other) {
+XTRAIN_INLINE void thread_world::wait(const address& where, const std::shared_ptr<message>& mine, std::size_t waits, std::size_t other) {
   mailbox& box = boxes_[where.to];
   std::unique_lock lock(box.mutex);
-  const auto until = std::chrono::steady_clock::now() + options_.patience;
+  const auto until = std::chrono::steady_clock::now() + options_.timeout;
   bool patient = true;
-  while (mine->now != letter::state::done && (mine->now == letter::state::copying || (patient && !gone(other))))
-    patient = box.changed.wait_until(lock, until) == std::cv_status::no_timeout || mine->now == letter::state::copying;
-  if (mine->now == letter::state::done) {
-    require<comm_error>(mine->problem.empty(), "threads: messages must be as long as they are expected; ", mine->problem);
+  while (mine->now != message::state::done && (mine->now == message::state::copying || (patient && !gone(other))))
+    patient = box.changed.wait_until(lock, until) == std::cv_status::no_timeout || mine->now == message::state::copying;
+  if (mine->now == message::state::done) {
+    require<comm_error>(mine->problem.empty(), "threads: messages must have the expected length; ", mine->problem);
     return;
   }
   take_back(box, where, mine);
   lock.unlock();
   const std::string reason = reason_of(other);
-  const char* what = mine->is_send ? " to take a message" : " for a message";
+  const char* what = mine->is_send ? " to receive a message" : " for a message";
   if (!reason.empty()) fail<comm_error>("threads: rank ", waits, " waits for rank ", other, what, ", but that rank ", reason);
-  fail<comm_error>("threads: rank ", waits, " has waited ", std::chrono::duration<double>(options_.patience).count(), " s for rank ", other,
-                   what, " on channel ", where.channel, "; it hangs, or has come to another operation");
+  fail<comm_error>("threads: rank ", waits, " has waited ", std::chrono::duration<double>(options_.timeout).count(), " s for rank ", other,
+                   what, " on channel ", where.channel, "; it hangs, or is in another operation");
 }
 
-XTRAIN_INLINE void thread_world::take_back(const address& where, const std::shared_ptr<letter>& mine) {
+XTRAIN_INLINE void thread_world::take_back(const address& where, const std::shared_ptr<message>& mine) {
   mailbox& box = boxes_[where.to];
   std::unique_lock lock(box.mutex);
-  box.changed.wait(lock, [&] { return mine->now != letter::state::copying; });
+  box.changed.wait(lock, [&] { return mine->now != message::state::copying; });
   take_back(box, where, mine);
 }
 
@@ -97,29 +97,29 @@ XTRAIN_INLINE std::string thread_world::reason_of(std::size_t rank) {
   return gone_[rank];
 }
 
-XTRAIN_INLINE void thread_world::take_back(mailbox& box, const address& where, const std::shared_ptr<letter>& mine) {
+XTRAIN_INLINE void thread_world::take_back(mailbox& box, const address& where, const std::shared_ptr<message>& mine) {
   const auto found = box.slots.find({where.from, where.channel});
-  if (found != box.slots.end()) std::erase(found->second.letters, mine);
+  if (found != box.slots.end()) std::erase(found->second.messages, mine);
 }
 
 XTRAIN_INLINE thread_message::~thread_message() {
-  if (!waited_) world_->take_back(where_, letter_);
+  if (!waited_) world_->take_back(where_, message_);
 }
 
 XTRAIN_INLINE void thread_message::wait() {
   if (std::exchange(waited_, true)) return;
   const waiting_for_ranks waits;
-  world_->wait(where_, letter_, waits_, other_);
+  world_->wait(where_, message_, waits_, other_);
 }
 
 XTRAIN_INLINE pending_message thread_transport::send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) {
   return std::make_unique<thread_message>(world_, thread_world::address{rank_, to, channel}, rank_, to,
-                                          thread_world::letter{.from = bytes, .is_send = true});
+                                          thread_world::message{.from = bytes, .is_send = true});
 }
 
 XTRAIN_INLINE pending_message thread_transport::receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) {
   return std::make_unique<thread_message>(world_, thread_world::address{from, rank_, channel}, rank_, from,
-                                          thread_world::letter{.to = bytes, .is_send = false});
+                                          thread_world::message{.to = bytes, .is_send = false});
 }
 
 }  // namespace detail

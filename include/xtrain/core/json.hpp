@@ -23,7 +23,7 @@ namespace detail {
 }
 
 /// Maximum nesting depth of objects and arrays: deeper input is treated as an attack.
-inline constexpr int deepest_json = 128;
+inline constexpr int max_json_depth = 128;
 
 /// Builds a document and rejects duplicate keys and deep nesting: both indicate a malformed or hostile file.
 class strict_json_builder {
@@ -80,7 +80,7 @@ class strict_json_builder {
     return true;
   }
   bool open(json empty) {
-    if (open_.size() >= deepest_json) return stop(concat("nested deeper than ", deepest_json));
+    if (open_.size() >= max_json_depth) return stop(concat("nested deeper than ", max_json_depth));
     open_.push_back(place(std::move(empty)));
     return true;
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain {
 

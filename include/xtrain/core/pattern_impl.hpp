@@ -164,7 +164,7 @@ XTRAIN_INLINE pattern::part pattern::one_of(const byte_set& set) {
 }
 
 XTRAIN_INLINE pattern::byte_set pattern::escaped() {
-  if (at_ == text_.size()) refuse("a backslash stands at the end");
+  if (at_ == text_.size()) refuse("a backslash is at the end");
   const char c = text_[at_++];
   byte_set set;
   const auto fill = [&](auto&& belongs) {

@@ -38,7 +38,7 @@ XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const 
   const bool has_pieces =
       file_exists(pieces) && detail::form_of(std::string(mapped_file(pieces).text())) == detail::tokenizer_form::sentencepiece;
   if (!file_exists(whole) && !has_pieces) before.save(folder);  // the description that can have tokens of its own
-  auto next = static_cast<token>(before.vocabulary());
+  auto next = static_cast<token>(before.vocab_size());
   json list = json::array(), numbers = json::object();
   for (const std::string& text : missing) {
     list.push_back(detail::json_of({.content = text, .id = next}));

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/aligned_text.hpp>
 #include <xtrain/data/byte_trie.hpp>
 #include <xtrain/data/normalizer.hpp>
@@ -43,7 +43,7 @@ class added_tokens {
       const added_token& one = all_[i];
       if (one.content.empty()) continue;
       const auto [at, fresh] = by_id_.emplace(one.id, i);
-      require<config_error>(fresh || all_[at->second].content == one.content, who, ": token ", one.id, " must stand for one text; it is '",
+      require<config_error>(fresh || all_[at->second].content == one.content, who, ": token ", one.id, " must have one text; it is '",
                             all_[at->second].content, "' and '", one.content, "'");
       by_content_[one.content] = one.id;
       decoded_[i] = one.content;

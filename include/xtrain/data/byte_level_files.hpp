@@ -93,8 +93,8 @@ void for_each_line(std::string_view text, Visit&& visit) {
                                                       "OPTTokenizer"};
   const bool qwen = family == "Qwen2Tokenizer";
   require<config_error>(qwen || std::find(like_gpt2.begin(), like_gpt2.end(), family) != like_gpt2.end(), vocabulary_path,
-                        ": tokenizer_class must be one whose way to cut text is known; tokenizer_config.json says '", family,
-                        "'. A tokenizer.json would say it");
+                        ": tokenizer_class must be one whose pre-tokenization is known; tokenizer_config.json says '", family,
+                        "'. A tokenizer.json would define it");
   tokenizer_description from;
   from.who = vocabulary_path;
   from.settings = detail::byte_level_settings(qwen ? qwen_pattern : gpt2_pattern, qwen, false);

@@ -23,7 +23,7 @@ class byte_model final : public tokenizer_model {
 
   void encode(std::string_view text, std::vector<placed_token>& tokens) const override;
   [[nodiscard]] std::string decode(std::span<const token> tokens) const override;
-  [[nodiscard]] std::size_t vocabulary() const override { return 257; }
+  [[nodiscard]] std::size_t vocab_size() const override { return 257; }
 
   /// Saved as a byte-level BPE without merges, which other libraries load as the same tokenizer.
   void save(const std::string& folder) const override;

@@ -20,7 +20,7 @@
 #include <xtrain/data/jinja/from_json.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/json_records.hpp>
-#include <xtrain/data/learned_text.hpp>
+#include <xtrain/data/text_with_loss_mask.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
 namespace xtrain {
@@ -37,7 +37,7 @@ class chat_encoder {
       if (id >= 0 && !text.empty() && with.encode(text) != std::vector<token>{id}) marks_.emplace_back(text, id);
   }
 
-  void encode(const chat_text& chat, learned_text& sample) const {
+  void encode(const chat_text& chat, text_with_loss_mask& sample) const {
     const std::string_view text = chat.text;
     sample.clear();
     for (std::size_t at = 0; at < text.size();) {
@@ -85,15 +85,15 @@ class chat_encoder {
 
 XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
   const mapped_file file(path);
-  dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
+  dataset all(path, options.packed ? sequence_layout::packed : sequence_layout::separate);
   all.when_too_long = options.when_too_long;
   const detail::chat_encoder encoder(with, form);
   const auto add_record = [&](const detail::chat_record& record) {
     chat_variables variables = options.variables;
     if (!record.tools.is_none()) variables.tools = record.tools;
-    detail::learned_text sample;
+    detail::text_with_loss_mask sample;
     const chat_text chat = form.apply_with_answers(jinja_value(record.messages), variables);
-    require<data_error>(!chat.answers.empty() || options.train_on_input, "a conversation must have an answer to learn; it has none");
+    require<data_error>(!chat.answers.empty() || options.train_on_input, "a conversation must have an answer to train on; it has none");
     encoder.encode(chat, sample);
     if (with.special().eos >= 0 && detail::ends_open(chat, record)) sample.add(with.special().eos, true);
     sample.add_to(all, options.train_on_input);

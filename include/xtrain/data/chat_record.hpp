@@ -104,7 +104,7 @@ class chat_record_reader {
   [[nodiscard]] jinja_value read_message(const jinja_value& message) const {
     must(message.as_mapping() != nullptr, "every message must be an object; one is ", message.type());
     const std::string* role = text(message, find(message, "role") != nullptr ? "role" : "from");
-    must(role != nullptr, "every message must say whose it is: role or from; one does not");
+    must(role != nullptr, "every message must have 'role' or 'from'; one has neither");
     const jinja_value* content = find(message, find(message, "content") != nullptr ? "content" : "value");
     jinja_mapping one;
     one.set("role", role_of(*role));

@@ -73,7 +73,7 @@ class chat_template {
   void set_token(std::string name, std::string text);
 
  private:
-  static constexpr std::size_t most_messages = 1024;  ///< each answer is rendered three times, with all before it
+  static constexpr std::size_t max_messages = 1024;  ///< each answer is rendered three times, with all before it
   chat_template() = default;
 
   [[nodiscard]] const jinja_template& template_for(const chat_variables& with) const;

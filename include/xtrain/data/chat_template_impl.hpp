@@ -98,11 +98,11 @@ XTRAIN_INLINE chat_text chat_template::find_answers(const jinja_value& messages,
   const jinja_template& used = template_for(with);
   if (used.has_generation()) {
     require<config_error>(!whole.lost_generation, used.who(),
-                          ": {% generation %} must stand where text is written, outside macros, filters and set blocks; it stands in one");
+                          ": {% generation %} must be where text is written, outside macros, filters and set blocks; it is in one");
     return {std::move(whole.text), std::move(whole.generated)};
   }
   const std::vector<jinja_value>& all = messages.as_sequence()->items;
-  require<data_error>(all.size() <= most_messages, used.who(), ": a chat must have at most ", most_messages,
+  require<data_error>(all.size() <= max_messages, used.who(), ": a chat must have at most ", max_messages,
                       " messages where a template does not mark answers by {% generation %}; this one has ", all.size());
   chat_text result{std::move(whole.text), {}};
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -107,7 +107,7 @@ class companion_files {
     const bool good = !digits.empty() && digits.size() <= 8 && digits.find_first_not_of("0123456789") == std::string::npos;
     const unsigned long value = good ? std::stoul(digits) : 0;
     require<config_error>(good && value < (1UL << 24) && !content.empty(), path,
-                          ": every added token must have a text and a number below 2^24; '", content, "' has '", digits, "'");
+                          ": every added token must have a text and an id below 2^24; '", content, "' has '", digits, "'");
     return static_cast<token>(value);
   }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/data/spill.hpp>
 
 namespace xtrain {
@@ -20,7 +20,7 @@ struct dataset_parts;  // once_per_host.hpp
 }
 
 /// How samples become sequences of a batch.
-enum class row_layout : std::uint8_t {
+enum class sequence_layout : std::uint8_t {
   stream,    ///< all samples concatenated and cut into sequences of the sequence length: pre-training
   separate,  ///< one sample per sequence, padded to the longest of the step
   packed     ///< several samples per sequence; each attends only to itself, its positions begin at 0
@@ -32,7 +32,7 @@ enum class overlong : std::uint8_t { refuse, truncate, leave_out };
 /// Samples of tokens with a loss mask: each token is a target or ignored by the loss.
 class dataset {
  public:
-  explicit dataset(std::string source, row_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
+  explicit dataset(std::string source, sequence_layout layout) : source_(std::move(source)), layout_(layout) { begins_.push_back(0); }
 
   /// Appends a sample. `learned(i)` says whether token i is a target (the loss mask).
   ///   throws  data_error if a token is negative or at least 2^30
@@ -41,7 +41,7 @@ class dataset {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       require_token(tokens[i]);
       largest_ = std::max(largest_, tokens[i]);
-      tokens_.push_back(tokens[i] | (learned(i) ? learned_bit : 0));
+      tokens_.push_back(tokens[i] | (learned(i) ? target_bit : 0));
       if (i > 0 && learned(i)) ++targets_;
     }
     begins_.push_back(tokens_.size());
@@ -60,24 +60,24 @@ class dataset {
   [[nodiscard]] std::size_t length(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample + 1] - begins_[sample]); }
   [[nodiscard]] std::size_t begin(std::size_t sample) const { return static_cast<std::size_t>(begins_[sample]); }
   /// Token i of the whole dataset, and whether it is a target.
-  [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~learned_bit; }
-  [[nodiscard]] bool learned(std::size_t i) const { return (tokens_[i] & learned_bit) != 0; }
+  [[nodiscard]] token at(std::size_t i) const { return tokens_[i] & ~target_bit; }
+  [[nodiscard]] bool is_target(std::size_t i) const { return (tokens_[i] & target_bit) != 0; }
   /// Length of the longest sample, in tokens.
   [[nodiscard]] std::size_t longest() const;
   [[nodiscard]] token largest_token() const { return largest_; }
   [[nodiscard]] const std::string& source() const { return source_; }
-  [[nodiscard]] row_layout layout() const { return layout_; }
+  [[nodiscard]] sequence_layout layout() const { return layout_; }
 
   /// What happens to samples longer than the sequence length; refused by default.
   overlong when_too_long = overlong::refuse;
 
  private:
   friend struct detail::dataset_parts;
-  static constexpr token learned_bit = token{1} << 30;
+  static constexpr token target_bit = token{1} << 30;
   void require_token(token t) const;
 
   std::string source_;
-  row_layout layout_;
+  sequence_layout layout_;
   spilled_array<token> tokens_;
   spilled_array<std::uint64_t> begins_;
   std::size_t targets_ = 0;

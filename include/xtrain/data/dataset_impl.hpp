@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <span>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/spill.hpp>
 
@@ -21,7 +21,7 @@ XTRAIN_INLINE void dataset::extend(std::span<const token> tokens) {
   for (const token t : tokens) {
     require_token(t);
     largest_ = std::max(largest_, t);
-    tokens_.push_back(t | learned_bit);
+    tokens_.push_back(t | target_bit);
   }
   targets_ += tokens.size() - (extended_ || tokens.empty() ? 0 : 1);  // a sample's first token is never a target
   extended_ = extended_ || !tokens.empty();
@@ -37,8 +37,8 @@ XTRAIN_INLINE void dataset::finish() {
   end_sample();
   tokens_.finish();
   begins_.finish();
-  require<data_error>(size() > 0 && tokens_.size() > 1, source_, ": must hold text to learn from; it is empty");
-  require<data_error>(targets_ > 0, source_, ": must hold tokens to learn; every token is prompt");
+  require<data_error>(size() > 0 && tokens_.size() > 1, source_, ": must hold text to train on; it is empty");
+  require<data_error>(targets_ > 0, source_, ": must hold labels to train on; every token belongs to a prompt");
 }
 
 XTRAIN_INLINE std::size_t dataset::longest() const {
@@ -48,7 +48,7 @@ XTRAIN_INLINE std::size_t dataset::longest() const {
 }
 
 XTRAIN_INLINE void dataset::require_token(token t) const {
-  require<data_error>(t >= 0 && t < learned_bit, source_, ": tokens must lie in [0, 2^30); given ", t);
+  require<data_error>(t >= 0 && t < target_bit, source_, ": tokens must lie in [0, 2^30); given ", t);
 }
 
 XTRAIN_INLINE void require_tokens_below(const dataset& data, std::size_t vocabulary) {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
 namespace xtrain {

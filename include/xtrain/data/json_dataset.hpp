@@ -14,7 +14,7 @@ namespace xtrain {
 /// How a JSON file of texts is read.
 struct json_text_options {
   std::string field = "text";  ///< of every record
-  row_layout layout = row_layout::stream;
+  sequence_layout layout = sequence_layout::stream;
   overlong when_too_long = overlong::refuse;  ///< for layouts of whole samples
 };
 

@@ -16,8 +16,8 @@
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/json_records.hpp>
-#include <xtrain/data/learned_text.hpp>
 #include <xtrain/data/text_dataset.hpp>
+#include <xtrain/data/text_with_loss_mask.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
 namespace xtrain {
@@ -71,11 +71,11 @@ XTRAIN_INLINE prompt_template alpaca_template() {
 
 XTRAIN_INLINE dataset instruct_dataset(const std::string& path, const tokenizer& with, const instruct_options& options) {
   const mapped_file file(path);
-  dataset all(path, options.packed ? row_layout::packed : row_layout::separate);
+  dataset all(path, options.packed ? sequence_layout::packed : sequence_layout::separate);
   all.when_too_long = options.when_too_long;
   const special_tokens& special = with.special();
   const std::vector<token> beginning = with.beginning(), ending = with.prompt_ending();
-  detail::learned_text sample;
+  detail::text_with_loss_mask sample;
   detail::for_each_record(file, [&](const json& record, std::size_t line) {
     const std::string instruction = detail::text_field(record, "instruction", path, line);
     const std::string input =

@@ -76,7 +76,7 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
                        ": the list does not end. Is the file cut short?");
     const std::size_t behind = skip_space(text, at + 1);
     if (behind < text.size())
-      fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something stands behind it");
+      fail<data_error>(file.path(), ": must be one JSON list; line ", line_at(behind), ": something follows it");
     return;
   }
   if (at < text.size() && text[at] == '{') {  // a single record may span lines

@@ -63,8 +63,8 @@ XTRAIN_INLINE sentence_dataset labelled_dataset(const std::string& path, const t
                         " labels that are known, the first of them '", labels.front(), "'; given '", name, "'");
     const encoding whole =
         options.second.empty() ? with.encode_whole(text) : with.encode_whole(text, detail::text_field(record, options.second, path, line));
-    require<data_error>(!whole.tokens.empty(), path, ": line ", line, ": a row must have tokens; '", options.text, "' is empty");
-    sentence_row row = detail::row_of(whole, options.context, parts);
+    require<data_error>(!whole.tokens.empty(), path, ": line ", line, ": a sequence must have tokens; '", options.text, "' is empty");
+    sentence_row row = detail::row_of(whole, options.seq_length, parts);
     row.label = static_cast<token>(label - labels.begin());
     all.add(row);
   });

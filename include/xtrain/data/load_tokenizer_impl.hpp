@@ -132,7 +132,7 @@ XTRAIN_INLINE tokenizer_form form_of(std::string_view text) {
 XTRAIN_INLINE tokenizer load_tokenizer(const std::string& path) {
   if (path == "byte") return byte_tokenizer();
   require<file_error>(file_exists(path), path,
-                      ": must be 'byte', a folder with tokenizer files, or such a file; there is nothing of that name");
+                      ": must be 'byte', a folder with tokenizer files, or such a file; no such file or folder");
   if (!is_directory(path)) return detail::load_tokenizer_file(path);
   const auto in = [&](const char* name) { return path + "/" + name; };
   const std::string model = in("tokenizer.model");

@@ -28,8 +28,8 @@ struct host_batch {
   std::vector<token> segments{};  // token type ids: which sentence of its sequence each token belongs to
   std::vector<token> labels{};    // per sequence: the label to predict; negative: none
   std::size_t target_count = 0;
-  std::size_t token_count = 0;  // without padding
-  std::size_t first_row = 0;    // within the step
+  std::size_t token_count = 0;     // without padding
+  std::size_t first_sequence = 0;  // within the step
 };
 
 /// A loader's position in the data: enough to resume from.
@@ -41,18 +41,18 @@ struct loader_state {
 };
 
 struct loader_config {
-  std::size_t batch = 8;       ///< micro-batch size, in sequences
-  std::size_t accumulate = 1;  ///< gradient accumulation: micro-batches per step
-  std::size_t context = 0;     ///< sequence length: longest sequence, in tokens
+  std::size_t micro_batch_size = 8;             ///< micro-batch size, in sequences
+  std::size_t gradient_accumulation_steps = 1;  ///< gradient accumulation: micro-batches per step
+  std::size_t seq_length = 0;                   ///< sequence length: longest sequence, in tokens
   bool shuffle = true;
   std::uint64_t seed = 42;
-  token padding = 0;  ///< token that fills padded positions
+  token pad_token_id = 0;  ///< token that fills padded positions
   /// Data-parallel ranks: each gets `batch` sequences of every micro-batch. The sequences of a step, and their order, are those that
   /// one rank would have with `ranks` times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
-  std::size_t multiple = 8;            ///< sequences of one sample each are padded to a multiple of this
-  std::vector<std::size_t> rows = {};  ///< size of each micro-batch, if they differ: `accumulate` numbers whose sum is batch · accumulate
+  std::size_t pad_to_multiple_of = 8;               ///< sequences of one sample each are padded to a multiple of this
+  std::vector<std::size_t> micro_batch_sizes = {};  ///< size of each micro-batch, if they differ: `accumulate` numbers whose sum is batch · accumulate
 };
 
 /// The sequences of a dataset. The order of an epoch is a function of (seed, epoch); every sequence occurs once per epoch, and
@@ -66,8 +66,8 @@ class loader {
   loader& operator=(const loader&) = delete;
 
   [[nodiscard]] std::size_t rows() const { return rows_; }
-  [[nodiscard]] std::size_t rows_per_step() const { return config_.batch * config_.accumulate * config_.ranks; }
-  [[nodiscard]] std::size_t steps_per_epoch() const { return (rows_ + rows_per_step() - 1) / rows_per_step(); }
+  [[nodiscard]] std::size_t sequences_per_step() const { return config_.micro_batch_size * config_.gradient_accumulation_steps * config_.ranks; }
+  [[nodiscard]] std::size_t steps_per_epoch() const { return (rows_ + sequences_per_step() - 1) / sequences_per_step(); }
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const dataset& data() const { return *data_; }
 
@@ -86,14 +86,14 @@ class loader {
  private:
   /// Number of inputs of a sample: one fewer than its tokens.
   [[nodiscard]] std::size_t inputs_of(std::size_t sample) const { return data_->length(sample) - 1; }
-  [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.context); }
+  [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.seq_length); }
 
-  void lay_out_rows();
+  void lay_out_sequences();
 
   [[nodiscard]] std::size_t row_length(std::size_t row) const;
 
   /// Sequences of a micro-batch, and of all micro-batches before it.
-  [[nodiscard]] std::size_t rows_of(std::size_t m) const { return config_.rows.empty() ? config_.batch : config_.rows[m]; }
+  [[nodiscard]] std::size_t rows_of(std::size_t m) const { return config_.micro_batch_sizes.empty() ? config_.micro_batch_size : config_.micro_batch_sizes[m]; }
   [[nodiscard]] std::size_t rows_before(std::size_t m) const;
 
   void clear(host_batch& batch, std::size_t b, std::size_t t) const;

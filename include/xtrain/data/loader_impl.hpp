@@ -20,19 +20,20 @@
 namespace xtrain {
 
 XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings) : data_(&from), config_(settings) {
-  require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0,
-                        "loader: batch, accumulate and context must be positive; given ", settings.batch, ", ", settings.accumulate, ", ",
-                        settings.context);
-  const std::size_t all = settings.batch * settings.accumulate;
-  require<config_error>(settings.rows.empty() || (settings.rows.size() == settings.accumulate && rows_before(settings.accumulate) == all),
-                        "loader: rows must be given for ", settings.accumulate, " micro-batches and be ", all, " together; given ",
-                        settings.rows.size(), " with ", rows_before(settings.rows.size()));
-  require<config_error>(settings.multiple > 0, "loader: rows must be padded to a multiple of 1 at least; given ", settings.multiple);
+  require<config_error>(settings.micro_batch_size > 0 && settings.gradient_accumulation_steps > 0 && settings.seq_length > 0,
+                        "loader: micro_batch_size, gradient_accumulation_steps and seq_length must be positive; given ", settings.micro_batch_size, ", ",
+                        settings.gradient_accumulation_steps, ", ", settings.seq_length);
+  const std::size_t all = settings.micro_batch_size * settings.gradient_accumulation_steps;
+  require<config_error>(settings.micro_batch_sizes.empty() || (settings.micro_batch_sizes.size() == settings.gradient_accumulation_steps &&
+                                                               rows_before(settings.gradient_accumulation_steps) == all),
+                        "loader: micro-batch sizes must be given for ", settings.gradient_accumulation_steps, " micro-batches and be ", all,
+                        " together; given ", settings.micro_batch_sizes.size(), " with ", rows_before(settings.micro_batch_sizes.size()));
+  require<config_error>(settings.pad_to_multiple_of > 0, "loader: sequences must be padded to a multiple of at least 1; given ", settings.pad_to_multiple_of);
   require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
-  lay_out_rows();
+  lay_out_sequences();
   for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
-    batches->resize(settings.accumulate);
-    for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.context);
+    batches->resize(settings.gradient_accumulation_steps);
+    for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.seq_length);
   }
 }
 
@@ -46,8 +47,8 @@ XTRAIN_INLINE loader::~loader() {
 }
 
 XTRAIN_INLINE void loader::restore(const loader_state& state) {
-  require<config_error>(state.step < steps_per_epoch(), "loader: the saved place must exist in the data; step ", state.step, " of ",
-                        steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
+  require<config_error>(state.step < steps_per_epoch(), "loader: the saved position must exist in the data; step ", state.step, " of ",
+                        steps_per_epoch(), " in an epoch. Are data, batch size and sequence length those of the interrupted run?");
   const std::lock_guard lock(mutex_);
   state_ = state;
   prepared_valid_ = false;
@@ -69,30 +70,30 @@ XTRAIN_INLINE std::span<const host_batch> loader::next() {
 }
 
 XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
-  batches.resize(config_.accumulate);
+  batches.resize(config_.gradient_accumulation_steps);
   const shuffled_order order(rows_, config_.seed, static_cast<std::uint32_t>(at.epoch));
-  const std::size_t first = at.step * rows_per_step();
+  const std::size_t first = at.step * sequences_per_step();
   const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
-  std::size_t t = config_.context;
-  if (data_->layout() == row_layout::separate) {  // padded to the longest sequence of the step
+  std::size_t t = config_.seq_length;
+  if (data_->layout() == sequence_layout::separate) {  // padded to the longest sequence of the step
     t = 1;
-    for (std::size_t i = first; i < std::min(rows_, first + rows_per_step()); ++i) t = std::max(t, row_length(row(i)));
-    t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
+    for (std::size_t i = first; i < std::min(rows_, first + sequences_per_step()); ++i) t = std::max(t, row_length(row(i)));
+    t = std::min(config_.seq_length, (t + config_.pad_to_multiple_of - 1) / config_.pad_to_multiple_of * config_.pad_to_multiple_of);
   }
   for (std::size_t m = 0; m < batches.size(); ++m) {
     host_batch& batch = batches[m];
     clear(batch, rows_of(m), t);
-    batch.first_row = rows_before(m) * config_.ranks + config_.rank * batch.b;
+    batch.first_sequence = rows_before(m) * config_.ranks + config_.rank * batch.b;
     for (std::size_t r = 0; r < batch.b; ++r) {
-      const std::size_t i = first + batch.first_row + r;
+      const std::size_t i = first + batch.first_sequence + r;
       if (i < rows_) put_row(row(i), r, batch);
     }
   }
 }
 
-XTRAIN_INLINE void loader::lay_out_rows() {
-  const std::size_t context = config_.context;
-  if (data_->layout() == row_layout::stream) {
+XTRAIN_INLINE void loader::lay_out_sequences() {
+  const std::size_t context = config_.seq_length;
+  if (data_->layout() == sequence_layout::stream) {
     rows_ = (data_->tokens() - 1 + context - 1) / context;
     return;
   }
@@ -102,12 +103,12 @@ XTRAIN_INLINE void loader::lay_out_rows() {
     if (length < 2) continue;  // no target
     if (length - 1 > context) {
       if (data_->when_too_long == overlong::leave_out) continue;
-      require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the context of ", context,
+      require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the sequence length of ", context,
                           " tokens; sample ", s + 1, " has ", length,
-                          ". Raise the context, or choose to truncate or leave out such samples");
+                          ". Raise the sequence length, or choose to truncate or drop such samples");
     }
     const std::size_t inputs = limited(length - 1);
-    if (data_->layout() == row_layout::separate || inputs > room) {
+    if (data_->layout() == sequence_layout::separate || inputs > room) {
       row_begins_.push_back(samples_.size());
       room = context;
     }
@@ -118,7 +119,7 @@ XTRAIN_INLINE void loader::lay_out_rows() {
   row_begins_.push_back(samples_.size());
   samples_.finish();
   row_begins_.finish();
-  require<data_error>(rows_ > 0, data_->source(), ": must hold samples that fit the context of ", context, " tokens; none does");
+  require<data_error>(rows_ > 0, data_->source(), ": must hold samples that fit the sequence length of ", context, " tokens; none does");
 }
 
 XTRAIN_INLINE std::size_t loader::row_length(std::size_t row) const {
@@ -138,7 +139,7 @@ XTRAIN_INLINE void loader::clear(host_batch& batch, std::size_t b, std::size_t t
   batch.b = b;
   batch.t = t;
   batch.target_count = batch.token_count = 0;
-  batch.tokens.assign(n, config_.padding);
+  batch.tokens.assign(n, config_.pad_token_id);
   batch.targets.assign(n, -1);
   batch.positions.resize(n);
   batch.starts.assign(n, 0);
@@ -146,9 +147,9 @@ XTRAIN_INLINE void loader::clear(host_batch& batch, std::size_t b, std::size_t t
 }
 
 XTRAIN_INLINE void loader::put_row(std::size_t row, std::size_t r, host_batch& batch) const {
-  if (data_->layout() == row_layout::stream) {
-    const std::size_t first = row * config_.context;
-    put(first, std::min(config_.context, data_->tokens() - 1 - first), r * batch.t, 0, batch);
+  if (data_->layout() == sequence_layout::stream) {
+    const std::size_t first = row * config_.seq_length;
+    put(first, std::min(config_.seq_length, data_->tokens() - 1 - first), r * batch.t, 0, batch);
     return;
   }
   std::size_t at = 0;
@@ -170,7 +171,7 @@ XTRAIN_INLINE void loader::put(std::size_t first, std::size_t inputs, std::size_
     batch.tokens[to + i] = data_->at(first + i);
     batch.positions[to + i] = static_cast<token>(i);
     batch.starts[to + i] = static_cast<token>(start);
-    if (!data_->learned(first + i + 1)) continue;
+    if (!data_->is_target(first + i + 1)) continue;
     batch.targets[to + i] = data_->at(first + i + 1);
     ++batch.target_count;
   }

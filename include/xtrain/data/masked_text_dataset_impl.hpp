@@ -26,11 +26,11 @@ namespace detail {
 XTRAIN_INLINE sentence_dataset empty_masked_dataset(const std::vector<std::string>& paths, const tokenizer& with,
                                                     const sentence_marks& marks, const masked_text_options& options) {
   require<data_error>(!paths.empty(), "masked_text_dataset: at least one path must be given");
-  require<config_error>(options.context > 3, "masked_text_dataset: context must be given, and more than 3 tokens; given ", options.context);
+  require<config_error>(options.seq_length > 3, "masked_text_dataset: seq_length must be given, and more than 3 tokens; given ", options.seq_length);
   sentence_dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"));
   all.masking = options.masking;
   all.masking->mask = marks.mask;
-  all.masking->vocabulary = with.vocabulary();
+  all.masking->vocab_size = with.vocab_size();
   return all;
 }
 
@@ -81,7 +81,7 @@ XTRAIN_INLINE sentence_dataset masked_text_dataset(const std::vector<std::string
   const detail::sentence_marks marks(with);
   sentence_dataset all = detail::empty_masked_dataset(paths, with, marks, options);
   detail::word_parts parts(with);
-  const std::size_t room = options.context - 2;
+  const std::size_t room = options.seq_length - 2;
   const auto add = [&](std::span<const token> words) {
     if (words.empty()) return;
     sentence_row row;
@@ -127,7 +127,7 @@ XTRAIN_INLINE sentence_dataset sentence_pair_dataset(const std::vector<std::stri
       from.documents() > 1, all.source(),
       ": must hold two documents at least, with a blank line between them, so that sentences can come from another; it holds ",
       from.documents());
-  const std::size_t room = options.context - 3;
+  const std::size_t room = options.seq_length - 3;
   const auto add = [&](std::span<const token> first, std::span<const token> second, token label) {
     while (first.size() + second.size() > room) {
       std::span<const token>& longer = first.size() > second.size() ? first : second;

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/byte_trie.hpp>
 #include <xtrain/data/unicode.hpp>
 #include <xtrain/data/vocabulary.hpp>

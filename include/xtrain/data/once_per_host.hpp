@@ -62,7 +62,7 @@ struct dataset_parts {
     visit(of.largest_);
     visit(of.has_labels_);
   }
-  static dataset empty(const dataset*) { return dataset("", row_layout::stream); }
+  static dataset empty(const dataset*) { return dataset("", sequence_layout::stream); }
   static sentence_dataset empty(const sentence_dataset*) { return sentence_dataset(""); }
 };
 

@@ -113,7 +113,7 @@ class post_processor {
   [[nodiscard]] static token named_token(const settings_reader& reader, const char* name) {
     const json& pair = reader.list(name);
     require<config_error>(pair.size() == 2 && pair[1].is_number_unsigned() && pair[1].get<std::uint64_t>() < (1U << 24), reader.who(),
-                          ": '", name, "' must be a token's text and number; it is ", pair.dump().substr(0, 100));
+                          ": '", name, "' must be a token's text and id; it is ", pair.dump().substr(0, 100));
     return pair[1].get<token>();
   }
 

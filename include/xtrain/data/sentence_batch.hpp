@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <span>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/data/loader.hpp>
 
 namespace xtrain {
@@ -23,7 +23,7 @@ struct sentence_rows {
 
 /// Builds a micro-batch: every token attends to its sequence up to the padding.
 ///   throws  shape_error if an array has another size, data_error if a mask is 0 before the end of a sequence, or for a whole sequence
-[[nodiscard]] inline host_batch sentence_batch(const sentence_rows& rows, std::size_t first_row = 0) {
+[[nodiscard]] inline host_batch sentence_batch(const sentence_rows& rows, std::size_t first_sequence = 0) {
   const std::size_t n = rows.b * rows.t;
   const auto require_size = [](std::span<const token> values, std::size_t size, const char* what, bool given) {
     require<shape_error>(values.size() == size || (!given && values.empty()), "sentence_batch: ", what, " must be ", size, "; given ",
@@ -35,7 +35,7 @@ struct sentence_rows {
   require_size(rows.targets, n, "targets", false);
   require_size(rows.labels, rows.b, "labels", false);
 
-  host_batch batch{.b = rows.b, .t = rows.t, .first_row = first_row};
+  host_batch batch{.b = rows.b, .t = rows.t, .first_sequence = first_sequence};
   batch.tokens.assign(rows.tokens.begin(), rows.tokens.end());
   batch.segments.assign(rows.segments.begin(), rows.segments.end());
   batch.labels.assign(rows.labels.begin(), rows.labels.end());
@@ -48,7 +48,7 @@ struct sentence_rows {
       length = static_cast<std::size_t>(std::find(mask.begin(), mask.end(), 0) - mask.begin());
       require<data_error>(
           length > 0 && std::all_of(mask.begin() + static_cast<std::ptrdiff_t>(length), mask.end(), [](token m) { return m == 0; }),
-          "sentence_batch: a mask must hide places at the end of a row, and not all; row ", row, " is hidden from place ", length,
+          "sentence_batch: an attention mask must mask tokens at the end of a sequence, and not all; sequence ", row, " is masked from position ", length,
           " on, and not to its end");
     }
     for (std::size_t i = 0; i < rows.t; ++i) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/data/word_masking.hpp>
 

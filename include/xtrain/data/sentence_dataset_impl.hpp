@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/data/word_masking.hpp>
@@ -21,7 +21,7 @@ XTRAIN_INLINE void sentence_row::add(token id, bool is_word, bool goes_on) {
 }
 
 XTRAIN_INLINE void sentence_dataset::add(const sentence_row& row) {
-  require<data_error>(!row.tokens.empty(), source_, ": a row must have tokens; row ", size() + 1, " is empty");
+  require<data_error>(!row.tokens.empty(), source_, ": a sequence must have tokens; sequence ", size() + 1, " is empty");
   for (std::size_t i = 0; i < row.tokens.size(); ++i) {
     const token id = row.tokens[i];
     require<data_error>(id >= 0 && id < continues_bit, source_, ": tokens must lie in [0, 2^29); given ", id);
@@ -40,8 +40,8 @@ XTRAIN_INLINE void sentence_dataset::finish() {
   begins_.finish();
   seconds_.finish();
   labels_.finish();
-  require<data_error>(size() > 0, source_, ": must hold rows to learn from; it is empty");
-  require<data_error>(has_labels_ || masking, source_, ": rows must have labels or words to be masked; they have neither");
+  require<data_error>(size() > 0, source_, ": must hold sequences to train on; it is empty");
+  require<data_error>(has_labels_ || masking, source_, ": sequences must have labels or tokens to mask; they have neither");
   if (masking) detail::require_masking(*masking);
 }
 
@@ -49,8 +49,8 @@ XTRAIN_INLINE void require_tokens_below(const sentence_dataset& data, std::size_
   require<data_error>(static_cast<std::size_t>(data.largest_token() + 1) <= vocabulary, data.source(),
                       ": tokens must be below the model's vocabulary of ", vocabulary, "; token ", data.largest_token(),
                       " occurs. Does the tokenizer belong to this model?");
-  require<data_error>(!data.masking || data.masking->vocabulary <= vocabulary, data.source(),
-                      ": words are masked with tokens of a vocabulary of ", data.masking ? data.masking->vocabulary : 0,
+  require<data_error>(!data.masking || data.masking->vocab_size <= vocabulary, data.source(),
+                      ": masked tokens are replaced from a vocabulary of ", data.masking ? data.masking->vocab_size : 0,
                       ", which must not be larger than the model's ", vocabulary);
 }
 

@@ -19,21 +19,23 @@ namespace xtrain {
 
 XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, const loader_config& settings)
     : data_(&from), config_(settings) {
-  require<config_error>(settings.batch > 0 && settings.accumulate > 0 && settings.context > 0 && settings.multiple > 0,
-                        "sentence_loader: batch, accumulate, context and multiple must be positive; given ", settings.batch, ", ",
-                        settings.accumulate, ", ", settings.context, ", ", settings.multiple);
-  require<config_error>(settings.rows.empty(), "sentence_loader: micro-batches must have equal numbers of rows");
+  require<config_error>(settings.micro_batch_size > 0 && settings.gradient_accumulation_steps > 0 && settings.seq_length > 0 &&
+                            settings.pad_to_multiple_of > 0,
+                        "sentence_loader: micro_batch_size, gradient_accumulation_steps, seq_length and multiple must be positive; given ",
+                        settings.micro_batch_size, ", ", settings.gradient_accumulation_steps, ", ", settings.seq_length, ", ",
+                        settings.pad_to_multiple_of);
+  require<config_error>(settings.micro_batch_sizes.empty(), "sentence_loader: micro-batches must have equal numbers of sequences");
   require<config_error>(settings.rank < settings.ranks, "sentence_loader: rank must be below the ", settings.ranks, " ranks; given ",
                         settings.rank);
-  require<data_error>(from.longest() <= settings.context, from.source(), ": rows must fit the context of ", settings.context,
-                      " tokens; the longest has ", from.longest(), ". Raise the context, or cut rows when the data is read");
-  current_.resize(settings.accumulate);
-  for (host_batch& batch : current_) clear(batch, settings.context);  // allocate all memory a step needs
+  require<data_error>(from.longest() <= settings.seq_length, from.source(), ": sequences must fit the sequence length of ", settings.seq_length,
+                      " tokens; the longest has ", from.longest(), ". Raise the sequence length, or truncate sequences when the data is read");
+  current_.resize(settings.gradient_accumulation_steps);
+  for (host_batch& batch : current_) clear(batch, settings.seq_length);  // allocate all memory a step needs
 }
 
 XTRAIN_INLINE void sentence_loader::restore(const loader_state& state) {
-  require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved place must exist in the data; step ", state.step,
-                        " of ", steps_per_epoch(), " in an epoch. Are data, batch and context those of the interrupted run?");
+  require<config_error>(state.step < steps_per_epoch(), "sentence_loader: the saved position must exist in the data; step ", state.step,
+                        " of ", steps_per_epoch(), " in an epoch. Are data, batch size and sequence length those of the interrupted run?");
   state_ = state;
 }
 
@@ -44,34 +46,34 @@ XTRAIN_INLINE std::span<const host_batch> sentence_loader::next() {
 }
 
 XTRAIN_INLINE void sentence_loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
-  batches.resize(config_.accumulate);
+  batches.resize(config_.gradient_accumulation_steps);
   const shuffled_order order(rows(), config_.seed, static_cast<std::uint32_t>(at.epoch));
-  const std::size_t first = at.step * rows_per_step();
+  const std::size_t first = at.step * sequences_per_step();
   const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
   std::size_t t = 1;
-  for (std::size_t i = first; i < std::min(rows(), first + rows_per_step()); ++i) t = std::max(t, data_->length(row(i)));
-  t = std::min(config_.context, (t + config_.multiple - 1) / config_.multiple * config_.multiple);
+  for (std::size_t i = first; i < std::min(rows(), first + sequences_per_step()); ++i) t = std::max(t, data_->length(row(i)));
+  t = std::min(config_.seq_length, (t + config_.pad_to_multiple_of - 1) / config_.pad_to_multiple_of * config_.pad_to_multiple_of);
   for (std::size_t m = 0; m < batches.size(); ++m) {
     host_batch& batch = batches[m];
     clear(batch, t);
-    batch.first_row = (m * config_.ranks + config_.rank) * config_.batch;
-    for (std::size_t r = 0; r < config_.batch; ++r) {
-      const std::size_t i = first + batch.first_row + r;
+    batch.first_sequence = (m * config_.ranks + config_.rank) * config_.micro_batch_size;
+    for (std::size_t r = 0; r < config_.micro_batch_size; ++r) {
+      const std::size_t i = first + batch.first_sequence + r;
       if (i < rows()) put_row(row(i), r, at.epoch, batch);
     }
   }
 }
 
 XTRAIN_INLINE void sentence_loader::clear(host_batch& batch, std::size_t t) const {
-  const std::size_t n = config_.batch * t;
-  batch.b = config_.batch;
+  const std::size_t n = config_.micro_batch_size * t;
+  batch.b = config_.micro_batch_size;
   batch.t = t;
   batch.target_count = batch.token_count = 0;
-  batch.tokens.assign(n, config_.padding);
+  batch.tokens.assign(n, config_.pad_token_id);
   batch.targets.assign(n, -1);
   batch.segments.assign(n, 0);
   batch.ends.assign(n, 1);
-  batch.labels.assign(data_->has_labels() ? config_.batch : 0, -1);
+  batch.labels.assign(data_->has_labels() ? config_.micro_batch_size : 0, -1);
   batch.positions.resize(n);
   for (std::size_t i = 0; i < n; ++i) batch.positions[i] = static_cast<token>(i % t);
 }

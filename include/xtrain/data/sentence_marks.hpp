@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
@@ -23,7 +23,7 @@ struct sentence_marks {
 /// Which tokens continue a word: WordPiece marks them with the prefix "##".
 class word_parts {
  public:
-  explicit word_parts(const tokenizer& of) : tokenizer_(of), known_(of.vocabulary(), unknown) {}
+  explicit word_parts(const tokenizer& of) : tokenizer_(of), known_(of.vocab_size(), unknown) {}
 
   [[nodiscard]] bool continues(token id);
 

@@ -7,7 +7,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/sentence_marks.hpp>
 #include <xtrain/data/tokenizer.hpp>
@@ -17,7 +17,7 @@ namespace xtrain::detail {
 XTRAIN_INLINE sentence_marks::sentence_marks(const tokenizer& of) {
   const auto find = [&](const char* text, token& to) {
     to = of.find_token(text);
-    require<config_error>(to >= 0, "tokenizer: must have a token ", text, " to put rows of an encoder together; it has none");
+    require<config_error>(to >= 0, "tokenizer: must have a token ", text, " to build sequences of an encoder; it has none");
   };
   find("[CLS]", begin);
   find("[SEP]", separator);
@@ -36,8 +36,8 @@ XTRAIN_INLINE sentence_row row_of(const encoding& whole, std::size_t context, wo
   for (const std::int8_t part : whole.parts)
     if (part >= 0) ++keep[static_cast<std::size_t>(part)];
   const std::size_t put_in = whole.parts.size() - keep[0] - keep[1];
-  require<data_error>(context == 0 || put_in < context, "rows must have room for the ", put_in,
-                      " tokens around a text, and one more; given ", context);
+  require<data_error>(context == 0 || put_in < context, "sequences must have room for the ", put_in,
+                      " special tokens around a text, and one more; given ", context);
   while (context > 0 && put_in + keep[0] + keep[1] > context) --keep[keep[0] >= keep[1] ? 0 : 1];
   sentence_row row;
   std::array<std::size_t, 2> seen{};

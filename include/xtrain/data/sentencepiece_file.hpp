@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain::detail {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/byte_trie.hpp>
 #include <xtrain/data/merges.hpp>
 #include <xtrain/data/sentencepiece_file.hpp>

@@ -159,7 +159,7 @@ class sentencepiece_model final : public tokenizer_model {
     }
     return spaces_are_pieces_ ? detail::pieces_as_spaces(std::move(text)) : text;
   }
-  [[nodiscard]] std::size_t vocabulary() const override { return vocabulary_; }
+  [[nodiscard]] std::size_t vocab_size() const override { return vocabulary_; }
   void save(const std::string& folder) const override {
     write_file(folder + "/tokenizer.model", bytes_);
     for (const auto& [name, contents] : beside_) write_file(folder + "/" + name, contents);

@@ -26,7 +26,7 @@ XTRAIN_INLINE std::vector<std::string> files_of(const std::vector<std::string>& 
   for (const std::string& path : paths) {
     std::error_code problem;
     const auto status = fs::status(path, problem);
-    require<file_error>(!problem && fs::exists(status), path, ": must be a file or a folder; there is nothing of that name");
+    require<file_error>(!problem && fs::exists(status), path, ": must be a file or a folder; no such file or folder");
     if (!fs::is_directory(status)) {
       files.push_back(path);
       continue;
@@ -44,7 +44,7 @@ XTRAIN_INLINE std::vector<std::string> files_of(const std::vector<std::string>& 
       if (at->is_regular_file(ignored)) inside.push_back(at->path().string());
     }
     std::sort(inside.begin(), inside.end());
-    require<data_error>(!inside.empty(), path, ": must hold files to learn from; the folder is empty");
+    require<data_error>(!inside.empty(), path, ": must hold files to train on; the folder is empty");
     files.insert(files.end(), inside.begin(), inside.end());
   }
   return files;
@@ -77,14 +77,14 @@ XTRAIN_INLINE void add_document(dataset& to, const tokenizer& with, std::string_
 
 XTRAIN_INLINE dataset text_dataset(const std::vector<std::string>& paths, const tokenizer& with) {
   require<data_error>(!paths.empty(), "text_dataset: at least one path must be given");
-  dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), row_layout::stream);
+  dataset all(paths.size() == 1 ? paths.front() : concat(paths.front(), " and ", paths.size() - 1, " more"), sequence_layout::stream);
   std::size_t bytes = 0;
   for (const std::string& path : detail::files_of(paths)) {
     const mapped_file file(path);
     bytes += file.size();
     if (file.size() > 0) detail::add_document(all, with, file.text());
   }
-  require<data_error>(bytes > 0, all.source(), ": must hold text to learn from; it is empty");
+  require<data_error>(bytes > 0, all.source(), ": must hold text to train on; it is empty");
   all.finish();
   return all;
 }

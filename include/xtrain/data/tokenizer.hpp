@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 
 namespace xtrain {
 
@@ -38,7 +38,7 @@ class tokenizer_model {
   virtual void encode(std::string_view text, std::vector<placed_token>& tokens) const = 0;
   /// The bytes that the tokens stand for. Tokens that are no text (begin of text) decode to nothing.
   [[nodiscard]] virtual std::string decode(std::span<const token> tokens) const = 0;
-  [[nodiscard]] virtual std::size_t vocabulary() const = 0;
+  [[nodiscard]] virtual std::size_t vocab_size() const = 0;
   /// Writes the files that recreate this tokenizer, as a Hugging Face folder.
   virtual void save(const std::string& folder) const = 0;
 
@@ -93,7 +93,7 @@ class tokenizer {
   [[nodiscard]] std::string token_text(token id) const { return model_->token_text(id); }
   [[nodiscard]] token find_token(const std::string& text) const { return model_->find_token(text); }
 
-  [[nodiscard]] std::size_t vocabulary() const { return model_->vocabulary(); }
+  [[nodiscard]] std::size_t vocab_size() const { return model_->vocab_size(); }
   [[nodiscard]] const special_tokens& special() const { return special_; }
   void save(const std::string& folder) const { model_->save(folder); }
 

@@ -10,7 +10,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/tokenizer.hpp>
 
 namespace xtrain {

@@ -168,7 +168,7 @@ namespace detail {
     read.allow({"unk_id", "byte_fallback"});
     const std::uint64_t unknown = read.count("unk_id", from.pieces.size());
     require<config_error>(!read.has("unk_id") || unknown < from.pieces.size(), read.who(),
-                          ": 'unk_id' must be a place in the vocabulary of ", from.pieces.size(), "; it is ", unknown);
+                          ": 'unk_id' must be a token id in the vocabulary of ", from.pieces.size(), "; it is ", unknown);
     std::vector<std::pair<std::string, double>> pieces = from.pieces;
     for (auto& piece : pieces) piece.second = score_as_written(piece.second);
     return std::make_unique<unigram>(unigram_options{.pieces = std::move(pieces),
@@ -266,7 +266,7 @@ namespace detail {
   for (const added_token& one : steps.added) {
     const token known = steps.model->vocabulary().find(one.content);
     const bool agrees = (known < 0 || known == one.id) && (!steps.model->vocabulary().has(one.id) || known == one.id);
-    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the number that the vocabulary gives it; it is ",
+    require<config_error>(agrees, from.who, ": added token '", one.content, "' must have the id that the vocabulary gives it; it is ",
                           one.id, ", where the vocabulary has ",
                           known >= 0 ? concat(known) : concat("'", steps.model->vocabulary().text(one.id), "'"));
   }

@@ -91,7 +91,7 @@ class tokenizer_pipeline final : public tokenizer_model {
     return all;
   }
 
-  [[nodiscard]] std::size_t vocabulary() const override { return vocabulary_; }
+  [[nodiscard]] std::size_t vocab_size() const override { return vocabulary_; }
   [[nodiscard]] bool is_special(token t) const override {
     const added_token* one = added_.find(t);
     return added_.is_special_text(one != nullptr ? added_.decoded(*one) : std::string(steps_.model->vocabulary().text(t)));

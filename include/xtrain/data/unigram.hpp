@@ -35,7 +35,7 @@ class unigram final : public detail::word_model {
   explicit unigram(const unigram_options& o)
       : vocabulary_(texts_of(o), o.who), trie_(texts_of(o), o.who), unknown_(o.unknown), who_(o.who) {
     require<config_error>(!o.pieces.empty(), o.who, ": the vocabulary must have tokens; it is empty");
-    require<config_error>(o.unknown < static_cast<token>(o.pieces.size()), o.who, ": unk_id must be a place in the vocabulary of ",
+    require<config_error>(o.unknown < static_cast<token>(o.pieces.size()), o.who, ": unk_id must be a token id in the vocabulary of ",
                           o.pieces.size(), "; it is ", o.unknown);
     double lowest = 0.0;
     for (const auto& [text, score] : o.pieces) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain::detail {
 
@@ -90,7 +90,7 @@ class vocabulary_table {
   void put(std::string_view text, token id) {
     entry& place = texts_[static_cast<std::size_t>(id)];
     if (place.known && place.text == text) return;
-    require<config_error>(!place.known, who_, ": token ", id, " must stand for one text; it is '", std::string_view(place.text), "' and '",
+    require<config_error>(!place.known, who_, ": token ", id, " must have one text; it is '", std::string_view(place.text), "' and '",
                           text, "'");
     place = {std::string(text), true};
     for (std::size_t i = hash_of(text) & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {

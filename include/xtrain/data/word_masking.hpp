@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/core/random.hpp>
 
 namespace xtrain {
@@ -13,7 +13,7 @@ namespace xtrain {
 /// How tokens are masked. A chosen token is a target; it is replaced by the mask token or a random token, or kept.
 struct word_masking {
   token mask = -1;             ///< the mask token
-  std::size_t vocabulary = 0;  ///< random tokens are drawn from [0, vocabulary)
+  std::size_t vocab_size = 0;  ///< random tokens are drawn from [0, vocabulary)
   double share = 0.15;         ///< probability that a token is chosen, each independently
   double as_mask = 0.8;        ///< fraction of those replaced by the mask token
   double as_any = 0.1;         ///< fraction of those replaced by a random token; the others are kept
@@ -24,8 +24,8 @@ namespace detail {
 
 /// throws config_error if there is no mask token or a fraction is invalid
 inline void require_masking(const word_masking& how) {
-  require<config_error>(how.mask >= 0 && static_cast<std::size_t>(how.mask) < how.vocabulary,
-                        "word_masking: the mask must be a token of the vocabulary of ", how.vocabulary, "; given ", how.mask);
+  require<config_error>(how.mask >= 0 && static_cast<std::size_t>(how.mask) < how.vocab_size,
+                        "word_masking: the mask must be a token of the vocabulary of ", how.vocab_size, "; given ", how.mask);
   require<config_error>(how.share > 0.0 && how.share <= 1.0, "word_masking: share must be in (0, 1]; given ", how.share);
   require<config_error>(how.as_mask >= 0.0 && how.as_any >= 0.0 && how.as_mask + how.as_any <= 1.0,
                         "word_masking: as_mask and as_any must be shares, together at most 1; given ", how.as_mask, " and ", how.as_any);
@@ -46,7 +46,7 @@ class masking_draw {
     const double which = static_cast<double>(words[1]) * 0x1p-32;
     if (which < how_.as_mask) return how_.mask;
     if (which >= how_.as_mask + how_.as_any) return was;
-    return static_cast<token>(std::uint64_t{words[2]} * how_.vocabulary >> 32);
+    return static_cast<token>(std::uint64_t{words[2]} * how_.vocab_size >> 32);
   }
 
  private:

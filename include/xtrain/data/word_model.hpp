@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/vocabulary.hpp>
 
 namespace xtrain::detail {
@@ -91,18 +91,18 @@ class word_memory {
 
  private:
   static constexpr std::size_t count_bits = 15, count = std::size_t{1} << count_bits;
-  static constexpr std::size_t longest = 32, most_tokens = 6;
+  static constexpr std::size_t longest = 32, max_tokens = 6;
 
   struct slot {
     std::uint8_t length = 0, tokens = 0;
-    std::array<std::uint8_t, most_tokens> ends{};
+    std::array<std::uint8_t, max_tokens> ends{};
     std::array<char, longest> text{};
-    std::array<token, most_tokens> ids{};
+    std::array<token, max_tokens> ids{};
   };
 
   /// Caches words of few tokens that follow one another without gaps.
   bool remember(slot& s, std::string_view word) {
-    if (scratch_.tokens.size() > most_tokens) return false;
+    if (scratch_.tokens.size() > max_tokens) return false;
     std::uint32_t end = 0;
     for (const word_token& t : scratch_.tokens) {
       if (t.begin != end) return false;

@@ -116,7 +116,7 @@ class word_pattern {
                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem,
                                 &where, context.get()));
     require<config_error>(code_ != nullptr, who, ": the pattern that cuts words must be a regular expression; '", pattern,
-                          "' is not, at place ", where);
+                          "' is not, at position ", where);
     ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // if it fails, matching is only slower
   }
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/tensor/xtensor_face.hpp>
 
 namespace xtrain {
@@ -22,7 +22,7 @@ class xtensor_batch {
   /// throws shape_error unless both arrays have the same shape
   xtensor_batch(const array<token, 2>& token_bt, const array<token, 2>& target_bt, std::size_t first = 0)
       : b(token_bt.shape()[0]), t(token_bt.shape()[1]), tokens(token_bt.data(), token_bt.size()),
-        targets(target_bt.data(), target_bt.size()), first_row(first) {
+        targets(target_bt.data(), target_bt.size()), first_sequence(first) {
     require_shape("xtensor_batch: targets", shape_of_rank<2>{target_bt.shape()[0], target_bt.shape()[1]}, {b, t});
     positions.resize(b * t);
     for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<token>(i % t);
@@ -37,7 +37,7 @@ class xtensor_batch {
   std::vector<token> starts;  // empty: every sequence is one sample
   std::size_t target_count = 0;
   std::size_t token_count = 0;
-  std::size_t first_row;
+  std::size_t first_sequence;
 };
 
 }  // namespace xtrain

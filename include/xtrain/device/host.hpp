@@ -11,8 +11,8 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/device/control_group.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
-#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -36,10 +36,10 @@ class host_context {
 
   host_context() : host_context(0) {}
 
-  /// A context for dry runs; see device/rehearsal.hpp.
-  struct rehearsing_t {};
-  explicit host_context(rehearsing_t);
-  [[nodiscard]] bool rehearses() const { return shared_->rehearses; }
+  /// A context for dry runs; see device/dry_run.hpp.
+  struct dry_run_t {};
+  explicit host_context(dry_run_t);
+  [[nodiscard]] bool is_dry_run() const { return shared_->is_dry_run; }
   /// What the dry run counted.
   [[nodiscard]] dry_record& record() const { return shared_->record; }
 
@@ -65,7 +65,7 @@ class host_context {
   struct shared {
     memory_tally tally, in_files;
     std::size_t limit = 0;
-    bool rehearses = false;
+    bool is_dry_run = false;
     unreal_addresses addresses;
     dry_record record;
   };
@@ -86,7 +86,7 @@ class host_stream {
   };
 
   host_stream() = default;
-  explicit host_stream(const host_context& device) : opened_(device.rehearses() ? std::make_shared<host_context>(device) : nullptr) {}
+  explicit host_stream(const host_context& device) : opened_(device.is_dry_run() ? std::make_shared<host_context>(device) : nullptr) {}
 
   void copy_from_host(void* to, const void* from, std::size_t bytes) const;
   void copy_to_host(void* to, const void* from, std::size_t bytes) const;

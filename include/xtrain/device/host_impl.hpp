@@ -18,9 +18,9 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/device/control_group.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/memory.hpp>
-#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -66,13 +66,13 @@ XTRAIN_INLINE host_context::host_context(std::size_t memory_limit) : shared_(std
   shared_->limit = memory_limit != 0 ? memory_limit : detail::host_memory_available();
 }
 
-XTRAIN_INLINE host_context::host_context(rehearsing_t) : shared_(std::make_shared<shared>()) {
+XTRAIN_INLINE host_context::host_context(dry_run_t) : shared_(std::make_shared<shared>()) {
   shared_->limit = ~std::size_t{0};
-  shared_->rehearses = true;
+  shared_->is_dry_run = true;
 }
 
 XTRAIN_INLINE void* host_context::allocate(std::size_t bytes, memory_role role) const {
-  if (shared_->rehearses) {
+  if (shared_->is_dry_run) {
     shared_->tally.add(role, bytes);
     return shared_->addresses.next(bytes);
   }
@@ -101,12 +101,12 @@ XTRAIN_INLINE void host_context::release(void* memory, std::size_t bytes, memory
     ::munmap(memory, bytes);
     return shared_->in_files.remove(role, bytes);
   }
-  if (!shared_->rehearses) std::free(memory);
+  if (!shared_->is_dry_run) std::free(memory);
   shared_->tally.remove(role, bytes);
 }
 
 XTRAIN_INLINE void host_context::keep_in_files(memory_role_set roles, std::string folder) {
-  if (shared_->rehearses) return;
+  if (shared_->is_dry_run) return;
   if (folder.empty()) {
     const char* const temporary = std::getenv("TMPDIR");
     folder = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
@@ -115,7 +115,7 @@ XTRAIN_INLINE void host_context::keep_in_files(memory_role_set roles, std::strin
 }
 
 XTRAIN_INLINE void host_context::will_read(const void* memory, std::size_t bytes) const {
-  if (!shared_->rehearses) will_be_read({static_cast<const std::byte*>(memory), bytes});
+  if (!shared_->is_dry_run) will_be_read({static_cast<const std::byte*>(memory), bytes});
 }
 
 XTRAIN_INLINE void host_stream::copy_from_host(void* to, const void* from, std::size_t bytes) const {

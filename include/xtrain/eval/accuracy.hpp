@@ -16,8 +16,8 @@
 namespace xtrain {
 
 struct accuracy_config {
-  std::size_t batch = 8;    ///< sequences per batch
-  std::size_t context = 0;  ///< maximum sequence length; 0: the longest in the data
+  std::size_t micro_batch_size = 8;  ///< sequences per batch
+  std::size_t seq_length = 0;        ///< maximum sequence length; 0: the longest in the data
 };
 
 /// Accuracy on held-out sequences.
@@ -39,20 +39,20 @@ struct label_memory {
   buffer<typename Model::device> logits;
   std::vector<accumulate> host;
 
-  label_memory(const Model& model, std::size_t rows, std::size_t places)
-      : batch(model.on(), places, sight_of(model)),
-        logits(model.on(), rows * model.sizes().labels.size() * sizeof(accumulate), memory_role::batch),
-        host(rows * model.sizes().labels.size()) {}
+  label_memory(const Model& model, std::size_t rows, std::size_t num_tokens)
+      : batch(model.context(), num_tokens, attention_mask_of(model)),
+        logits(model.context(), rows * model.config().labels.size() * sizeof(accumulate), memory_role::batch),
+        host(rows * model.config().labels.size()) {}
 
   /// Writes the logits [batch size, labels] to `host`.
   void run(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
-    const std::size_t labels = model.sizes().labels.size();
+    const std::size_t labels = model.config().labels.size();
     auto p = passes.new_pass(pass_mode::evaluation);
-    p.batch = batch.upload(model.work(), rows);
+    p.batch = batch.upload(model.stream(), rows);
     const auto on_device = logits.template as<accumulate>().subspan(0, rows.b * labels);
-    model.label_logits(p, passes.boundaries(), {on_device, {rows.b, labels}});
-    copy_to_host(model.work(), std::span<accumulate>(host.data(), rows.b * labels), on_device);
-    model.work().synchronize();
+    model.label_logits(p, passes.layer_inputs(), {on_device, {rows.b, labels}});
+    copy_to_host(model.stream(), std::span<accumulate>(host.data(), rows.b * labels), on_device);
+    model.stream().synchronize();
   }
 };
 
@@ -63,22 +63,23 @@ struct label_memory {
 ///   throws  config_error when sequences exceed the model's sequence length, data_error when a sequence does not fit the model
 template <class Model>
 [[nodiscard]] label_accuracy accuracy(Model& model, const sentence_dataset& data, accuracy_config settings = {}) {
-  const std::size_t longest = model.sizes().context, labels = model.sizes().labels.size();
-  if (settings.context == 0) settings.context = data.longest();
-  require<config_error>(settings.context <= longest, "accuracy: rows must not be longer than the model's ", longest, " tokens; given ",
-                        settings.context);
-  require_tokens_below(data, model.sizes().vocabulary);
-  const sentence_loader rows(data, {.batch = settings.batch, .context = settings.context, .shuffle = false, .multiple = 1});
-  const std::size_t places = settings.batch * settings.context;
+  const std::size_t longest = model.config().max_position_embeddings, labels = model.config().labels.size();
+  if (settings.seq_length == 0) settings.seq_length = data.longest();
+  require<config_error>(settings.seq_length <= longest, "accuracy: sequences must not be longer than the model's ", longest, " tokens; given ",
+                        settings.seq_length);
+  require_tokens_below(data, model.config().vocab_size);
+  const sentence_loader rows(
+      data, {.micro_batch_size = settings.micro_batch_size, .seq_length = settings.seq_length, .shuffle = false, .pad_to_multiple_of = 1});
+  const std::size_t num_tokens = settings.micro_batch_size * settings.seq_length;
   pass_memory<Model> passes(
       model, measure_pass(model, [&](auto& like, auto& memory) {
-        host_batch full{.b = settings.batch, .t = settings.context};
-        for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.segments}) values->assign(places, 0);
-        full.labels.assign(settings.batch, 0);
-        full.ends.assign(places, static_cast<token>(settings.context));
-        detail::label_memory<std::remove_cvref_t<decltype(like)>>(like, settings.batch, places).run(like, memory, full);
+        host_batch full{.b = settings.micro_batch_size, .t = settings.seq_length};
+        for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.segments}) values->assign(num_tokens, 0);
+        full.labels.assign(settings.micro_batch_size, 0);
+        full.ends.assign(num_tokens, static_cast<token>(settings.seq_length));
+        detail::label_memory<std::remove_cvref_t<decltype(like)>>(like, settings.micro_batch_size, num_tokens).run(like, memory, full);
       }));
-  detail::label_memory<Model> memory(model, settings.batch, places);
+  detail::label_memory<Model> memory(model, settings.micro_batch_size, num_tokens);
   label_accuracy found;
   std::vector<host_batch> batches;
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
@@ -95,7 +96,7 @@ template <class Model>
       }
     }
   }
-  require<data_error>(found.rows > 0, data.source(), ": rows must have labels to be judged by; none has");
+  require<data_error>(found.rows > 0, data.source(), ": sequences must have labels; none has");
   return found;
 }
 

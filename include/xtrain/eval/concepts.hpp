@@ -38,7 +38,7 @@ template <class SumOfLosses, class AllRanks>
     }
   }
   all_ranks(std::span<double>(sums));
-  require<data_error>(sums[1] > 0, rows.data().source(), ": must hold targets to be evaluated on; every token is prompt");
+  require<data_error>(sums[1] > 0, rows.data().source(), ": must hold labels to evaluate on; every token belongs to a prompt");
   const double loss = sums[0] / sums[1];
   return {.loss = loss, .perplexity = std::exp(loss), .targets = static_cast<std::size_t>(sums[1])};
 }
@@ -66,7 +66,7 @@ template <class SumOfLosses, class AllRanks>
   });
   all_ranks(std::span<double>(counts));
   const double targets = counts[0] > 0 ? counts[0] : counts[1];
-  require<data_error>(targets > 0, rows.data().source(), ": must hold masked words or labels to be evaluated on; it has neither");
+  require<data_error>(targets > 0, rows.data().source(), ": must hold masked tokens or labels to evaluate on; it has neither");
   const double label_weight = counts[1] > 0 ? targets / counts[1] : 0.0;
   std::array<double, 1> sum{};
   for_each_batch([&](const host_batch& batch) { sum[0] += sum_of_losses(batch, label_weight); });

@@ -26,11 +26,11 @@ void run_logits(Model& model, pass_memory<Model>& passes, const Rows& rows, cons
                 const matrix_view<typename Model::accumulate, typename Model::memory>& to) {
   std::vector<token> all(rows.b * rows.t);
   std::iota(all.begin(), all.end(), token{0});
-  copy_to_device(model.work(), chosen.span(), all);
+  copy_to_device(model.stream(), chosen.span(), all);
   auto p = passes.new_pass(pass_mode::evaluation);
-  p.batch = batch.upload(model.work(), rows);
-  model.logits(p, passes.boundaries(), chosen, to);
-  model.work().synchronize();
+  p.batch = batch.upload(model.stream(), rows);
+  model.logits(p, passes.layer_inputs(), chosen, to);
+  model.stream().synchronize();
 }
 
 }  // namespace detail
@@ -43,26 +43,26 @@ template <class Model, class Rows>
 requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
-  const std::size_t n = rows.b * rows.t, v = model.sizes().vocabulary;
+  const std::size_t n = rows.b * rows.t, v = model.config().vocab_size;
   detail::require_rows(model, rows, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
-                              tensor<token, 1, device> chosen(like.on(), {n}, memory_role::batch);
-                              tensor<accumulate, 2, device> result(like.on(), {n, v}, memory_role::batch);
-                              detail::run_logits(like, memory, rows, batch_memory<device>(like.on(), n, sight_of(like)), chosen.view(),
+                              tensor<token, 1, device> chosen(like.context(), {n}, memory_role::batch);
+                              tensor<accumulate, 2, device> result(like.context(), {n, v}, memory_role::batch);
+                              detail::run_logits(like, memory, rows, batch_memory<device>(like.context(), n, attention_mask_of(like)), chosen.view(),
                                                  result.view());
                             }));
   using device = typename Model::device;
-  const batch_memory<device> batch(model.on(), n, sight_of(model));
-  tensor<token, 1, device> chosen(model.on(), {n}, memory_role::batch);
+  const batch_memory<device> batch(model.context(), n, attention_mask_of(model));
+  tensor<token, 1, device> chosen(model.context(), {n}, memory_role::batch);
   array<accumulate, 3> logits_btv(shape_of_rank<3>{rows.b, rows.t, v});
   if constexpr (host_addressable<device>) {
     detail::run_logits(model, passes, rows, batch, chosen.view(), view_of(logits_btv).template reshaped<2>({n, v}));
   } else {
-    tensor<accumulate, 2, device> result(model.on(), {n, v}, memory_role::batch);
+    tensor<accumulate, 2, device> result(model.context(), {n, v}, memory_role::batch);
     detail::run_logits(model, passes, rows, batch, chosen.view(), result.view());
-    copy_to_host(model.work(), std::span<accumulate>(logits_btv.data(), logits_btv.size()), result.span());
-    model.work().synchronize();
+    copy_to_host(model.stream(), std::span<accumulate>(logits_btv.data(), logits_btv.size()), result.span());
+    model.stream().synchronize();
   }
   return logits_btv;
 }
@@ -82,24 +82,24 @@ template <class Model, class Rows>
   detail::require_rows(model, rows, "logits");
   const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
     auto p = passes.new_pass(pass_mode::evaluation);
-    p.batch = batch.upload(of.work(), rows);
-    of.label_logits(p, passes.boundaries(), result.view());
-    of.work().synchronize();
+    p.batch = batch.upload(of.stream(), rows);
+    of.label_logits(p, passes.layer_inputs(), result.view());
+    of.stream().synchronize();
   };
-  const shape_of_rank<2> shape{rows.b, model.sizes().labels.size()};
+  const shape_of_rank<2> shape{rows.b, model.config().labels.size()};
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
-                              const batch_memory<device> batch(like.on(), n, sight_of(like));
-                              tensor<accumulate, 2, device> result(like.on(), shape, memory_role::batch);
+                              const batch_memory<device> batch(like.context(), n, attention_mask_of(like));
+                              tensor<accumulate, 2, device> result(like.context(), shape, memory_role::batch);
                               run(like, memory, batch, result);
                             }));
   using device = typename Model::device;
-  const batch_memory<device> batch(model.on(), n, sight_of(model));
-  tensor<accumulate, 2, device> result(model.on(), shape, memory_role::batch);
+  const batch_memory<device> batch(model.context(), n, attention_mask_of(model));
+  tensor<accumulate, 2, device> result(model.context(), shape, memory_role::batch);
   run(model, passes, batch, result);
   array<accumulate, 2> logits_bv(shape);
-  copy_to_host(model.work(), std::span<accumulate>(logits_bv.data(), logits_bv.size()), result.view().span());
-  model.work().synchronize();
+  copy_to_host(model.stream(), std::span<accumulate>(logits_bv.data(), logits_bv.size()), result.view().span());
+  model.stream().synchronize();
   return logits_bv;
 }
 

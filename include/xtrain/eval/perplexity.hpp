@@ -15,8 +15,8 @@
 namespace xtrain {
 
 struct perplexity_config {
-  std::size_t batch = 8;    ///< sequences per batch
-  std::size_t context = 0;  ///< maximum sequence length in tokens; 0: the model's
+  std::size_t micro_batch_size = 8;  ///< sequences per batch
+  std::size_t seq_length = 0;        ///< maximum sequence length in tokens; 0: the model's
 };
 
 namespace detail {
@@ -30,18 +30,19 @@ struct loss_memory {
   buffer<typename Model::device> losses;
   std::vector<accumulate> host;
 
-  loss_memory(const Model& model, std::size_t places)
-      : batch(model.on(), places, sight_of(model)), losses(model.on(), places * sizeof(accumulate), memory_role::batch), host(places) {}
+  loss_memory(const Model& model, std::size_t num_tokens)
+      : batch(model.context(), num_tokens, attention_mask_of(model)),
+        losses(model.context(), num_tokens * sizeof(accumulate), memory_role::batch), host(num_tokens) {}
 
   /// The sum over a batch's targets, in a fixed order.
   [[nodiscard]] double sum(Model& model, pass_memory<Model>& passes, const host_batch& rows) {
     const std::size_t n = rows.b * rows.t;
     auto p = passes.new_pass(pass_mode::evaluation);
-    p.batch = batch.upload(model.work(), rows);
+    p.batch = batch.upload(model.stream(), rows);
     const auto on_device = losses.template as<accumulate>().subspan(0, n);
-    model.forward(p, passes.boundaries(), {on_device, {n}});
-    copy_to_host(model.work(), std::span<accumulate>(host.data(), n), on_device);
-    model.work().synchronize();
+    model.forward(p, passes.layer_inputs(), {on_device, {n}});
+    copy_to_host(model.stream(), std::span<accumulate>(host.data(), n), on_device);
+    model.stream().synchronize();
     double total = 0;
     for (std::size_t i = 0; i < n; ++i) total += static_cast<double>(host[i]);
     return total;
@@ -55,19 +56,19 @@ struct loss_memory {
 ///           memory_error when the pass does not fit
 template <class Model>
 [[nodiscard]] evaluation perplexity(Model& model, const dataset& data, perplexity_config settings = {}) {
-  const std::size_t longest = model.sizes().context;
-  if (settings.context == 0) settings.context = longest;
-  require<config_error>(settings.context <= longest, "perplexity: context must not be longer than the model's ", longest, " tokens; given ",
-                        settings.context);
-  require_tokens_below(data, model.sizes().vocabulary);
-  const loader rows(data, {.batch = settings.batch, .context = settings.context, .shuffle = false});
-  const std::size_t places = settings.batch * settings.context;
+  const std::size_t longest = model.config().max_position_embeddings;
+  if (settings.seq_length == 0) settings.seq_length = longest;
+  require<config_error>(settings.seq_length <= longest, "perplexity: seq_length must not be longer than the model's ", longest, " tokens; given ",
+                        settings.seq_length);
+  require_tokens_below(data, model.config().vocab_size);
+  const loader rows(data, {.micro_batch_size = settings.micro_batch_size, .seq_length = settings.seq_length, .shuffle = false});
+  const std::size_t num_tokens = settings.micro_batch_size * settings.seq_length;
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
-                              host_batch full{.b = settings.batch, .t = settings.context};
-                              for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.starts}) values->assign(places, 0);
-                              (void)detail::loss_memory<std::remove_cvref_t<decltype(like)>>(like, places).sum(like, memory, full);
+                              host_batch full{.b = settings.micro_batch_size, .t = settings.seq_length};
+                              for (auto* values : {&full.tokens, &full.targets, &full.positions, &full.starts}) values->assign(num_tokens, 0);
+                              (void)detail::loss_memory<std::remove_cvref_t<decltype(like)>>(like, num_tokens).sum(like, memory, full);
                             }));
-  detail::loss_memory<Model> memory(model, places);
+  detail::loss_memory<Model> memory(model, num_tokens);
   return evaluate_rows(rows, [&](const host_batch& batch) { return memory.sum(model, passes, batch); });
 }
 

@@ -11,9 +11,9 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/shared_model.hpp>
 #include <xtrain/generate/sampling.hpp>
+#include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/sight.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/tensor/tensor.hpp>
 
@@ -52,23 +52,23 @@ class decoding_memory {
   using accumulate = typename Model::accumulate;
 
   decoding_memory(const Model& model, std::size_t rows, std::size_t capacity, std::size_t piece)
-      : capacity_(capacity), batch_(model.on(), rows * piece, sight_of(model)),
-        keys_(model.on(), model.cache_shape(rows, capacity), memory_role::cache),
-        values_(model.on(), model.cache_shape(rows, capacity), memory_role::cache), lengths_(model.on(), {rows}, memory_role::cache),
-        chosen_(model.on(), {rows}, memory_role::batch), logits_(model.on(), {rows, model.sizes().vocabulary}, memory_role::batch),
-        host_logits_(rows * model.sizes().vocabulary) {}
+      : capacity_(capacity), batch_(model.context(), rows * piece, attention_mask_of(model)),
+        keys_(model.context(), model.cache_shape(rows, capacity), memory_role::cache),
+        values_(model.context(), model.cache_shape(rows, capacity), memory_role::cache), lengths_(model.context(), {rows}, memory_role::cache),
+        chosen_(model.context(), {rows}, memory_role::batch), logits_(model.context(), {rows, model.config().vocab_size}, memory_role::batch),
+        host_logits_(rows * model.config().vocab_size) {}
 
   /// b sequences with t new tokens each, after the cached lengths; row r of the logits is for position chosen[r].
   struct rows_to_run {
     std::size_t b = 0, t = 0;
     std::vector<token> tokens{}, targets{}, positions{}, starts{}, withins{}, ends{};
-    std::size_t first_row = 0;
+    std::size_t first_sequence = 0;
     std::vector<token> lengths{};
     std::vector<token> chosen{};
     bool cache_is_empty = false;
   };
   std::span<const accumulate> run(Model& model, pass_memory<Model>& passes, const rows_to_run& rows) {
-    auto& stream = model.work();
+    auto& stream = model.stream();
     copy_to_device(stream, lengths_.span(), rows.lengths);
     copy_to_device(stream, chosen_.span(), rows.chosen);
     auto p = passes.new_pass(pass_mode::evaluation);
@@ -79,7 +79,7 @@ class decoding_memory {
                                             .values = values_.view(),
                                             .is_empty = rows.cache_is_empty};
     p.cache = &cache;
-    model.logits(p, passes.boundaries(), chosen_.view(), logits_.view());
+    model.logits(p, passes.layer_inputs(), chosen_.view(), logits_.view());
     copy_to_host(stream, std::span<accumulate>(host_logits_), logits_.span());
     stream.synchronize();
     return host_logits_;
@@ -105,9 +105,9 @@ class generator {
   /// `longest` tokens of prompt and result together; 0: the model's maximum sequence length.
   ///   throws  config_error, memory_error
   explicit generator(Model& model, std::size_t rows = 1, std::size_t longest = 0)
-      : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), sees_(sight_of(model)),
-        piece_(sees_.kind == sight::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
-        passes_(model, measure(model, rows_, places(), piece_)), decoding_(model, rows_, places(), piece_) {}
+      : model_(&model), rows_(rows), longest_(checked_length(model, rows, longest)), mask_(attention_mask_of(model)),
+        piece_(mask_.kind == attention_mask::rule::causal ? std::min(longest_, tokens_at_once) : longest_),
+        passes_(model, measure(model, rows_, num_tokens(), piece_)), decoding_(model, rows_, num_tokens(), piece_) {}
 
   /// The new tokens of every sequence, without stop tokens.
   ///   throws  data_error when a prompt is empty, too long, or has a token that is not in the vocabulary
@@ -115,9 +115,9 @@ class generator {
                                                          const generate_config& settings = {}) {
     check(prompts);
     statistics_ = {};
-    state s(prompts, model_->sizes().vocabulary, settings);
-    if (sees_.kind == sight::rule::prefix)
-      for (const auto& prompt : prompts) s.contexts.push_back(sees_.context_of(prompt));
+    state s(prompts, model_->config().vocab_size, settings);
+    if (mask_.kind == attention_mask::rule::prefix)
+      for (const auto& prompt : prompts) s.contexts.push_back(mask_.context_of(prompt));
     read_prompts(s);
     while (s.running() > 0) decode_one(s);
     std::vector<std::vector<token>> fresh;
@@ -137,29 +137,29 @@ class generator {
   static constexpr std::size_t tokens_at_once = 256;  // prefill chunk size per prompt
 
   struct state {
-    state(std::span<const std::vector<token>> prompts, std::size_t vocabulary_size, const generate_config& how)
+    state(std::span<const std::vector<token>> prompts, std::size_t num_tokens, const generate_config& how)
         : settings(how), choose(how.sampling), texts(prompts.begin(), prompts.end()), done(prompts.size(), how.max_new_tokens == 0),
-          fresh(prompts.size(), 0), vocabulary(vocabulary_size) {}
+          fresh(prompts.size(), 0), vocab_size(num_tokens) {}
     const generate_config& settings;
     sampler choose;
     std::vector<std::vector<token>> texts;
     std::vector<bool> done;
     std::vector<std::size_t> fresh;  // new tokens of each sequence
-    std::size_t vocabulary;
-    std::vector<sight::context_end> contexts{};  // per sequence, for prefix-LM models
+    std::size_t vocab_size;
+    std::vector<attention_mask::context_end> contexts{};  // per sequence, for prefix-LM models
 
     [[nodiscard]] std::size_t running() const { return static_cast<std::size_t>(std::count(done.begin(), done.end(), false)); }
   };
 
   static std::size_t checked_length(const Model& model, std::size_t rows, std::size_t longest) {
-    require<config_error>(rows > 0, "generator: rows must be positive");
-    const std::size_t context = model.sizes().context;
-    require<config_error>(longest <= context, "generator: texts must not be longer than the model's context of ", context,
+    require<config_error>(rows > 0, "generator: batch_size must be positive");
+    const std::size_t context = model.config().max_position_embeddings;
+    require<config_error>(longest <= context, "generator: sequences must not be longer than the model's max_position_embeddings of ", context,
                           " tokens; given ", longest);
     return longest == 0 ? context : longest;
   }
   /// Positions in the KV cache per sequence.
-  [[nodiscard]] std::size_t places() const { return model_->tokens_before() + longest_ + piece_; }
+  [[nodiscard]] std::size_t num_tokens() const { return model_->tokens_before() + longest_ + piece_; }
   template <class M>
   static pass_sizes measure(const M& model, std::size_t rows, std::size_t capacity, std::size_t piece) {
     return measure_pass(model, [&](auto& like, auto& passes) {
@@ -172,7 +172,7 @@ class generator {
         full.lengths.assign(rows, 0);
         full.chosen.assign(rows, 0);
         full.cache_is_empty = t == piece;
-        if (sight_of(like).kind != sight::rule::causal) {
+        if (attention_mask_of(like).kind != attention_mask::rule::causal) {
           full.withins.assign(rows * t, 0);
           full.ends.assign(rows * t, 1);
         }
@@ -189,8 +189,8 @@ class generator {
       require<data_error>(prompts[r].size() <= longest_, "generate: a prompt must fit ", longest_, " tokens; prompt ", r + 1, " has ",
                           prompts[r].size());
       for (const token t : prompts[r])
-        require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->sizes().vocabulary,
-                            "generate: tokens must be in the model's vocabulary of ", model_->sizes().vocabulary, "; prompt ", r + 1,
+        require<data_error>(t >= 0 && static_cast<std::size_t>(t) < model_->config().vocab_size,
+                            "generate: tokens must be in the model's vocabulary of ", model_->config().vocab_size, "; prompt ", r + 1,
                             " has ", t, ". Does the tokenizer belong to this model?");
     }
   }
@@ -236,8 +236,8 @@ class generator {
         ++statistics_.decode_steps;
         take(s, r, logits);
       }
-    statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->sizes().layers * model_->sizes().kv_heads *
-                                                                       model_->sizes().head_dim * sizeof(typename Model::compute));
+    statistics_.decode_bytes += bytes_per_step() + static_cast<double>(2 * cached * model_->config().num_layers * model_->config().num_kv_heads *
+                                                                       model_->config().head_dim * sizeof(typename Model::compute));
     statistics_.decode_seconds += std::chrono::duration<double>(clock::now() - begin).count();
   }
 
@@ -249,7 +249,7 @@ class generator {
     to_run_.lengths.assign(rows_, 0);
     to_run_.chosen.assign(rows_, 0);
     to_run_.cache_is_empty = false;
-    if (sees_.kind == sight::rule::causal) return;
+    if (mask_.kind == attention_mask::rule::causal) return;
     to_run_.withins.assign(rows_ * t, 0);
     to_run_.ends.assign(rows_ * t, 1);  // unused sequences attend to their first position
   }
@@ -260,7 +260,7 @@ class generator {
       to_run_.positions[r * t + i] = static_cast<token>(length + i);
       if (length + i < text.size()) to_run_.tokens[r * t + i] = text[length + i];
       if (s.contexts.empty()) continue;
-      const sight::place at = s.contexts[r].at(length + i);
+      const attention_mask::place at = s.contexts[r].at(length + i);
       to_run_.positions[r * t + i] = static_cast<token>(at.position);
       to_run_.withins[r * t + i] = static_cast<token>(at.within);
       to_run_.ends[r * t + i] = static_cast<token>(at.end);
@@ -269,7 +269,7 @@ class generator {
 
   /// Samples the sequence's next token and decides whether it is the last.
   void take(state& s, std::size_t r, std::span<const typename Model::accumulate> logits) {
-    const token next = s.choose.choose(logits.subspan(r * s.vocabulary, s.vocabulary), std::span<const token>(s.texts[r]), r, s.fresh[r]);
+    const token next = s.choose.choose(logits.subspan(r * s.vocab_size, s.vocab_size), std::span<const token>(s.texts[r]), r, s.fresh[r]);
     if (std::find(s.settings.stop.begin(), s.settings.stop.end(), next) != s.settings.stop.end()) {
       s.done[r] = true;
       return;
@@ -283,14 +283,14 @@ class generator {
 
   /// Bytes of the weights that every step reads: all except the embedding table, unless the head is tied to it.
   [[nodiscard]] double bytes_per_step() const {
-    const auto& c = model_->sizes();
-    const std::size_t table = c.tied_head ? 0 : c.vocabulary * c.width;
+    const auto& c = model_->config();
+    const std::size_t table = c.tie_word_embeddings ? 0 : c.vocab_size * c.hidden_size;
     return static_cast<double>(model_->parameters().bytes() - table * sizeof(typename Model::compute));
   }
 
   Model* model_;
   std::size_t rows_, longest_;
-  sight sees_;
+  attention_mask mask_;
   std::size_t piece_;  // a bidirectional prefix is processed in one pass: its first token attends to its last
   pass_memory<Model> passes_;
   decoding decoding_;

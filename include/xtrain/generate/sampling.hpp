@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 
 namespace xtrain {

@@ -9,7 +9,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/generate/sampling.hpp>
 

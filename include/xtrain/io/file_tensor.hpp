@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 
 namespace xtrain {
 
@@ -33,14 +33,14 @@ inline constexpr std::array<file_number, 22> file_numbers{
      {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
 /// Bits per element of a dtype; 0 for an unknown name.
-[[nodiscard]] constexpr std::size_t bits_of(std::string_view number) {
+[[nodiscard]] constexpr std::size_t bits_of(std::string_view dtype) {
   for (const file_number& known : file_numbers)
-    if (known.name == number) return known.bits;
+    if (known.name == dtype) return known.bits;
   return 0;
 }
 
-template <number T>
-[[nodiscard]] constexpr std::string_view file_number_of() {
+template <dtype T>
+[[nodiscard]] constexpr std::string_view safetensors_dtype_of() {
   if constexpr (std::is_same_v<T, float>) return "F32";
   else if constexpr (std::is_same_v<T, double>) return "F64";
   else if constexpr (std::is_same_v<T, bf16>) return "BF16";
@@ -48,8 +48,8 @@ template <number T>
 }
 
 /// Whether tensors of that dtype can be loaded as weights.
-[[nodiscard]] constexpr bool is_floating(std::string_view number) {
-  return number == "F32" || number == "BF16" || number == "F16" || number == "F64";
+[[nodiscard]] constexpr bool is_floating(std::string_view dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64";
 }
 
 /// A dim of a layout: its size and its stride in elements.
@@ -60,7 +60,7 @@ struct file_dim {
 
 struct file_tensor {
   std::string name{};
-  std::string number{};  // the safetensors name of the dtype: "F32"
+  std::string dtype{};  // the safetensors name of the dtype: "F32"
   std::vector<std::size_t> shape{};
   std::span<const std::byte> bytes{};
   /// The memory layout unless it is row-major and contiguous: dims, outermost first, that traverse the elements in the order of
@@ -112,7 +112,7 @@ void for_each_run(const file_tensor& tensor, std::size_t first, std::size_t all,
 
 /// Copies elements first … first + to.size() − 1, converted (rounded to nearest).
 ///   throws  file_error when the file's dtype is not one of F64, F32, F16, BF16
-template <number T>
+template <dtype T>
 void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
   const auto convert = [&]<class F>(F) {
     T* next = to.data();
@@ -131,16 +131,16 @@ void read_numbers(const file_tensor& from, std::size_t first, std::span<T> to) {
       next += count;
     });
   };
-  if (from.number == "F32") return convert(float{});
-  if (from.number == "BF16") return convert(bf16{});
-  if (from.number == "F16") return convert(fp16{});
-  if (from.number == "F64") return convert(double{});
-  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.number);
+  if (from.dtype == "F32") return convert(float{});
+  if (from.dtype == "BF16") return convert(bf16{});
+  if (from.dtype == "F16") return convert(fp16{});
+  if (from.dtype == "F64") return convert(double{});
+  fail<file_error>("tensor '", from.name, "': must be F64, F32, F16 or BF16 to be loaded; it is ", from.dtype);
 }
 
 /// Copies elements from `first` on without conversion, for any dtype; `to` holds whole elements.
 inline void read_elements(const file_tensor& from, std::size_t first, std::span<std::byte> to) {
-  const std::size_t bits = bits_of(from.number);
+  const std::size_t bits = bits_of(from.dtype);
   if (from.layout.empty()) {
     if (!to.empty()) std::memcpy(to.data(), from.bytes.data() + first * bits / 8, to.size());
     return;

@@ -58,7 +58,7 @@ void weight_folder::read_index(const std::string& folder, const std::string& pat
 }
 
 XTRAIN_INLINE weight_folder::weight_folder(const std::string& folder, const std::string& stem) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder; there is none of that name");
+  require<file_error>(is_directory(folder), folder, ": must be a folder; no such folder");
   const std::string ours = stem + ".safetensors", theirs = "pytorch_" + stem + ".bin";
   if (read<safetensors_file>(folder, ours) || read<torch_file>(folder, theirs)) return;
   const std::vector<std::string> others = other_files(folder);

@@ -33,63 +33,63 @@ enum class llama2c_version : std::int32_t { legacy = 0, v1 = 1 };
 namespace detail {
 
 inline constexpr std::int32_t llama2c_magic = 0x616b3432;  // "24ka"
-inline constexpr double llama2c_epsilon = 1e-5, llama2c_rope_base = 10000.0;
+inline constexpr double llama2c_epsilon = 1e-5, llama2c_rope_theta = 10000.0;
 
 struct llama2c_sizes {
-  std::size_t width = 0, feed_forward = 0, layers = 0, heads = 0, kv_heads = 0, vocabulary = 0, context = 0;
-  bool tied_head = true;
+  std::size_t hidden_size = 0, intermediate_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, vocab_size = 0, max_position_embeddings = 0;
+  bool tie_word_embeddings = true;
 };
 
 /// Validates the sizes, from a file or from a config.
 ///   throws  config_error
 inline void check(const llama2c_sizes& s, const std::string& who) {
-  constexpr std::size_t limit = std::size_t{1} << 31, most_layers = 4096;
-  for (const std::size_t size : {s.width, s.feed_forward, s.layers, s.heads, s.kv_heads, s.vocabulary, s.context})
+  constexpr std::size_t limit = std::size_t{1} << 31, max_layers = 4096;
+  for (const std::size_t size : {s.hidden_size, s.intermediate_size, s.num_layers, s.num_heads, s.num_kv_heads, s.vocab_size, s.max_position_embeddings})
     require<config_error>(size > 0 && size < limit, who, ": sizes must be from 1 to 2^31 - 1; one is ", size);
-  require<config_error>(s.layers <= most_layers, who, ": layers must be at most ", most_layers, "; given ", s.layers);
-  require<config_error>(s.width % s.heads == 0 && s.width / s.heads % 2 == 0, who, ": width (", s.width,
-                        ") must be an even multiple of heads (", s.heads, ")");
-  require<config_error>(s.heads % s.kv_heads == 0, who, ": heads (", s.heads, ") must be divisible by key/value heads (", s.kv_heads, ")");
+  require<config_error>(s.num_layers <= max_layers, who, ": num_layers must be at most ", max_layers, "; given ", s.num_layers);
+  require<config_error>(s.hidden_size % s.num_heads == 0 && s.hidden_size / s.num_heads % 2 == 0, who, ": hidden_size (", s.hidden_size,
+                        ") must be an even multiple of num_heads (", s.num_heads, ")");
+  require<config_error>(s.num_heads % s.num_kv_heads == 0, who, ": num_heads (", s.num_heads, ") must be divisible by key/value heads (", s.num_kv_heads, ")");
 }
 
 /// The tensors in file order.
 [[nodiscard]] inline std::vector<nameless_tensor> llama2c_tensors(const llama2c_sizes& s, llama2c_version version) {
-  const std::size_t d = s.width / s.heads, kv_width = s.kv_heads * d;
+  const std::size_t d = s.hidden_size / s.num_heads, kv_width = s.num_kv_heads * d;
   std::vector<nameless_tensor> all;
   const auto layers = [&](const char* name, std::vector<std::size_t> shape, arrangement how = arrangement::same, std::size_t heads = 0) {
-    for (std::size_t i = 0; i < s.layers; ++i)
+    for (std::size_t i = 0; i < s.num_layers; ++i)
       all.push_back({.name = concat("model.layers.", i, ".", name, ".weight"), .shape = shape, .how = how, .heads = heads});
   };
-  const nameless_tensor embedding{.name = "model.embed_tokens.weight", .shape = {s.vocabulary, s.width}},
-      final_norm{.name = "model.norm.weight", .shape = {s.width}}, head{.name = "lm_head.weight", .shape = {s.vocabulary, s.width}};
+  const nameless_tensor embedding{.name = "model.embed_tokens.weight", .shape = {s.vocab_size, s.hidden_size}},
+      final_norm{.name = "model.norm.weight", .shape = {s.hidden_size}}, head{.name = "lm_head.weight", .shape = {s.vocab_size, s.hidden_size}};
   const auto attention = [&] {
-    layers("self_attn.q_proj", {s.width, s.width}, arrangement::interleaved, s.heads);
-    layers("self_attn.k_proj", {kv_width, s.width}, arrangement::interleaved, s.kv_heads);
-    layers("self_attn.v_proj", {kv_width, s.width});
-    layers("self_attn.o_proj", {s.width, s.width});
+    layers("self_attn.q_proj", {s.hidden_size, s.hidden_size}, arrangement::interleaved, s.num_heads);
+    layers("self_attn.k_proj", {kv_width, s.hidden_size}, arrangement::interleaved, s.num_kv_heads);
+    layers("self_attn.v_proj", {kv_width, s.hidden_size});
+    layers("self_attn.o_proj", {s.hidden_size, s.hidden_size});
   };
   const auto feed_forward = [&] {
-    layers("mlp.gate_proj", {s.feed_forward, s.width});
-    layers("mlp.down_proj", {s.width, s.feed_forward});
-    layers("mlp.up_proj", {s.feed_forward, s.width});
+    layers("mlp.gate_proj", {s.intermediate_size, s.hidden_size});
+    layers("mlp.down_proj", {s.hidden_size, s.intermediate_size});
+    layers("mlp.up_proj", {s.intermediate_size, s.hidden_size});
   };
   if (version == llama2c_version::legacy) {
     all.push_back(embedding);
-    layers("input_layernorm", {s.width});
+    layers("input_layernorm", {s.hidden_size});
     attention();
-    layers("post_attention_layernorm", {s.width});
+    layers("post_attention_layernorm", {s.hidden_size});
     feed_forward();
     all.push_back(final_norm);
-    all.push_back({.padding = s.context * d});  // cosines, then sines, for d/2 angles per position each
+    all.push_back({.padding = s.max_position_embeddings * d});  // cosines, then sines, for d/2 angles per position each
   } else {
-    layers("input_layernorm", {s.width});
-    layers("post_attention_layernorm", {s.width});
+    layers("input_layernorm", {s.hidden_size});
+    layers("post_attention_layernorm", {s.hidden_size});
     all.push_back(final_norm);
     all.push_back(embedding);
     attention();
     feed_forward();
   }
-  if (!s.tied_head) all.push_back(head);
+  if (!s.tie_word_embeddings) all.push_back(head);
   return all;
 }
 
@@ -116,7 +116,7 @@ class llama2c_file {
     detail::llama2c_sizes sizes;
     if (legacy) {
       sizes = read_sizes(0);
-      sizes.tied_head = vocabulary_ > 0;
+      sizes.tie_word_embeddings = vocabulary_ > 0;
     } else {
       begin = 256;
       const std::int32_t version = number_at(4);
@@ -125,7 +125,7 @@ class llama2c_file {
       sizes = read_sizes(8);
       require<file_error>(file_.size() >= begin, path, ": must have a header of ", begin, " bytes; the file has ", file_.size());
       require<file_error>(vocabulary_ > 0, path, ": must be a llama2.c file; size 6 of 7 in its header is ", vocabulary_);
-      sizes.tied_head = file_.text()[36] != '\0';
+      sizes.tie_word_embeddings = file_.text()[36] != '\0';
     }
     detail::check(sizes, path);
     tensors_ = detail::named(detail::llama2c_tensors(sizes, legacy ? llama2c_version::legacy : llama2c_version::v1),
@@ -155,28 +155,28 @@ class llama2c_file {
     };
     vocabulary_ = number_at(at + 20);
     const std::int64_t vocabulary = vocabulary_;
-    return {.width = size(0),
-            .feed_forward = size(1),
-            .layers = size(2),
-            .heads = size(3),
-            .kv_heads = size(4),
-            .vocabulary = static_cast<std::size_t>(vocabulary < 0 ? -vocabulary : vocabulary),
-            .context = size(6)};
+    return {.hidden_size = size(0),
+            .intermediate_size = size(1),
+            .num_layers = size(2),
+            .num_heads = size(3),
+            .num_kv_heads = size(4),
+            .vocab_size = static_cast<std::size_t>(vocabulary < 0 ? -vocabulary : vocabulary),
+            .max_position_embeddings = size(6)};
   }
   void describe(const detail::llama2c_sizes& s) {
     config_.set("architectures", json::array({"LlamaForCausalLM"}));
     config_.set("model_type", "llama");
     config_.set("hidden_act", "silu");
-    config_.set("hidden_size", s.width);
-    config_.set("intermediate_size", s.feed_forward);
-    config_.set("num_hidden_layers", s.layers);
-    config_.set("num_attention_heads", s.heads);
-    config_.set("num_key_value_heads", s.kv_heads);
-    config_.set("vocab_size", s.vocabulary);
-    config_.set("max_position_embeddings", s.context);
+    config_.set("hidden_size", s.hidden_size);
+    config_.set("intermediate_size", s.intermediate_size);
+    config_.set("num_hidden_layers", s.num_layers);
+    config_.set("num_attention_heads", s.num_heads);
+    config_.set("num_key_value_heads", s.num_kv_heads);
+    config_.set("vocab_size", s.vocab_size);
+    config_.set("max_position_embeddings", s.max_position_embeddings);
     config_.set("rms_norm_eps", detail::llama2c_epsilon);
-    config_.set("rope_theta", detail::llama2c_rope_base);
-    config_.set("tie_word_embeddings", s.tied_head);
+    config_.set("rope_theta", detail::llama2c_rope_theta);
+    config_.set("tie_word_embeddings", s.tie_word_embeddings);
     config_.set("bos_token_id", 1);
     config_.set("eos_token_id", 2);
     config_.set("torch_dtype", "float32");
@@ -199,38 +199,38 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
   require<config_error>(type == "llama", who, ": must describe a 'llama' model to be written for llama2.c; its model_type is '", type, "'");
   const json_settings rope = config.inner({"rope_parameters", "rope_scaling"});
   const std::string scaling = rope.text_or("default", {"rope_type", "type"});
-  const double base = rope.number_or(config.number_or(detail::llama2c_rope_base, {"rope_theta"}), {"rope_theta"}),
+  const double base = rope.number_or(config.number_or(detail::llama2c_rope_theta, {"rope_theta"}), {"rope_theta"}),
                epsilon = config.number_or(1e-6, {"rms_norm_eps"});
-  require<config_error>(scaling == "default" && base == detail::llama2c_rope_base && epsilon == detail::llama2c_epsilon, who,
+  require<config_error>(scaling == "default" && base == detail::llama2c_rope_theta && epsilon == detail::llama2c_epsilon, who,
                         ": llama2.c has rotary angles of base 10000, unscaled, and norms of epsilon 1e-05; the model has base ", base,
                         ", scaling '", scaling, "', epsilon ", epsilon);
-  detail::llama2c_sizes sizes{.width = config.size({"hidden_size"}),
-                              .feed_forward = config.size({"intermediate_size"}),
-                              .layers = config.size({"num_hidden_layers"}),
-                              .heads = config.size({"num_attention_heads"}),
-                              .kv_heads = 0,
-                              .vocabulary = config.size({"vocab_size"}),
-                              .context = config.size_or(2048, {"max_position_embeddings"}),
-                              .tied_head = config.flag_or(false, {"tie_word_embeddings"})};
-  sizes.kv_heads = config.size_or(sizes.heads, {"num_key_value_heads"});
+  detail::llama2c_sizes sizes{.hidden_size = config.size({"hidden_size"}),
+                              .intermediate_size = config.size({"intermediate_size"}),
+                              .num_layers = config.size({"num_hidden_layers"}),
+                              .num_heads = config.size({"num_attention_heads"}),
+                              .num_kv_heads = 0,
+                              .vocab_size = config.size({"vocab_size"}),
+                              .max_position_embeddings = config.size_or(2048, {"max_position_embeddings"}),
+                              .tie_word_embeddings = config.flag_or(false, {"tie_word_embeddings"})};
+  sizes.num_kv_heads = config.size_or(sizes.num_heads, {"num_key_value_heads"});
   detail::check(sizes, who);
-  const std::size_t d = sizes.width / sizes.heads;
-  require<config_error>(config.size_or(d, {"head_dim"}) == d, who, ": heads must have width / heads = ", d,
+  const std::size_t d = sizes.hidden_size / sizes.num_heads;
+  require<config_error>(config.size_or(d, {"head_dim"}) == d, who, ": heads must have hidden_size / num_heads = ", d,
                         " channels for llama2.c; they have ", config.size_or(d, {"head_dim"}));
   const auto tensors = detail::llama2c_tensors(sizes, version);
   const std::vector<std::string> left_out = detail::left_out(from, tensors, who, [&](std::string_view name) {
-    return name.ends_with(".rotary_emb.inv_freq") || (sizes.tied_head && name == "lm_head.weight");
+    return name.ends_with(".rotary_emb.inv_freq") || (sizes.tie_word_embeddings && name == "lm_head.weight");
   });
 
   std::vector<std::int32_t> header;
   if (version == llama2c_version::v1) header = {detail::llama2c_magic, 1};
   for (const std::size_t size :
-       {sizes.width, sizes.feed_forward, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocabulary, sizes.context})
+       {sizes.hidden_size, sizes.intermediate_size, sizes.num_layers, sizes.num_heads, sizes.num_kv_heads, sizes.vocab_size, sizes.max_position_embeddings})
     header.push_back(static_cast<std::int32_t>(size));
   if (version == llama2c_version::legacy) {
-    if (!sizes.tied_head) header[5] = -header[5];
+    if (!sizes.tie_word_embeddings) header[5] = -header[5];
   } else {
-    header.push_back(sizes.tied_head ? 1 : 0);
+    header.push_back(sizes.tie_word_embeddings ? 1 : 0);
     header.resize(64);
   }
   atomic_file file(path);
@@ -242,7 +242,7 @@ inline std::vector<std::string> write_llama2c(const std::string& path, const ten
     }
     std::vector<float> row(d / 2);
     for (const bool sines : {false, true}) {
-      for (std::size_t t = 0; t < sizes.context; ++t) {
+      for (std::size_t t = 0; t < sizes.max_position_embeddings; ++t) {
         for (std::size_t i = 0; i < row.size(); ++i) {
           const float power = static_cast<float>(2 * i) / static_cast<float>(d);  // in fp32 throughout, as llama2.c does
           const float angle = static_cast<float>(t) * (1.0f / std::pow(static_cast<float>(base), power));

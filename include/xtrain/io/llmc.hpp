@@ -38,21 +38,22 @@ inline constexpr std::int32_t llmc_fp32 = 3, llmc_bf16 = 5;
 inline constexpr std::size_t llmc_header = 256;
 
 struct llmc_sizes {
-  std::size_t context = 0, vocabulary = 0, layers = 0, heads = 0, kv_heads = 0, width = 0, feed_forward = 0;
+  std::size_t max_position_embeddings = 0, vocab_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, hidden_size = 0, intermediate_size = 0;
   std::size_t embedding_rows = 0;  ///< vocabulary, rounded up to a multiple of 128
 };
 
 /// Validates the sizes, from a file or from a config.
 ///   throws  config_error
 inline void check(const llmc_sizes& s, const std::string& who) {
-  constexpr std::size_t limit = std::size_t{1} << 31, most_layers = 4096;
-  for (const std::size_t size : {s.context, s.vocabulary, s.layers, s.heads, s.kv_heads, s.width, s.feed_forward, s.embedding_rows})
+  constexpr std::size_t limit = std::size_t{1} << 31, max_layers = 4096;
+  for (const std::size_t size : {s.max_position_embeddings, s.vocab_size, s.num_layers, s.num_heads, s.num_kv_heads, s.hidden_size,
+                                 s.intermediate_size, s.embedding_rows})
     require<config_error>(size > 0 && size < limit, who, ": sizes must be from 1 to 2^31 - 1; one is ", size);
-  require<config_error>(s.layers <= most_layers, who, ": layers must be at most ", most_layers, "; given ", s.layers);
-  require<config_error>(s.width % s.heads == 0, who, ": width (", s.width, ") must be divisible by heads (", s.heads, ")");
-  require<config_error>(s.heads % s.kv_heads == 0, who, ": heads (", s.heads, ") must be divisible by key/value heads (", s.kv_heads, ")");
-  require<config_error>(s.vocabulary <= s.embedding_rows, who, ": the embedding must have a row per token; it has ", s.embedding_rows,
-                        " for ", s.vocabulary);
+  require<config_error>(s.num_layers <= max_layers, who, ": num_layers must be at most ", max_layers, "; given ", s.num_layers);
+  require<config_error>(s.hidden_size % s.num_heads == 0, who, ": hidden_size (", s.hidden_size, ") must be divisible by num_heads (", s.num_heads, ")");
+  require<config_error>(s.num_heads % s.num_kv_heads == 0, who, ": num_heads (", s.num_heads, ") must be divisible by key/value heads (", s.num_kv_heads, ")");
+  require<config_error>(s.vocab_size <= s.embedding_rows, who, ": the embedding must have a row per token; it has ", s.embedding_rows,
+                        " for ", s.vocab_size);
 }
 
 /// The tensors of a GPT-2 in file order.
@@ -60,11 +61,11 @@ inline void check(const llmc_sizes& s, const std::string& who) {
   std::vector<nameless_tensor> all;
   const auto layers = [&](const char* name, std::vector<std::size_t> shape) {
     const auto how = shape.size() == 2 ? arrangement::transposed : arrangement::same;
-    for (std::size_t i = 0; i < s.layers; ++i) all.push_back({.name = concat("transformer.h.", i, ".", name), .shape = shape, .how = how});
+    for (std::size_t i = 0; i < s.num_layers; ++i) all.push_back({.name = concat("transformer.h.", i, ".", name), .shape = shape, .how = how});
   };
-  const std::size_t c = s.width, f = s.feed_forward;
-  all.push_back({.name = "transformer.wte.weight", .shape = {s.vocabulary, c}, .padding = (s.embedding_rows - s.vocabulary) * c});
-  all.push_back({.name = "transformer.wpe.weight", .shape = {s.context, c}});
+  const std::size_t c = s.hidden_size, f = s.intermediate_size;
+  all.push_back({.name = "transformer.wte.weight", .shape = {s.vocab_size, c}, .padding = (s.embedding_rows - s.vocab_size) * c});
+  all.push_back({.name = "transformer.wpe.weight", .shape = {s.max_position_embeddings, c}});
   layers("ln_1.weight", {c});
   layers("ln_1.bias", {c});
   layers("attn.c_attn.weight", {c, 3 * c});
@@ -92,14 +93,14 @@ inline void check(const llmc_sizes& s, const std::string& who) {
                    .heads = heads});
   };
   const auto layers = [&](const char* name, const std::vector<std::size_t>& shape) {
-    for (std::size_t i = 0; i < s.layers; ++i) add(i, name, shape);
+    for (std::size_t i = 0; i < s.num_layers; ++i) add(i, name, shape);
   };
-  const std::size_t c = s.width, f = s.feed_forward, kv = s.kv_heads * (c / s.heads);
-  all.push_back({.name = "model.embed_tokens.weight", .shape = {s.vocabulary, c}});
+  const std::size_t c = s.hidden_size, f = s.intermediate_size, kv = s.num_kv_heads * (c / s.num_heads);
+  all.push_back({.name = "model.embed_tokens.weight", .shape = {s.vocab_size, c}});
   layers("input_layernorm", {c});
-  for (std::size_t i = 0; i < s.layers; ++i) {  // one fused matrix in the file
-    add(i, "self_attn.q_proj", {c, c}, s.heads);
-    add(i, "self_attn.k_proj", {kv, c}, s.kv_heads);
+  for (std::size_t i = 0; i < s.num_layers; ++i) {  // one fused matrix in the file
+    add(i, "self_attn.q_proj", {c, c}, s.num_heads);
+    add(i, "self_attn.k_proj", {kv, c}, s.num_kv_heads);
     add(i, "self_attn.v_proj", {kv, c});
   }
   layers("self_attn.o_proj", {c, c});
@@ -108,7 +109,7 @@ inline void check(const llmc_sizes& s, const std::string& who) {
   layers("mlp.gate_proj", {f, c});
   layers("mlp.down_proj", {c, f});
   all.push_back({.name = "model.norm.weight", .shape = {c}});
-  all.push_back({.name = "lm_head.weight", .shape = {s.vocabulary, c}});
+  all.push_back({.name = "lm_head.weight", .shape = {s.vocab_size, c}});
   return all;
 }
 
@@ -146,37 +147,37 @@ class llmc_file {
     require<file_error>(header_[i] > 0, file_.path(), ": sizes in its header must be positive; number ", i, " is ", header_[i]);
     return static_cast<std::size_t>(header_[i]);
   }
-  [[nodiscard]] std::string_view number() const { return header_[1] == detail::llmc_bf16 ? "BF16" : "F32"; }
+  [[nodiscard]] std::string_view dtype() const { return header_[1] == detail::llmc_bf16 ? "BF16" : "F32"; }
   [[nodiscard]] std::span<const std::byte> bytes_from(std::size_t begin) const {
     return std::as_bytes(std::span(file_.text())).subspan(begin);
   }
 
   void read_gpt2() {
     const std::size_t width = size_at(6);
-    const detail::llmc_sizes s{.context = size_at(2),
-                               .vocabulary = size_at(3),
-                               .layers = size_at(4),
-                               .heads = size_at(5),
-                               .kv_heads = size_at(5),
-                               .width = width,
-                               .feed_forward = 4 * width,
+    const detail::llmc_sizes s{.max_position_embeddings = size_at(2),
+                               .vocab_size = size_at(3),
+                               .num_layers = size_at(4),
+                               .num_heads = size_at(5),
+                               .num_kv_heads = size_at(5),
+                               .hidden_size = width,
+                               .intermediate_size = 4 * width,
                                .embedding_rows = size_at(7)};
     detail::check(s, file_.path());
-    tensors_ = detail::named(detail::llmc_gpt2_tensors(s), bytes_from(sizeof(header_)), number(), file_.path());
+    tensors_ = detail::named(detail::llmc_gpt2_tensors(s), bytes_from(sizeof(header_)), dtype(), file_.path());
     config_.set("architectures", json::array({"GPT2LMHeadModel"}));
     config_.set("model_type", "gpt2");
     config_.set("activation_function", "gelu_new");
-    config_.set("vocab_size", s.vocabulary);
-    config_.set("n_positions", s.context);
-    config_.set("n_ctx", s.context);
-    config_.set("n_embd", s.width);
-    config_.set("n_layer", s.layers);
-    config_.set("n_head", s.heads);
-    config_.set("n_inner", s.feed_forward);
+    config_.set("vocab_size", s.vocab_size);
+    config_.set("n_positions", s.max_position_embeddings);
+    config_.set("n_ctx", s.max_position_embeddings);
+    config_.set("n_embd", s.hidden_size);
+    config_.set("n_layer", s.num_layers);
+    config_.set("n_head", s.num_heads);
+    config_.set("n_inner", s.intermediate_size);
     config_.set("layer_norm_epsilon", 1e-5);
     for (const char* dropout : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config_.set(dropout, 0.0);  // llm.c has none
     config_.set("tie_word_embeddings", true);
-    if (s.vocabulary == 50257) {
+    if (s.vocab_size == 50257) {
       config_.set("bos_token_id", 50256);
       config_.set("eos_token_id", 50256);
     }
@@ -198,34 +199,34 @@ class llmc_file {
                             ": the epsilon of norms must be between 0 and 1 and the base of rotary angles from 1 on; they are ", epsilon,
                             " and ", base);
     }
-    detail::llmc_sizes s{.context = size_at(2),
-                         .vocabulary = size_at(3),
-                         .layers = size_at(4),
-                         .heads = size_at(5),
-                         .kv_heads = size_at(6),
-                         .width = size_at(7),
-                         .feed_forward = 1,
+    detail::llmc_sizes s{.max_position_embeddings = size_at(2),
+                         .vocab_size = size_at(3),
+                         .num_layers = size_at(4),
+                         .num_heads = size_at(5),
+                         .num_kv_heads = size_at(6),
+                         .hidden_size = size_at(7),
+                         .intermediate_size = 1,
                          .embedding_rows = size_at(3)};
     detail::check(s, who);
-    require<config_error>(s.width / s.heads % 2 == 0, who, ": heads must have an even number of channels; they have ", s.width / s.heads);
+    require<config_error>(s.hidden_size / s.num_heads % 2 == 0, who, ": heads must have an even number of channels; they have ", s.hidden_size / s.num_heads);
     // the feed-forward size follows from the elements left in the file after all tensors that do not depend on it
-    const std::size_t per_channel = 3 * s.layers * s.width, width = bits_of(number()) / 8,
+    const std::size_t per_channel = 3 * s.num_layers * s.hidden_size, width = bits_of(dtype()) / 8,
                       others = detail::numbers_in(detail::llmc_llama3_tensors(s), who) - per_channel, all = (file_.size() - begin) / width;
     require<file_error>(all > others && (all - others) % per_channel == 0, who, ": must have ", others, " numbers and ", per_channel,
                         " for every channel of the feed-forward layers, as its header says; it has ", all, ". Is the file cut short?");
-    s.feed_forward = (all - others) / per_channel;
+    s.intermediate_size = (all - others) / per_channel;
     detail::check(s, who);
-    tensors_ = detail::named(detail::llmc_llama3_tensors(s), bytes_from(begin), number(), who);
+    tensors_ = detail::named(detail::llmc_llama3_tensors(s), bytes_from(begin), dtype(), who);
     config_.set("architectures", json::array({"LlamaForCausalLM"}));
     config_.set("model_type", "llama");
     config_.set("hidden_act", "silu");
-    config_.set("vocab_size", s.vocabulary);
-    config_.set("max_position_embeddings", s.context);
-    config_.set("hidden_size", s.width);
-    config_.set("intermediate_size", s.feed_forward);
-    config_.set("num_hidden_layers", s.layers);
-    config_.set("num_attention_heads", s.heads);
-    config_.set("num_key_value_heads", s.kv_heads);
+    config_.set("vocab_size", s.vocab_size);
+    config_.set("max_position_embeddings", s.max_position_embeddings);
+    config_.set("hidden_size", s.hidden_size);
+    config_.set("intermediate_size", s.intermediate_size);
+    config_.set("num_hidden_layers", s.num_layers);
+    config_.set("num_attention_heads", s.num_heads);
+    config_.set("num_key_value_heads", s.num_kv_heads);
     config_.set("rms_norm_eps", epsilon);
     config_.set("rope_theta", base);
     if (header_[older ? 12 : 9] != 0)
@@ -235,7 +236,7 @@ class llmc_file {
                                        {"high_freq_factor", 4.0},
                                        {"original_max_position_embeddings", 8192U}});
     config_.set("tie_word_embeddings", false);
-    if (s.vocabulary == 128256) {
+    if (s.vocab_size == 128256) {
       config_.set("bos_token_id", 128000);
       config_.set("eos_token_id", 128001);
     }
@@ -259,7 +260,7 @@ class llmc_file {
 ///   config  the settings of a config.json
 ///   returns the names of tensors that were left out because the file does not store them and they carry no information
 ///   throws  config_error when llm.c would compute something else than the model does; file_error
-template <number T>
+template <dtype T>
 requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::string> write_llmc(const std::string& path,
                                                                                                   const tensor_source& from,
                                                                                                   const json_settings& config) {
@@ -269,20 +270,20 @@ requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::s
   constexpr std::size_t rows = 128;  // the embedding is padded to a multiple of this
   const std::size_t width = config.size({"n_embd", "hidden_size"}), vocabulary = config.size({"vocab_size"}),
                     heads = config.size({"n_head", "num_attention_heads"});
-  const detail::llmc_sizes s{.context = config.size({"n_positions", "max_position_embeddings"}),
-                             .vocabulary = vocabulary,
-                             .layers = config.size({"n_layer", "num_hidden_layers"}),
-                             .heads = heads,
-                             .kv_heads = heads,
-                             .width = width,
-                             .feed_forward = config.size_or(4 * width, {"n_inner", "intermediate_size"}),
+  const detail::llmc_sizes s{.max_position_embeddings = config.size({"n_positions", "max_position_embeddings"}),
+                             .vocab_size = vocabulary,
+                             .num_layers = config.size({"n_layer", "num_hidden_layers"}),
+                             .num_heads = heads,
+                             .num_kv_heads = heads,
+                             .hidden_size = width,
+                             .intermediate_size = config.size_or(4 * width, {"n_inner", "intermediate_size"}),
                              .embedding_rows = (vocabulary + rows - 1) / rows * rows};
   detail::check(s, who);
   const double epsilon = config.number_or(1e-5, {"layer_norm_epsilon"});
-  require<config_error>(s.feed_forward == 4 * s.width && epsilon == 1e-5 && config.flag_or(true, {"tie_word_embeddings"}), who,
-                        ": llm.c has feed-forward layers of 4 widths, norms of epsilon 1e-05 and a tied head; the model has ",
-                        s.feed_forward, " for a width of ", s.width, ", epsilon ", epsilon,
-                        ", tied head: ", config.flag_or(true, {"tie_word_embeddings"}));
+  require<config_error>(s.intermediate_size == 4 * s.hidden_size && epsilon == 1e-5 && config.flag_or(true, {"tie_word_embeddings"}), who,
+                        ": llm.c has an intermediate_size of 4 hidden_size, norms of epsilon 1e-05 and tied word embeddings; the model has ",
+                        s.intermediate_size, " for a hidden_size of ", s.hidden_size, ", epsilon ", epsilon,
+                        ", tie_word_embeddings: ", config.flag_or(true, {"tie_word_embeddings"}));
   auto tensors = detail::llmc_gpt2_tensors(s);
   constexpr std::string_view prefix = "transformer.";
   if (from.find(tensors.front().name) == nullptr)  // files of the first release have no prefix
@@ -294,7 +295,7 @@ requires(std::is_same_v<T, float> || std::is_same_v<T, bf16>) std::vector<std::s
   header[0] = detail::llmc_gpt2;
   header[1] = std::is_same_v<T, float> ? detail::llmc_fp32 : detail::llmc_bf16;
   std::size_t next = 2;
-  for (const std::size_t size : {s.context, s.vocabulary, s.layers, s.heads, s.width, s.embedding_rows})
+  for (const std::size_t size : {s.max_position_embeddings, s.vocab_size, s.num_layers, s.num_heads, s.hidden_size, s.embedding_rows})
     header[next++] = static_cast<std::int32_t>(size);
   atomic_file file(path);
   file.write(header.data(), sizeof(header));

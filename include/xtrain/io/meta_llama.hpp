@@ -40,8 +40,8 @@ class meta_llama_folder : public tensor_source {
     const json_settings given(read_json(params), params);
     scales_positions_ = given.flag_or(false, {"use_scaled_rope"});
     const std::size_t layers = given.size({"n_layers"}), heads = given.size({"n_heads"}), kv_heads = given.size_or(heads, {"n_kv_heads"});
-    constexpr std::size_t most_layers = 4096;
-    require<config_error>(layers <= most_layers, params, ": n_layers must be at most ", most_layers, "; given ", layers);
+    constexpr std::size_t max_layers = 4096;
+    require<config_error>(layers <= max_layers, params, ": n_layers must be at most ", max_layers, "; given ", layers);
     for (const std::size_t count : {heads, kv_heads})
       require<config_error>(count < std::size_t{1} << 31, params, ": heads must be below 2^31; given ", count);
     const torch_file& file = keep<torch_file>(path);
@@ -95,7 +95,7 @@ class meta_llama_folder : public tensor_source {
       const bool fits = tensor.shape.size() == 2 && tensor.shape[0] % (2 * heads) == 0 && tensor.shape[0] > 0;
       require<config_error>(fits, path, ": '", tensor.name, "' must have an even number of rows for each of ", heads,
                             " heads; its shape is ", std::span<const std::size_t>(tensor.shape));
-      require<config_error>(tensor.layout.empty(), path, ": '", tensor.name, "' must lie row by row in the file");
+      require<config_error>(tensor.layout.empty(), path, ": '", tensor.name, "' must be contiguous in the file");
       tensor.layout = detail::layout_in_file({.name = name, .shape = tensor.shape, .how = arrangement::interleaved, .heads = heads});
     }
     tensor.name = name;

@@ -75,8 +75,8 @@ namespace detail {
 /// The tensors of a file, each with its name, bytes and layout.
 ///   throws  file_error unless the bytes are exactly those of the tensors
 [[nodiscard]] inline std::vector<file_tensor> named(std::span<const nameless_tensor> tensors, std::span<const std::byte> bytes,
-                                                    std::string_view number, const std::string& who) {
-  const std::size_t width = bits_of(number) / 8, all = numbers_in(tensors, who);
+                                                    std::string_view dtype, const std::string& who) {
+  const std::size_t width = bits_of(dtype) / 8, all = numbers_in(tensors, who);
   require<file_error>(bytes.size() == all * width, who, ": must have ", all, " numbers of ", width,
                       " bytes behind its header, which says so; it has ", bytes.size(), " bytes. ",
                       bytes.size() < all * width ? "Is the file cut short?" : "Is it another kind of file?");
@@ -85,7 +85,7 @@ namespace detail {
   for (const nameless_tensor& tensor : tensors) {
     if (!tensor.name.empty())
       result.push_back({.name = tensor.name,
-                        .number = std::string(number),
+                        .dtype = std::string(dtype),
                         .shape = tensor.shape,
                         .bytes = bytes.subspan(next * width, tensor.size() * width),
                         .layout = layout_in_file(tensor)});
@@ -119,7 +119,7 @@ template <class MayBe>
 /// Writes a tensor's elements in the file's order, and zeros for its padding. Needs memory for one tensor if the layouts
 /// differ.
 ///   throws  config_error when the shape differs, file_error
-template <number T>
+template <dtype T>
 void write_nameless(atomic_file& file, const nameless_tensor& to, const file_tensor& from, const std::string& who) {
   require<config_error>(from.shape == to.shape, who, ": '", from.name, "' must have shape ", std::span<const std::size_t>(to.shape),
                         " as the sizes say; it has ", std::span<const std::size_t>(from.shape));
@@ -129,7 +129,7 @@ void write_nameless(atomic_file& file, const nameless_tensor& to, const file_ten
   if (to.how != arrangement::same) {
     whole.resize(to.size());
     read_numbers<T>(from, 0, whole);
-    arranged.number = file_number_of<T>();
+    arranged.dtype = safetensors_dtype_of<T>();
     arranged.bytes = std::as_bytes(std::span(whole));
     arranged.layout = layout_for_file(to);
   }

@@ -48,7 +48,7 @@ class pickle {
   using kind = pickle_value::kind;
 
   /// More values indicate an attack, or a file that should be split.
-  static constexpr std::size_t most_values = std::size_t{1} << 22;
+  static constexpr std::size_t max_values = std::size_t{1} << 22;
 
   /// Parses the pickle at the beginning of `bytes`. `who` and `offset` (of the bytes in their file) are for errors.
   ///   throws  file_error at a forbidden opcode or name, or when the pickle is malformed
@@ -106,7 +106,7 @@ class pickle {
     return last;
   }
   void push(pickle_value value) {
-    check(values_.size() < most_values, "a file must have at most ", most_values, " values; it has more");
+    check(values_.size() < max_values, "a file must have at most ", max_values, " values; it has more");
     stack_.push_back(static_cast<index>(values_.size()));
     values_.push_back(std::move(value));
   }
@@ -139,13 +139,13 @@ class pickle {
   // The memo.
 
   void put(std::size_t place) {
-    check(place < most_values, "a memo must have at most ", most_values, " places; one is ", place);
+    check(place < max_values, "a memo must have at most ", max_values, " entries; one is ", place);
     (void)top();
     if (memo_.size() <= place) memo_.resize(place + 1, nothing);
     memo_[place] = stack_.back();
   }
   void get(std::size_t place) {
-    check(place < memo_.size() && memo_[place] != nothing, "place ", place, " of the memo must hold a value; it holds none");
+    check(place < memo_.size() && memo_[place] != nothing, "entry ", place, " of the memo must hold a value; it holds none");
     stack_.push_back(memo_[place]);
   }
 

@@ -59,7 +59,7 @@ template <class Read>
   const std::string type = config.text_or("", {"model_type"});
   require<config_error>(type == model_type, config.who(), ": must describe a '", model_type, "' model; its model_type is '", type, "'");
   require<config_error>(!config.has({"quantization_config"}), config.who(),
-                        ": weights must not be quantised; a quantization_config is given");
+                        ": weights must not be quantized; a quantization_config is given");
   const auto asked = std::make_shared<asked_settings>();
   json_settings listened = config;
   listened.remember_names(asked);
@@ -147,22 +147,22 @@ template <class Entry, class T>
 /// `any_rows` the file may have more or fewer rows; see resized_rows.
 template <class Model, class Entry>
 void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor, const std::string& where, bool any_rows = false) {
-  using number = typename Model::compute;
+  using dtype = typename Model::compute;
   require_place(entry, tensor, where, any_rows);
   if (!entry.is_here) return;
-  const resized_rows<number> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
-  std::vector<number> host;
-  const auto write = [&] { model.parameters().set(model.work(), entry, std::span<const number>(host)); };
+  const resized_rows<dtype> numbers(tensor, any_rows ? entry.spec.whole_shape()[0] : 0);
+  std::vector<dtype> host;
+  const auto write = [&] { model.parameters().set(model.stream(), entry, std::span<const dtype>(host)); };
   if (entry.spec.transposed_in_files || entry.spec.rows_in_files) {
-    std::vector<number> file(entry.whole_size());
-    read_numbers<number>(tensor, 0, file);
+    std::vector<dtype> file(entry.whole_size());
+    read_numbers<dtype>(tensor, 0, file);
     if (entry.spec.transposed_in_files) {
       host.resize(file.size());
       const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j) host[i * columns + j] = file[j * rows + i];
     } else {
-      host = reordered<number>(file, *entry.spec.rows_in_files, false);
+      host = reordered<dtype>(file, *entry.spec.rows_in_files, false);
     }
     if (entry.spec.cut.exists()) host = part_of(entry, std::move(host));
     return write();
@@ -170,7 +170,7 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   if (entry.spec.cut.exists()) {  // a rank reads only its shard
     host.resize(entry.size());
     entry.spec.for_each_range(
-        [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<number>(host).subspan(here, count)); });
+        [&](std::size_t here, std::size_t whole, std::size_t count) { numbers.read(whole, std::span<dtype>(host).subspan(here, count)); });
     return write();
   }
   if (entry.spec.quantised) {
@@ -181,50 +181,50 @@ void load_parameter(Model& model, const Entry& entry, const file_tensor& tensor,
   for (std::size_t first = 0; first < entry.size(); first += numbers_at_once) {
     host.resize(std::min(numbers_at_once, entry.size() - first));
     numbers.read(first, host);
-    model.parameters().write(model.work(), entry, first, host);
-    model.work().synchronize();
+    model.parameters().write(model.stream(), entry, first, host);
+    model.stream().synchronize();
   }
 }
 
 /// A strategy of several ranks that tells what each rank stores, so they can write a file together.
 template <class Strategy, class Store>
 concept tells_what_is_kept = requires(Strategy& state, const Store& store, const typename Store::entry& entry) {
-  { state.kept(store, entry, std::size_t{}) } -> std::same_as<kept_numbers>;
-  state.everyone().wires();
+  { state.kept(store, entry, std::size_t{}) } -> std::same_as<stored_range>;
+  state.everyone().network();
 };
 
 /// A parameter to be written to a file.
 template <class Model, class Entry>
 [[nodiscard]] tensor_to_write parameter_to_write(const Model& model, const Entry& entry, std::string name) {
-  using number = typename Model::compute;
+  using dtype = typename Model::compute;
   tensor_to_write tensor{.name = std::move(name),
-                         .number = std::string(file_number_of<number>()),
+                         .dtype = std::string(safetensors_dtype_of<dtype>()),
                          .shape = entry.spec.whole_shape(),
-                         .bytes = entry.whole_size() * sizeof(number)};
+                         .bytes = entry.whole_size() * sizeof(dtype)};
   if (entry.spec.transposed_in_files) std::swap(tensor.shape[0], tensor.shape[1]);
   tensor.produce = [&model, &entry](const std::function<void(const void*, std::size_t)>& sink) {
     const auto& store = model.parameters();
     const std::size_t size = entry.whole_size();
-    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.divided().values || entry.spec.cut.exists() ||
+    const bool whole = entry.spec.transposed_in_files || entry.spec.rows_in_files || store.sharding().values || entry.spec.cut.exists() ||
                        !store.all_here();
-    std::vector<number> host(whole ? size : std::min(size, numbers_at_once));
+    std::vector<dtype> host(whole ? size : std::min(size, numbers_at_once));
     for (std::size_t first = 0; first < size; first += host.size()) {
-      const std::span<number> piece(host.data(), std::min(host.size(), size - first));
+      const std::span<dtype> piece(host.data(), std::min(host.size(), size - first));
       if (whole) {
-        model.parallel().collect(model.work(), store, entry, store.kept_values(), piece);
+        model.parallel().collect(model.stream(), store, entry, store.stored_values(), piece);
       } else {
-        copy_to_host(model.work(), piece, store.value(entry).subspan(first, piece.size()));
-        model.work().synchronize();
+        copy_to_host(model.stream(), piece, store.value(entry).subspan(first, piece.size()));
+        model.stream().synchronize();
       }
       if (entry.spec.transposed_in_files) {
         const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1];
-        std::vector<number> turned(size);
+        std::vector<dtype> turned(size);
         for (std::size_t i = 0; i < rows; ++i)
           for (std::size_t j = 0; j < columns; ++j) turned[j * rows + i] = piece[i * columns + j];
-        sink(turned.data(), turned.size() * sizeof(number));
+        sink(turned.data(), turned.size() * sizeof(dtype));
       } else if (entry.spec.rows_in_files) {
-        const std::vector<number> sorted = reordered<number>(piece, *entry.spec.rows_in_files, true);
-        sink(sorted.data(), sorted.size() * sizeof(number));
+        const std::vector<dtype> sorted = reordered<dtype>(piece, *entry.spec.rows_in_files, true);
+        sink(sorted.data(), sorted.size() * sizeof(dtype));
       } else {
         sink(piece.data(), piece.size_bytes());
       }
@@ -234,8 +234,8 @@ template <class Model, class Entry>
   if constexpr (tells_what_is_kept<strategy, typename Model::store>)
     tensor.produce_own = [&model, &entry](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
       const auto& store = model.parameters();
-      const auto array = store.kept_values();
-      write_kept<number>(model.work(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
+      const auto array = store.stored_values();
+      write_kept<dtype>(model.stream(), entry.spec, model.parallel().kept(store, entry, array.size()), array, true,
                          static_cast<std::size_t>(&entry - store.entries().data()), sink);
     };
   return tensor;
@@ -287,13 +287,13 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
-    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.sizes())) continue;
-    fail<config_error>(where, ": holds '", name, "', which has no place in the model that config.json describes (", model.sizes().layers,
-                       " layers, width ", model.sizes().width, ")");
+    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.config())) continue;
+    fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
+                       " layers, hidden_size ", model.config().hidden_size, ")");
   }
   detail::load_places(model, places, where, any_rows);
-  model.parallel().weights_changed(model.work(), model.parameters());  // weights gathered earlier by the ranks are stale
-  if constexpr (requires { model.meet_weights(); }) model.meet_weights();
+  model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
+  if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
 }
 /// The same from a folder: see weight_folder for the supported files.
 template <class Model>
@@ -305,8 +305,8 @@ void load_weights(Model& model, const std::string& folder, const load_options& h
 /// are memory-mapped, not read into memory.
 ///   throws  file_error, config_error when the weights do not match the config, memory_error
 template <class Model>
-[[nodiscard]] Model load_as(const std::string& folder, const typename Model::config& sizes,
-                            const typename Model::context& on = typename Model::context{}, const typename Model::options& options = {},
+[[nodiscard]] Model load_as(const std::string& folder, const typename Model::config_type& sizes,
+                            const typename Model::context_type& on = typename Model::context_type{}, const typename Model::options& options = {},
                             const load_options& how = {}) {
   Model model(typename Model::uninitialised_t{}, sizes, on, options);
   model.initialise_adapter();
@@ -318,7 +318,7 @@ template <class Model>
 ///   throws  file_error, config_error, memory_error
 template <class Model>
 [[nodiscard]] Model load_pretrained(pretrained_tag<Model>, const std::string& folder,
-                                    const typename Model::context& on = typename Model::context{},
+                                    const typename Model::context_type& on = typename Model::context_type{},
                                     const typename Model::options& options = {}) {
   const json_settings config = read_config(folder);
   return load_as<Model>(folder, sizes_of(config, Model::family_of(config)), on, options);
@@ -327,7 +327,7 @@ template <class Model>
 /// A model from one file of llm.c or llama2.c, which also contain the model config.
 ///   throws  file_error, config_error, memory_error
 template <class Model>
-[[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context& on = typename Model::context{},
+[[nodiscard]] Model load_model_file(const std::string& path, const typename Model::context_type& on = typename Model::context_type{},
                                     const typename Model::options& options = {}) {
   const weight_file file(path);
   require<config_error>(file.config().has_value(), path, ": must be a file of llm.c or llama2.c, which hold a model's sizes; it is a ",
@@ -372,7 +372,7 @@ template <class Sizes>
   json_settings generation = generation_settings(from);
   if (sizes.bos >= 0) generation.set("bos_token_id", sizes.bos);
   if (!sizes.eos.empty()) generation.set_tokens("eos_token_id", sizes.eos);
-  if (sizes.padding) generation.set_token("pad_token_id", sizes.padding);
+  if (sizes.pad_token_id) generation.set_token("pad_token_id", sizes.pad_token_id);
   return generation.text();
 }
 
@@ -389,11 +389,11 @@ template <class Model>
   json_settings config;
   config.set("architectures", std::vector<std::string>{family.architecture});
   config.set("model_type", family.model_type);
-  family.write(model.sizes(), config);
-  using number = typename Model::compute;
-  config.set("torch_dtype", std::is_same_v<number, bf16>     ? "bfloat16"
-                            : std::is_same_v<number, fp16>   ? "float16"
-                            : std::is_same_v<number, double> ? "float64"
+  family.write(model.config(), config);
+  using dtype = typename Model::compute;
+  config.set("torch_dtype", std::is_same_v<dtype, bf16>     ? "bfloat16"
+                            : std::is_same_v<dtype, fp16>   ? "float16"
+                            : std::is_same_v<dtype, double> ? "float64"
                                                              : "float32");
   if (!base_model.empty()) detail::leave_out_absent_tokens(config, base_model);
   return config.text();
@@ -404,7 +404,7 @@ namespace detail {
 /// The Hub's pipeline tag of a model: known for models that generate.
 template <class Model>
 [[nodiscard]] constexpr const char* pipeline_of() {
-  return requires(const Model& model) { model.sizes().eos; } ? "text-generation" : "";
+  return requires(const Model& model) { model.config().eos; } ? "text-generation" : "";
 }
 
 /// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
@@ -448,8 +448,9 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  if constexpr (requires { model.sizes().eos; })  // generative models only
-    write_file(folder + "/generation_config.json", detail::generation_text(model.sizes(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
+  if constexpr (requires { model.config().eos; })  // generative models only
+    write_file(folder + "/generation_config.json",
+               detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
   write_file(folder + "/config.json", config_text(model, options.base_model));
   write_model_card(folder, {.base_model = options.base_model,
                             .pipeline = detail::pipeline_of<Model>(),

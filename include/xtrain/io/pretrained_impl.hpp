@@ -40,7 +40,7 @@
 namespace xtrain {
 
 XTRAIN_INLINE json_settings read_config(const std::string& folder) {
-  require<file_error>(is_directory(folder), folder, ": must be a folder with a model; there is none of that name");
+  require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
   const std::string path = folder + "/config.json";
   return {read_json(path), path};
 }
@@ -69,7 +69,7 @@ XTRAIN_INLINE void require_no_misspelt(const json_settings& config, const asked_
     for (const auto& names : asked) {
       if (std::any_of(names.begin(), names.end(), is_there)) continue;
       for (const std::string& name : names)
-        require<config_error>(!is_misspelt(member.key(), name), config.who(), ": '", member.key(), "' is no setting; did you mean '", name,
+        require<config_error>(!is_misspelt(member.key(), name), config.who(), ": '", member.key(), "' is not a setting; did you mean '", name,
                               "'?");
     }
   }

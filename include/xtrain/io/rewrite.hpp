@@ -11,7 +11,7 @@ namespace xtrain {
 
 /// A tensor to be written with dtype `number`, or unchanged if it is not floating point. Its file must stay open until it is
 /// written.
-[[nodiscard]] tensor_to_write rewritten(const file_tensor& tensor, std::string_view number);
+[[nodiscard]] tensor_to_write rewritten(const file_tensor& tensor, std::string_view dtype);
 
 /// The largest change by a conversion.
 struct rounding_error {
@@ -22,7 +22,7 @@ struct rounding_error {
 
 /// Updates `error` with the rounding of a tensor to dtype `number`. Reads the whole tensor.
 ///   throws  data_error when a finite value would become infinite
-void measure_rounding(const file_tensor& tensor, std::string_view number, rounding_error& error);
+void measure_rounding(const file_tensor& tensor, std::string_view dtype, rounding_error& error);
 
 }  // namespace xtrain
 

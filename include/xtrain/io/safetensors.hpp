@@ -52,7 +52,7 @@ class safetensors_file {
 /// A tensor to be written: its bytes are produced in pieces when they are needed.
 struct tensor_to_write {
   std::string name{};
-  std::string number{};
+  std::string dtype{};
   std::vector<std::size_t> shape{};
   std::size_t bytes = 0;
   /// Calls sink(data, size) with the bytes, in order.

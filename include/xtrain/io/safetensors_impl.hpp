@@ -75,11 +75,11 @@ XTRAIN_INLINE file_tensor safetensors_file::read_entry(const std::string& name, 
   file_tensor tensor{.name = name};
   const json& dtype = value["dtype"];
   check(dtype.is_string(), "tensor '", name, "': dtype must be a string");
-  tensor.number = dtype.get<std::string>();
-  check(bits_of(tensor.number) != 0, "tensor '", name, "': dtype '", tensor.number, "' is not one of the format's");
+  tensor.dtype = dtype.get<std::string>();
+  check(bits_of(tensor.dtype) != 0, "tensor '", name, "': dtype '", tensor.dtype, "' is not one of the format's");
   const json& shape = value["shape"];
   check(shape.is_array(), "tensor '", name, "': shape must be a list");
-  std::uint64_t bits = bits_of(tensor.number);
+  std::uint64_t bits = bits_of(tensor.dtype);
   for (const json& dim : shape) {
     check(dim.is_number_unsigned(), "tensor '", name, "': shape must hold whole numbers; given ", shape.dump());
     const auto size = dim.get<std::uint64_t>();
@@ -92,7 +92,7 @@ XTRAIN_INLINE file_tensor safetensors_file::read_entry(const std::string& name, 
   const auto begin = offsets[0].get<std::uint64_t>(), end = offsets[1].get<std::uint64_t>();
   check(begin <= end && end <= data.size(), "tensor '", name, "': must lie inside the file; it claims bytes ", begin, " to ", end, " of ",
         data.size(), ". Is the file cut short?");
-  check(bits % 8 == 0 && bits / 8 == end - begin, "tensor '", name, "': ", tensor.number, " of shape ", shape.dump(), " must have ",
+  check(bits % 8 == 0 && bits / 8 == end - begin, "tensor '", name, "': ", tensor.dtype, " of shape ", shape.dump(), " must have ",
         bits / 8, " bytes; it has ", end - begin);
   tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   return tensor;
@@ -102,7 +102,7 @@ namespace detail {
 
 XTRAIN_INLINE void sort_as_written(std::vector<tensor_to_write>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const tensor_to_write& a, const tensor_to_write& b) {
-    const std::size_t wide_a = bits_of(a.number), wide_b = bits_of(b.number);
+    const std::size_t wide_a = bits_of(a.dtype), wide_b = bits_of(b.dtype);
     return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
   });
 }
@@ -124,7 +124,7 @@ XTRAIN_INLINE std::string safetensors_header(const std::string& path, const std:
   for (const tensor_to_write& tensor : sorted) {
     require<file_error>(tensor.name != "__metadata__", path,
                         ": tensors must not be called '__metadata__', which is the format's own; one is");
-    header[tensor.name] = {{"dtype", tensor.number}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
+    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {next, next + tensor.bytes}}};
     next += tensor.bytes;
   }
   std::string text;

@@ -10,7 +10,7 @@
 
 #include <xtrain/core/json_fwd.hpp>
 #include <xtrain/core/named_settings.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain {
 

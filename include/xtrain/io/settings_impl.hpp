@@ -16,7 +16,7 @@
 #include <xtrain/core/json.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/core/named_settings.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/io/settings.hpp>
 
 namespace xtrain {

@@ -30,10 +30,10 @@ namespace xtrain {
 namespace detail {
 
 /// A dtype with PyTorch's name and the name used in files.
-struct torch_number {
+struct torch_dtype {
   std::string_view torch, file;
 };
-inline constexpr std::array<torch_number, 13> torch_storages{{{"torch.FloatStorage", "F32"},
+inline constexpr std::array<torch_dtype, 13> torch_storages{{{"torch.FloatStorage", "F32"},
                                                               {"torch.DoubleStorage", "F64"},
                                                               {"torch.HalfStorage", "F16"},
                                                               {"torch.BFloat16Storage", "BF16"},
@@ -47,7 +47,7 @@ inline constexpr std::array<torch_number, 13> torch_storages{{{"torch.FloatStora
                                                               {"torch.UntypedStorage", "U8"},
                                                               {"torch.storage.UntypedStorage", "U8"}}};
 /// Dtypes of tensors in untyped storages, and other dtypes that a file of tensors may mention.
-inline constexpr std::array<torch_number, 19> torch_types{{{"torch.float32", "F32"},
+inline constexpr std::array<torch_dtype, 19> torch_types{{{"torch.float32", "F32"},
                                                            {"torch.float64", "F64"},
                                                            {"torch.float16", "F16"},
                                                            {"torch.bfloat16", "BF16"},
@@ -75,8 +75,8 @@ inline constexpr auto torch_names = [] {
   std::array<std::string_view, torch_functions.size() + torch_storages.size() + torch_types.size()> names{};
   std::size_t next = 0;
   for (const std::string_view name : torch_functions) names[next++] = name;
-  for (const torch_number& known : torch_storages) names[next++] = known.torch;
-  for (const torch_number& known : torch_types) names[next++] = known.torch;
+  for (const torch_dtype& known : torch_storages) names[next++] = known.torch;
+  for (const torch_dtype& known : torch_types) names[next++] = known.torch;
   return names;
 }();
 
@@ -90,7 +90,7 @@ inline constexpr auto torch_names = [] {
 /// that is a single tensor names it 'tensor'.
 class torch_file {
  public:
-  static constexpr std::size_t deepest = 64, longest_name = 1000, most_tensors = std::size_t{1} << 20;
+  static constexpr std::size_t deepest = 64, longest_name = 1000, max_tensors = std::size_t{1} << 20;
 
   /// Whether a file has a signature of torch.save.
   [[nodiscard]] static bool begins_as_one(std::string_view file) {
@@ -120,7 +120,7 @@ class torch_file {
 
   /// A storage as a reference in the pickle describes it.
   struct storage {
-    std::string_view key, number;
+    std::string_view key, dtype;
     std::uint64_t count = 0;       ///< number of elements
     std::string_view view_of{};    ///< legacy: the key of the storage that this is a view of
     std::uint64_t view_begin = 0;  ///< legacy: the first element of the view in that storage
@@ -175,7 +175,7 @@ class torch_file {
       if (values[i].is != kind::reference) continue;
       const storage one = storage_of(values, i);
       const std::string_view owner = one.view_of.empty() ? one.key : one.view_of;
-      described.emplace(owner, storage{.key = owner, .number = one.number, .count = one.count});
+      described.emplace(owner, storage{.key = owner, .dtype = one.dtype, .count = one.count});
     }
     const pickle_value& list = keys[keys.root()];
     check(list.is == kind::list, "the storages' keys must be a list");
@@ -187,7 +187,7 @@ class torch_file {
       std::uint64_t count = 0;
       std::memcpy(&count, file_.data() + at, 8);
       at += 8;
-      const std::size_t width = bits_of(known->second.number) / 8;
+      const std::size_t width = bits_of(known->second.dtype) / 8;
       check(count <= (file_.size() - at) / width, "storage '", keys[key].text, "' must lie inside the file; it claims ", count,
             " numbers, ", file_.size() - at, " bytes are left. Is the file cut short?");
       storages.emplace(known->first, file_.text().substr(at, static_cast<std::size_t>(count) * width));
@@ -222,10 +222,10 @@ class torch_file {
     check(values[at].is == kind::reference && name.is == kind::tuple && name.items.size() >= 5 && item(0).text == "storage" &&
               item(1).is == kind::global && item(2).is == kind::text && item(4).is == kind::whole && item(4).number >= 0,
           "a reference must be to a storage; one is to something else");
-    storage one{.key = item(2).text, .number = {}, .count = static_cast<std::uint64_t>(item(4).number)};
-    for (const detail::torch_number& known : detail::torch_storages)
-      if (known.torch == item(1).text) one.number = known.file;
-    check(!one.number.empty(), "storage '", one.key, "' must have a type of storage; it has '", item(1).text, "'");
+    storage one{.key = item(2).text, .dtype = {}, .count = static_cast<std::uint64_t>(item(4).number)};
+    for (const detail::torch_dtype& known : detail::torch_storages)
+      if (known.torch == item(1).text) one.dtype = known.file;
+    check(!one.dtype.empty(), "storage '", one.key, "' must have a type of storage; it has '", item(1).text, "'");
     if (name.items.size() < 6 || item(5).is == kind::none) return one;
     const pickle_value& view = item(5);
     check(view.is == kind::tuple && view.items.size() == 3 && values[view.items[0]].is == kind::text &&
@@ -261,13 +261,13 @@ class torch_file {
               values[arguments[0]].is == kind::reference && values[arguments[1]].is == kind::whole && values[arguments[1]].number >= 0,
           "'", name, "': a tensor must have a storage, an offset, a shape and strides");
     const storage from = storage_of(values, arguments[0]);
-    file_tensor tensor{.name = name, .number = std::string(from.number)};
+    file_tensor tensor{.name = name, .dtype = std::string(from.dtype)};
     if (typed_apart) {
       const std::string_view type = values[arguments[6]].text;
-      tensor.number.clear();
-      for (const detail::torch_number& known : detail::torch_types)
-        if (known.torch == type) tensor.number = known.file;
-      check(!tensor.number.empty(), "'", name, "': must have a number type; it has '", type, "'");
+      tensor.dtype.clear();
+      for (const detail::torch_dtype& known : detail::torch_types)
+        if (known.torch == type) tensor.dtype = known.file;
+      check(!tensor.dtype.empty(), "'", name, "': must have a numeric dtype; it has '", type, "'");
     }
     const std::string_view bytes = bytes_of(from);
     place(tensor, numbers_of(values, arguments[2], name), numbers_of(values, arguments[3], name),
@@ -288,7 +288,7 @@ class torch_file {
 
   /// The bytes of a storage: those stored under its key, or a part of them.
   [[nodiscard]] std::span<const std::byte> part_of(const storage& from, std::string_view bytes) const {
-    const std::uint64_t width = bits_of(from.number) / 8, all = bytes.size() / width;
+    const std::uint64_t width = bits_of(from.dtype) / 8, all = bytes.size() / width;
     check(from.view_begin <= all && from.count <= all - from.view_begin, "storage '", from.key, "' must have ", from.count, " numbers of ",
           width, " bytes from number ", from.view_begin, " on; the file has ", bytes.size(), " bytes of it");
     return {reinterpret_cast<const std::byte*>(bytes.data()) + from.view_begin * width, static_cast<std::size_t>(from.count * width)};
@@ -301,7 +301,7 @@ class torch_file {
     const std::span<const std::size_t> given(tensor.shape), steps(strides);
     check(given.size() == steps.size() && given.size() <= deepest, "'", tensor.name, "': must have a stride for every dim, and at most ",
           deepest, " dims; it has ", given.size(), " dims and ", steps.size(), " strides");
-    const std::size_t width = bits_of(tensor.number) / 8, room = storage_bytes.size() / width;
+    const std::size_t width = bits_of(tensor.dtype) / 8, room = storage_bytes.size() / width;
     std::size_t count = 1, last = 0;  // number of elements, and the index of the last one
     bool in_order = true, overflow = false, empty = false;
     for (std::size_t d = given.size(); d-- > 0;) {
@@ -376,7 +376,7 @@ class torch_file {
   void collect_below(const pickle& values, index at, std::string& name, const BytesOf& bytes_of) {
     const pickle_value& value = values[at];
     if (const pickle_value* call = tensor_call(values, at)) {
-      check(tensors_.size() < most_tensors, "it must hold at most ", most_tensors, " tensors; it holds more");
+      check(tensors_.size() < max_tensors, "it must hold at most ", max_tensors, " tensors; it holds more");
       tensors_.push_back(make_tensor(values, *call, name.empty() ? "tensor" : name, bytes_of));
       return;
     }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/io/file_tensor.hpp>
 
 namespace xtrain {
@@ -25,7 +25,7 @@ namespace detail {
 
 /// A tensor's elements for a parameter with `rows` rows. Rows missing in the file are the mean of its rows: a new token is as likely
 /// as an average one; other logits stay.  [Hewitt 2021, "Initializing new word embeddings for pretrained language models"]
-template <number T>
+template <dtype T>
 class resized_rows {
  public:
   ///   throws  file_error when there is no row to average

@@ -20,16 +20,16 @@ namespace xtrain {
 
 /// Configuration of an attention layer.
 struct attention_options {
-  std::size_t width = 0;
-  std::size_t heads = 0;
-  std::size_t kv_heads = 0;
+  std::size_t hidden_size = 0;
+  std::size_t num_heads = 0;
+  std::size_t num_kv_heads = 0;
   std::size_t head_dim = 0;
   bool bias = false;  // of the query, key and value projections
   bool output_bias = false;
   double dropout = 0.0;                  // of the attention weights
   std::uint32_t site = 0;                // random site of that dropout
   std::size_t layer = 0;                 // layer index, within a key/value cache
-  std::size_t window = 0;                // sliding window: number of tokens a query attends to, including itself; 0: all
+  std::size_t sliding_window = 0;        // sliding window: number of tokens a query attends to, including itself; 0: all
   std::vector<std::string> qkv_names{};  // one fused module, or three
   file_order qkv_order{};                // row order of the fused module in files, where it differs
   std::string output_name{};
@@ -71,15 +71,15 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : share_(build.share()), all_heads_(o.heads), heads_(share_.of(o.heads, "heads").count), kv_heads_(kv_of(o, share_).count),
-        d_(o.head_dim), layer_(o.layer), window_(o.window), dropout_(o.dropout), site_(o.site),
-        qkv_(build, qkv_parts(o, share_), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        output_(build, {{o.output_name, o.width}}, {share_.of(o.heads * o.head_dim, "channels of heads"), o.heads * o.head_dim},
+      : shard_(build.shard()), all_heads_(o.num_heads), heads_(shard_.of(o.num_heads, "heads").count), kv_heads_(kv_of(o, shard_).count),
+        d_(o.head_dim), layer_(o.layer), window_(o.sliding_window), dropout_(o.dropout), site_(o.site),
+        qkv_(build, qkv_parts(o, shard_), o.hidden_size, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        output_(build, {{o.output_name, o.hidden_size}}, {shard_.of(o.num_heads * o.head_dim, "channels of heads"), o.num_heads * o.head_dim},
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files}),
-        exchange_(sends_keys_round<Recipe> ? place_share{} : build.places(), heads_, kv_heads_, o.head_dim), ring_(build.places()),
-        prefix_(build, o.layer, o.heads, o.kv_heads, o.head_dim) {}
+        exchange_(has_ring_attention<Recipe> ? context_shard{} : build.sequence_shard(), heads_, kv_heads_, o.head_dim), ring_(build.sequence_shard()),
+        prefix_(build, o.layer, o.num_heads, o.num_kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
   /// Key/value heads on this rank.
@@ -90,7 +90,7 @@ class causal_attention {
                ops::result how) const {
     const auto s = shape(p);
     const std::size_t n = s.b * s.t;
-    const auto qkv = p.keep(n, s.row());
+    const auto qkv = p.save(n, s.row());
     project(p, positions, x, qkv);
     if (p.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
     if constexpr (recompute::template drops<attention_outputs>) {
@@ -99,10 +99,10 @@ class causal_attention {
       attend(p, positions, s, qkv, o, temporary_sums(p, s));
       output(p, own_outputs(p, o), y, how);
     } else {
-      const auto o = p.keep(n, s.h * d_);
-      attend(p, positions, s, qkv, o, p.keep_sums(s.b * s.h * s.t));
+      const auto o = p.save(n, s.h * d_);
+      attend(p, positions, s, qkv, o, p.save_sums(s.b * s.h * s.t));
       const auto scope = p.scope();
-      output(p, keeps_own_outputs(p) ? exchanged(p, o, p.keep(p.batch.n(), heads_ * d_)) : own_outputs(p, o), y, how);
+      output(p, saves_own_outputs(p) ? exchanged(p, o, p.save(p.batch.n(), heads_ * d_)) : own_outputs(p, o), y, how);
     }
   }
 
@@ -113,16 +113,16 @@ class causal_attention {
     const auto s = shape(p);
     const std::size_t n = s.b * s.t;
     if constexpr (recompute::template drops<attention_outputs>) {
-      const auto qkv = p.pop(n, s.row());
+      const auto qkv = p.pop_saved(n, s.row());
       const auto o = p.temporary(n, s.h * d_);
       const auto lse = temporary_sums(p, s);
       attend(p, positions, s, qkv, o, lse);
       attend_backward(p, positions, s, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
     } else {
-      const auto kept = keeps_own_outputs(p) ? p.pop(p.batch.n(), heads_ * d_) : matrix_view<compute, memory>{};
-      const auto lse = p.pop_sums(s.b * s.h * s.t);
-      const auto o = p.pop(n, s.h * d_);
-      const auto qkv = p.pop(n, s.row());
+      const auto kept = saves_own_outputs(p) ? p.pop_saved(p.batch.n(), heads_ * d_) : matrix_view<compute, memory>{};
+      const auto lse = p.pop_saved_sums(s.b * s.h * s.t);
+      const auto o = p.pop_saved(n, s.h * d_);
+      const auto qkv = p.pop_saved(n, s.row());
       attend_backward(p, positions, s, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, how);
     }
   }
@@ -131,20 +131,21 @@ class causal_attention {
   using sums = vector_view<accumulate_t<compute>, memory>;
 
   /// The key/value heads used by this rank's queries. With fewer key/value heads than ranks, adjacent ranks hold the same one.
-  static row_range kv_of(const attention_options& o, const layer_share& share) {
-    if (share.ranks <= o.kv_heads) return share.of(o.kv_heads, "key/value heads");
-    require<config_error>(share.ranks % o.kv_heads == 0, "tensor: ranks must be a multiple of the key/value heads, or these of the ranks; given ",
-                          share.ranks, " and ", o.kv_heads);
-    return {share.rank * o.kv_heads / share.ranks, 1};
+  static row_range kv_of(const attention_options& o, const tensor_shard& shard) {
+    if (shard.ranks <= o.num_kv_heads) return shard.of(o.num_kv_heads, "key/value heads");
+    require<config_error>(shard.ranks % o.num_kv_heads == 0,
+                          "tensor: ranks must be a multiple of the key/value heads, or the key/value heads of the ranks; given ",
+                          shard.ranks, " and ", o.num_kv_heads);
+    return {shard.rank * o.num_kv_heads / shard.ranks, 1};
   }
-  static std::vector<module_part> divided_qkv_parts(const attention_options& o, const layer_share& share) {
-    const std::size_t d = o.head_dim, q = o.heads * d, kv = o.kv_heads * d;
-    const row_range own_q{share.of(o.heads, "heads").begin * d, share.of(o.heads, "heads").count * d};
-    const row_range own_kv{kv_of(o, share).begin * d, kv_of(o, share).count * d};
-    const std::size_t copies = share.ranks > o.kv_heads ? share.ranks / o.kv_heads : 1;
+  static std::vector<module_part> divided_qkv_parts(const attention_options& o, const tensor_shard& shard) {
+    const std::size_t d = o.head_dim, q = o.num_heads * d, kv = o.num_kv_heads * d;
+    const row_range own_q{shard.of(o.num_heads, "heads").begin * d, shard.of(o.num_heads, "heads").count * d};
+    const row_range own_kv{kv_of(o, shard).begin * d, kv_of(o, shard).count * d};
+    const std::size_t copies = shard.ranks > o.num_kv_heads ? shard.ranks / o.num_kv_heads : 1;
     if (o.qkv_names.size() == 1) {
-      require<config_error>(copies == 1, "tensor: where one module makes queries, keys and values, ranks must not be more than the ", o.kv_heads,
-                            " key/value heads; given ", share.ranks);
+      require<config_error>(copies == 1, "tensor: with a fused projection of queries, keys and values, ranks must not be more than the ", o.num_kv_heads,
+                            " key/value heads; given ", shard.ranks);
       const std::vector<row_range> rows{own_q, {q + own_kv.begin, own_kv.count}, {q + kv + own_kv.begin, own_kv.count}};
       return {{o.qkv_names[0], own_q.count + 2 * own_kv.count, o.qkv_order, q + 2 * kv, rows}};
     }
@@ -152,10 +153,10 @@ class causal_attention {
             {o.qkv_names.at(1), own_kv.count, {}, kv, {own_kv}, copies},
             {o.qkv_names.at(2), own_kv.count, {}, kv, {own_kv}, copies}};
   }
-  static std::vector<module_part> qkv_parts(const attention_options& o, const layer_share& share) {
-    if constexpr (divides_layers<Recipe>)
-      if (share.divides()) return divided_qkv_parts(o, share);
-    const std::size_t q = o.heads * o.head_dim, kv = o.kv_heads * o.head_dim;
+  static std::vector<module_part> qkv_parts(const attention_options& o, const tensor_shard& shard) {
+    if constexpr (has_tensor_parallel<Recipe>)
+      if (shard.is_sharded()) return divided_qkv_parts(o, shard);
+    const std::size_t q = o.num_heads * o.head_dim, kv = o.num_kv_heads * o.head_dim;
     if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
     return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
   }
@@ -165,9 +166,9 @@ class causal_attention {
     return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
   }
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const {
-    const std::size_t first = share_.rank * heads_;
+    const std::size_t first = shard_.rank * heads_;
     if (exchange_.is_needed(p))
-      return {p.batch.b, p.batch.row_places(), exchange_.heads(), exchange_.kv_heads(), d_, all_heads_, first + exchange_.first_head()};
+      return {p.batch.b, p.batch.whole_seq_length(), exchange_.heads(), exchange_.kv_heads(), d_, all_heads_, first + exchange_.first_head()};
     return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, first};
   }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
@@ -176,7 +177,7 @@ class causal_attention {
     // the kernel indexes the elements itself, starting from the index of the batch's first sequence
     random_site random = p.random;
     random.site = site_;
-    random.first = p.batch.first_row;
+    random.first = p.batch.first_sequence;
     return {.scale = scale(),
             .dropout = p.trains() ? dropout_ : 0.0,
             .window = window_,
@@ -199,11 +200,9 @@ class causal_attention {
   /// throws config_error if the prefix would not be visible to every token equally
   static void require_prefix_fits(const pass<Recipe>& p) {
     require<config_error>(!p.batch.is_packed,
-                          "attention: a row must hold one sample where an adapter puts a prefix in front of it; this one "
-                          "is packed; do not pack the data set");
+                          "attention: a sequence must hold one sample if an adapter prepends a prefix; this one is packed; do not pack the dataset");
     require<config_error>(!p.batch.ends_n.exists(),
-                          "attention: places must see what precedes them alone where an adapter puts a prefix in "
-                          "front of them; this model's see further");
+                          "attention: the mask must be causal if an adapter prepends a prefix; this model's is not causal");
   }
 
   /// qkv written, queries and keys rotated; with the prefix prepended if there is one; of whole sequences under Ulysses context parallelism
@@ -212,7 +211,7 @@ class causal_attention {
     if (before(p) != 0) require_prefix_fits(p);
     const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(p.batch.n(), own_row()) : qkv;
     qkv_.forward(p, x, own);
-    positions.turn(p, heads_ + kv_heads_, own, ops::turn::forth);
+    positions.turn(p, heads_ + kv_heads_, own, ops::turn::forward);
     if (before(p) != 0) prefix_.forward(p, own, qkv);
     if (exchange_.is_needed(p)) exchange_.to_whole_rows(p, own, qkv);
   }
@@ -236,16 +235,16 @@ class causal_attention {
     return own_outputs(p, o);
   }
   /// If that backward reads them, they are saved, so that they are exchanged only once.
-  [[nodiscard]] bool keeps_own_outputs(const pass<Recipe>& p) const { return exchange_.is_needed(p) && output_.needs_input(); }
+  [[nodiscard]] bool saves_own_outputs(const pass<Recipe>& p) const { return exchange_.is_needed(p) && output_.needs_input(); }
   [[nodiscard]] matrix_view<compute, memory> exchanged(pass<Recipe>& p, matrix_view<const compute, memory> o,
                                                        matrix_view<compute, memory> own) const {
-    exchange_.to_own_places(p, o, own);
+    exchange_.reduce_scatter(p, o, own);
     return own;
   }
 
   void attend(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
               matrix_view<compute, memory> o, sums lse) const {
-    if constexpr (sends_keys_round<Recipe>)
+    if constexpr (has_ring_attention<Recipe>)
       if (ring_.is_needed(p)) return ring_.forward(p, s, settings(p, positions, s), qkv, o, lse);
     ops::attention(p, s, settings(p, positions, s), qkv, starts(p), o, lse);
   }
@@ -264,18 +263,18 @@ class causal_attention {
     if (before(p) != 0 || exchange_.is_needed(p)) {
       const auto dseen = dqkv;
       dqkv = p.temporary(p.batch.n(), own_row());
-      if (exchange_.is_needed(p)) exchange_.to_own_places(p, dseen, dqkv);
+      if (exchange_.is_needed(p)) exchange_.reduce_scatter(p, dseen, dqkv);
       else prefix_.backward(p, dseen, dqkv);
     }
     // forward: queries and keys rotated by their positions
-    positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::back);
+    positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::backward);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
   }
   void backward_of_attention(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
                           matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> d_o,
                           matrix_view<compute, memory> dqkv) const {
-    if constexpr (sends_keys_round<Recipe>)
+    if constexpr (has_ring_attention<Recipe>)
       if (ring_.is_needed(p)) return ring_.backward(p, s, settings(p, positions, s), qkv, o, lse, d_o, dqkv);
     ops::attention_backward(p, s, settings(p, positions, s), qkv, starts(p), o, lse, d_o, dqkv);
   }
@@ -301,7 +300,7 @@ class causal_attention {
     output(p, own_outputs(p, o), y, how);
   }
 
-  layer_share share_;
+  tensor_shard shard_;
   std::size_t all_heads_, heads_, kv_heads_, d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;

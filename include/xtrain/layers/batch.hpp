@@ -6,12 +6,12 @@
 #include <memory>
 #include <span>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
-#include <xtrain/layers/place_share.hpp>
-#include <xtrain/layers/sight.hpp>
+#include <xtrain/layers/attention_mask.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -25,22 +25,22 @@ struct device_batch {
   std::size_t b = 0;
   std::size_t t = 0;
   vector_view<const token, memory> tokens_n{};
-  vector_view<const token, memory> targets_n{};    // label of each token; negative: ignored
-  vector_view<const token, memory> positions_n{};  // within the sample, counted from 0
-  vector_view<const token, memory> starts_n{};     // index in the sequence where each token's sample starts; none: 0
-  vector_view<const token, memory> withins_n{};    // second position of each token, for models with 2D positions
-  vector_view<const token, memory> ends_n{};       // one past the last token that each token attends to; none: the token itself
-  vector_view<const token, memory> segments_n{};   // segment (token type) of each token, for models that have segments
-  vector_view<const token, memory> labels_b{};     // label of each sequence; negative: ignored
-  vector_view<const token, memory> firsts_b{};     // index of the first token of each sequence
-  std::size_t first_row = 0;                       // index of the first sequence within the global batch
-  bool is_packed = false;                          // some sequence holds more than one sample (padding does not count)
-  std::size_t whole_t = 0;                         // length of a whole sequence, where this rank has only a part of it
-  std::array<place_share::range, 2> own_ranges{};  // that part: one range, or two
+  vector_view<const token, memory> targets_n{};      // label of each token; negative: ignored
+  vector_view<const token, memory> positions_n{};    // within the sample, counted from 0
+  vector_view<const token, memory> starts_n{};       // index in the sequence where each token's sample starts; none: 0
+  vector_view<const token, memory> withins_n{};      // second position of each token, for models with 2D positions
+  vector_view<const token, memory> ends_n{};         // one past the last token that each token attends to; none: the token itself
+  vector_view<const token, memory> segments_n{};     // segment (token type) of each token, for models that have segments
+  vector_view<const token, memory> labels_b{};       // label of each sequence; negative: ignored
+  vector_view<const token, memory> firsts_b{};       // index of the first token of each sequence
+  std::size_t first_sequence = 0;                    // index of the first sequence within the global batch
+  bool is_packed = false;                            // some sequence holds more than one sample (padding does not count)
+  std::size_t whole_t = 0;                           // length of a whole sequence, where this rank has only a part of it
+  std::array<context_shard::range, 2> own_ranges{};  // that part: one range, or two
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
-  [[nodiscard]] std::size_t row_places() const { return is_part() ? whole_t : t; }
+  [[nodiscard]] std::size_t whole_seq_length() const { return is_part() ? whole_t : t; }
 };
 
 namespace detail {
@@ -75,14 +75,14 @@ struct batch_view {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{}, targets{}, positions{}, starts{};
   std::span<const token> ends{}, segments{}, labels{};  // fields that only some batches have
-  std::size_t target_count = 0, token_count = 0, first_row = 0;
+  std::size_t target_count = 0, token_count = 0, first_sequence = 0;
 
   batch_view() = default;
   template <class HostBatch>
   explicit batch_view(const HostBatch& host)
       : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts),
         ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)), target_count(host.target_count),
-        token_count(host.token_count), first_row(host.first_row) {}
+        token_count(host.token_count), first_sequence(host.first_sequence) {}
 };
 
 /// Device memory for one batch of up to `places` tokens; none if the device reads host memory. Computes positions and attention masks from
@@ -92,14 +92,14 @@ class batch_memory {
  public:
   using memory = typename Device::memory;
 
-  batch_memory(const typename Device::context& on, std::size_t places, const sight& sees = {}, const place_share& share = {})
-      : places_(places), own_(std::make_unique<own_places>(share, 4, places)),
-        laid_out_(sees.kind == sight::rule::causal ? nullptr : std::make_unique<laid_out_places>(sees, places)),
-        buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 8 : 4) * places * sizeof(token), memory_role::batch) {}
+  batch_memory(const typename Device::context& on, std::size_t num_tokens, const attention_mask& mask = {}, const context_shard& shard = {})
+      : num_tokens_(num_tokens), own_(std::make_unique<local_tokens>(shard, 4, num_tokens)),
+        laid_out_(mask.kind == attention_mask::rule::causal ? nullptr : std::make_unique<token_layout>(mask, num_tokens)),
+        buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 8 : 4) * num_tokens * sizeof(token), memory_role::batch) {}
 
-  [[nodiscard]] std::size_t places() const { return places_; }
+  [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
-  /// The batch as the device sees it. `host` has b, t, first_row, and tokens, targets, positions and starts of b · t elements each,
+  /// The batch as the device sees it. `host` has b, t, first_sequence, and tokens, targets, positions and starts of b · t elements each,
   /// or empty where not given. If the attention mask is not causal, it may have ends and segments of b · t elements, and b labels; if it
   /// has withins, positions and mask are already computed. It must not change until the pass is done and the stream is synchronized.
   ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
@@ -108,12 +108,12 @@ class batch_memory {
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;
-    require<shape_error>(n <= places_, "batch: must have at most ", places_, " places; given ", host.b, " rows of ", host.t);
+    require<shape_error>(n <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", host.b, " sequences of ", host.t);
     std::size_t next = 0;
     const auto put = [&](std::span<const token> values, std::size_t size) -> vector_view<const token, memory> {
       if (values.empty()) return {};
-      require<shape_error>(values.size() == size, "batch: every array must have ", n, " places, or one label for each of ", host.b,
-                           " rows; given ", values.size());
+      require<shape_error>(values.size() == size, "batch: every array must have ", n, " tokens, or one label for each of ", host.b,
+                           " sequences; given ", values.size());
       if constexpr (detail::reads_host_rows<Device>) {
         return {span_of<const token, memory>(values.data(), size), {size}};
       } else {
@@ -125,13 +125,13 @@ class batch_memory {
     };
     require_starts(host.starts, host.t);
     own_->begin();
-    const std::size_t own_t = own_->share().count_of(host.t);
+    const std::size_t own_t = own_->shard().count_of(host.t);
     const auto put_own = [&](std::span<const token> values) {
-      require<shape_error>(values.empty() || values.size() == n, "batch: every array must have ", n, " places; given ", values.size());
+      require<shape_error>(values.empty() || values.size() == n, "batch: every array must have ", n, " tokens; given ", values.size());
       return put(own_->cut(values, host.t), host.b * own_t);
     };
     device_batch<Device> on_device{
-        .b = host.b, .t = own_t, .first_row = host.first_row, .whole_t = host.t, .own_ranges = own_->share().ranges_of(host.t)};
+        .b = host.b, .t = own_t, .first_sequence = host.first_sequence, .whole_t = host.t, .own_ranges = own_->shard().ranges_of(host.t)};
     on_device.tokens_n = put_own(host.tokens);
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
@@ -148,13 +148,13 @@ class batch_memory {
       on_device.withins_n = put_own(host.withins);
       on_device.ends_n = put(ends, n);
     } else {
-      const laid_out_places& places = laid_out_->lay_out(host.tokens, host.starts, host.t);
-      on_device.positions_n = put_own(places.positions);
-      on_device.withins_n = put_own(places.withins);
-      on_device.ends_n = put(ends.empty() ? places.ends : ends, n);
-      on_device.segments_n = put(segments.empty() ? places.segments : segments, n);
-      on_device.labels_b = put(labels.empty() ? places.labels : labels, host.b);
-      on_device.firsts_b = put(places.firsts, host.b);
+      const token_layout& layout = laid_out_->lay_out(host.tokens, host.starts, host.t);
+      on_device.positions_n = put_own(layout.positions);
+      on_device.withins_n = put_own(layout.withins);
+      on_device.ends_n = put(ends.empty() ? layout.ends : ends, n);
+      on_device.segments_n = put(segments.empty() ? layout.segments : segments, n);
+      on_device.labels_b = put(labels.empty() ? layout.labels : labels, host.b);
+      on_device.firsts_b = put(layout.firsts, host.b);
     }
     return on_device;
   }
@@ -165,7 +165,7 @@ class batch_memory {
     for (std::size_t i = 0; i < starts.size(); ++i) {
       const std::size_t at = i % t;
       require<data_error>(starts[i] == static_cast<token>(at) || (at > 0 && starts[i] == starts[i - 1]),
-                          "batch: a place's start must be that of the place before it in its row, or the place itself; place ", at, " of row ", i / t,
+                          "batch: a token's start must be that of the token before it in its sequence, or the token itself; token ", at, " of sequence ", i / t,
                           " has ", starts[i]);
     }
   }
@@ -173,19 +173,19 @@ class batch_memory {
   template <class HostBatch>
   void require_ends(std::span<const token> ends, const HostBatch& host) const {
     if (ends.empty()) return;
-    require<shape_error>(laid_out_ != nullptr, "batch: ends must not be given to a model whose places see what precedes them alone");
+    require<shape_error>(laid_out_ != nullptr, "batch: ends must not be given to a causal model");
     require<shape_error>(ends.size() == host.b * host.t, "batch: ends must be ", host.b * host.t, "; given ", ends.size());
     for (std::size_t i = 0; i < ends.size(); ++i) {
       const token start = host.starts.empty() ? 0 : host.starts[i];
       require<data_error>(ends[i] > start && static_cast<std::size_t>(ends[i]) <= host.t,
-                          "batch: an end must lie behind its place's start (", start, ") and not behind the row's ", host.t,
-                          " places; place ", i, " has ", ends[i]);
+                          "batch: an end must come after its token's start (", start, ") and not after the sequence's ", host.t,
+                          " tokens; token ", i, " has ", ends[i]);
     }
   }
 
-  std::size_t places_;
-  std::unique_ptr<own_places> own_;
-  std::unique_ptr<laid_out_places> laid_out_;
+  std::size_t num_tokens_;
+  std::unique_ptr<local_tokens> own_;
+  std::unique_ptr<token_layout> laid_out_;
   buffer<Device> buffer_;
 };
 

@@ -10,24 +10,25 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/layers/place_share.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
 
 /// This rank's shard of every layer under tensor parallelism.                           [Shoeybi et al. 2019, "Megatron-LM"]
-struct layer_share {
+struct tensor_shard {
   std::size_t rank = 0, ranks = 1;
   /// Sequence parallelism: in the regions between tensor-parallel layers, each rank has 1/ranks of the tokens, and computes norms, residual
   /// additions and dropout for these only.                              [Korthikanti et al. 2022, "sequence parallelism"]
-  bool between_layers = false;
+  bool has_sequence_parallel = false;
 
-  [[nodiscard]] bool divides() const { return ranks > 1; }
+  [[nodiscard]] bool is_sharded() const { return ranks > 1; }
   /// This rank's equal part of n items.
   ///   throws  config_error when n is not divisible
   [[nodiscard]] row_range of(std::size_t n, std::string_view things) const {
-    require<config_error>(n % ranks == 0, "tensor: ", ranks, " ranks must divide a layer equally; ", n, " ", things, " are not divisible by ", ranks);
+    require<config_error>(n % ranks == 0, "tensor: ", ranks, " tensor-parallel ranks must have equal shards of a layer; ", n, " ", things,
+                          " are not divisible by ", ranks);
     return {rank * (n / ranks), n / ranks};
   }
   /// This rank's part of n items, where the last ranks may have fewer.
@@ -39,13 +40,13 @@ struct layer_share {
 
 /// The recipe's parallel strategy may shard layers (tensor parallelism): its state has layers().
 template <class Recipe>
-inline constexpr bool divides_layers =
+inline constexpr bool has_tensor_parallel =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.layers(); };
 
-/// The recipe's parallel strategy may shard experts over adjacent ranks (expert parallelism): its state has expert_share().
+/// The recipe's parallel strategy may shard experts over adjacent ranks (expert parallelism): its state has expert_shard().
 template <class Recipe>
-inline constexpr bool spreads_experts =
-    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_share(); };
+inline constexpr bool has_expert_parallel =
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.expert_shard(); };
 
 /// One module of a fused matrix: e.g. "model.layers.0.self_attn.q_proj" computes the first 64 outputs.
 struct module_part {
@@ -94,7 +95,7 @@ enum class matrix_use : std::uint8_t { linear_weight, table };
 /// Where a replicated parameter is used. `between_layers` is the sequence-parallel region: each rank may have only some tokens there, so it
 /// computes a partial gradient, and these are all-reduced. `in_layer`: within a sharded layer each rank has all tokens, and computes the
 /// whole gradient.
-enum class stands : std::uint8_t { in_layer, between_layers };
+enum class region : std::uint8_t { tensor_parallel, sequence_parallel };
 
 /// Declares parameters in a store. The adapter decides which modules are trained.
 template <class Recipe>
@@ -104,44 +105,45 @@ class builder {
   using store = parameter_store<typename Recipe::device, typename Recipe::precision>;
   using adapter_config = typename Recipe::adapter::config;
 
-  builder(store& parameters, const adapter_config& adapter, const layer_share& share = {}, const layer_share& experts = {},
-          const place_share& places = {})
-      : parameters_(&parameters), adapter_(&adapter), share_(share), experts_(experts), places_(places) {}
+  builder(store& parameters, const adapter_config& adapter, const tensor_shard& shard = {}, const tensor_shard& experts = {},
+          const context_shard& sequence_shard = {})
+      : parameters_(&parameters), adapter_(&adapter), shard_(shard), experts_(experts), sequence_shard_(sequence_shard) {}
 
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const adapter_config& adapter() const { return *adapter_; }
-  [[nodiscard]] const layer_share& share() const { return share_; }
+  [[nodiscard]] const tensor_shard& shard() const { return shard_; }
   /// This rank's shard of every layer's experts.
-  [[nodiscard]] const layer_share& experts() const { return experts_; }
-  [[nodiscard]] const place_share& places() const { return places_; }
+  [[nodiscard]] const tensor_shard& experts() const { return experts_; }
+  [[nodiscard]] const context_shard& sequence_shard() const { return sequence_shard_; }
   /// throws config_error if layers are sharded: `who` does not support tensor parallelism
   void require_whole_layers(std::string_view who) const {
-    require<config_error>(!share_.divides(), "tensor: ", who, " cannot be divided among ranks; given ", share_.ranks, " ranks");
+    require<config_error>(!shard_.is_sharded(), "tensor: ", who, " cannot be sharded among tensor-parallel ranks; given ", shard_.ranks, " ranks");
   }
   /// throws config_error if sequences are sharded: `who` does not support context parallelism
   void require_whole_rows(std::string_view who) const {
-    require<config_error>(!places_.divides(), "context: ", who, " needs whole rows, which ranks share; given ", places_.ranks, " ranks");
+    require<config_error>(!sequence_shard_.is_sharded(), "context: ", who,
+                          " needs whole sequences, which context-parallel ranks shard; given ", sequence_shard_.ranks, " ranks");
   }
   /// A module of a column parallel layer: this rank has an equal part of its outputs.
   ///   throws  config_error when they are not divisible
   [[nodiscard]] module_part column_part(const std::string& name, std::size_t outputs) const {
-    if (!share_.divides()) return {name, outputs};
-    const row_range mine = share_.of(outputs, "outputs");
+    if (!shard_.is_sharded()) return {name, outputs};
+    const row_range mine = shard_.of(outputs, "outputs");
     return {name, mine.count, {}, outputs, {mine}};
   }
   /// The inputs of a row parallel layer: the ones that column_part gives this rank.
   ///   throws  config_error when they are not divisible
-  [[nodiscard]] input_part row_part(std::size_t inputs) const { return {share_.of(inputs, "inputs"), inputs}; }
+  [[nodiscard]] input_part row_part(std::size_t inputs) const { return {shard_.of(inputs, "inputs"), inputs}; }
   /// A module with one output per token of the vocabulary, of which this rank has a shard.
   [[nodiscard]] module_part vocabulary_part(const std::string& name, std::size_t vocabulary) const {
-    if (!share_.divides()) return {name, vocabulary};
-    const row_range mine = share_.up_to(vocabulary);
+    if (!shard_.is_sharded()) return {name, vocabulary};
+    const row_range mine = shard_.up_to(vocabulary);
     return {name, mine.count, {}, vocabulary, {mine}};
   }
 
   /// One matrix [outputs of all parts, inputs], stored as one parameter "<name>.weight" per part.
   parameter matrix(const std::vector<module_part>& parts, const input_part& inputs, initial_values initial, bool transposed_in_files = false,
-                   matrix_use use = matrix_use::table, stands where = stands::between_layers) {
+                   matrix_use use = matrix_use::table, region where = region::sequence_parallel) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = part.name + ".weight",
@@ -158,7 +160,7 @@ class builder {
     return parameters_->declare(std::move(specs));
   }
   /// One vector over all parts, stored as one parameter "<name>.<kind>" per part.
-  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, stands where = stands::between_layers) {
+  parameter vector(const std::vector<module_part>& parts, const std::string& kind, double value, region where = region::sequence_parallel) {
     std::vector<parameter_spec> specs;
     for (const module_part& part : parts) {
       specs.push_back({.name = concat(part.name, ".", kind),
@@ -175,8 +177,8 @@ class builder {
 
  private:
   /// The gradient of a sharded parameter is complete on its rank, since that rank has all tokens.
-  void mark(parameter_spec& spec, stands where) const {
-    if (!spec.cut.exists() && where == stands::between_layers && share_.between_layers && share_.divides()) spec.gradients_are_parts = true;
+  void mark(parameter_spec& spec, region where) const {
+    if (!spec.cut.exists() && where == region::sequence_parallel && shard_.has_sequence_parallel && shard_.is_sharded()) spec.gradients_are_parts = true;
   }
   /// An adapter may train biases of modules that it does not train otherwise. (A linear module declares its weight first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {
@@ -189,8 +191,8 @@ class builder {
 
   store* parameters_;
   const adapter_config* adapter_;
-  layer_share share_, experts_;
-  place_share places_;
+  tensor_shard shard_, experts_;
+  context_shard sequence_shard_;
 };
 
 }  // namespace xtrain

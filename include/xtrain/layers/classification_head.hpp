@@ -24,13 +24,13 @@ class classification_head {
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n, double gradient_scale,
                vector_view<accumulate, memory> loss_n) const {
     if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), target_n, loss_n, p.vector(bias_));
-    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), target_n, gradient_scale, loss_n, p.keep(x.shape(0), x.shape(1)),
+    ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), target_n, gradient_scale, loss_n, p.save(x.shape(0), x.shape(1)),
                                             p.matrix_gradient(weight_), 0.0, p.vector(bias_), p.vector_gradient(bias_));
   }
 
   /// dx [n, hidden_size], as computed by the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
-    return p.pop(n, width);
+    return p.pop_saved(n, width);
   }
 
   /// logits [n, classes] written, in the accumulate dtype

@@ -16,7 +16,7 @@
 namespace xtrain {
 
 /// Number of tokens per expert.
-using row_counts = std::array<std::size_t, most_experts>;
+using row_counts = std::array<std::size_t, max_experts>;
 
 /// For ranks that own equal parts of e experts. Outgoing rows (copies of tokens) are sorted by expert, so each expert's are one range;
 /// incoming rows are sorted by expert, then by source rank, so each expert's are one matrix again. No token is dropped.
@@ -27,15 +27,15 @@ class expert_exchange {
   ///   throws    comm_error when another rank sends an implausible count
   template <class Ranks>
   expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.size(), experts) {
-    leaving_ = leaving;
-    std::array<std::uint64_t, most_experts> to_others{}, from_others{};
+    sent_ = leaving;
+    std::array<std::uint64_t, max_experts> to_others{}, from_others{};
     std::copy_n(leaving.begin(), experts, to_others.begin());
     ranks.all_to_all(std::span<const std::uint64_t>(to_others.data(), experts), std::span<std::uint64_t>(from_others.data(), experts));
-    if (!ranks.wires()->carries()) from_others = to_others;  // dry run: assume that the others send what this rank sends
+    if (!ranks.network()->carries()) from_others = to_others;  // dry run: assume that the others send what this rank sends
     for (std::size_t i = 0; i < experts; ++i) {
-      require<comm_error>(from_others[i] < most_rows, "expert: rank ", i / own_, " must send fewer than ", most_rows, " rows; it says ",
+      require<comm_error>(from_others[i] < max_rows, "expert: rank ", i / own_, " must send fewer than ", max_rows, " tokens; it says ",
                           from_others[i]);
-      arriving_[i] = static_cast<std::size_t>(from_others[i]);
+      received_[i] = static_cast<std::size_t>(from_others[i]);
     }
     list_parts();
   }
@@ -45,8 +45,8 @@ class expert_exchange {
   [[nodiscard]] static expert_exchange popped(Ranks& ranks, std::size_t experts, stash<Device>& from) {
     expert_exchange back(ranks.size(), experts);
     for (std::size_t i = experts; i-- > 0;) {
-      back.arriving_[i] = from.pop_number();
-      back.leaving_[i] = from.pop_number();
+      back.received_[i] = from.pop_number();
+      back.sent_[i] = from.pop_number();
     }
     back.list_parts();
     return back;
@@ -54,8 +54,8 @@ class expert_exchange {
   template <class Device>
   void push(stash<Device>& to) const {
     for (std::size_t i = 0; i < experts_; ++i) {
-      to.push_number(leaving_[i]);
-      to.push_number(arriving_[i]);
+      to.push_number(sent_[i]);
+      to.push_number(received_[i]);
     }
   }
 
@@ -67,23 +67,23 @@ class expert_exchange {
   /// The source ranks of the rows of this rank's i-th expert.
   [[nodiscard]] rows_of_ranks origin(std::size_t i, std::size_t rank) const {
     rows_of_ranks from{.ranks = ranks_, .rank = rank};
-    for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = arriving_[r * own_ + i];
+    for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = received_[r * own_ + i];
     return from;
   }
 
   /// Dispatch: slots [rows sent, hidden_size] read, there [rows(), hidden_size] written
   template <class Stream, class Ranks, class T, class Memory>
-  void forth(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {
+  void dispatch(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) const {
     ranks.exchange(stream, slots.span(), leaves(), there.span(), arrives(), slots.shape(1));
   }
   /// Combine, the reverse direction: there read, slots written.
   template <class Stream, class Ranks, class T, class Memory>
-  void back(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) const {
+  void combine(Stream& stream, Ranks& ranks, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) const {
     ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
   }
 
  private:
-  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 31;  // row indices are stored as tokens, which are 32-bit
+  static constexpr std::uint64_t max_rows = std::uint64_t{1} << 31;  // row indices are stored as tokens, which are 32-bit
 
   expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
 
@@ -92,10 +92,10 @@ class expert_exchange {
 
   void list_parts() {
     std::size_t first = 0;
-    for (std::size_t e = 0; e < experts_; first += leaving_[e++]) leaves_[e] = {e / own_, first, leaving_[e]};
+    for (std::size_t e = 0; e < experts_; first += sent_[e++]) leaves_[e] = {e / own_, first, sent_[e]};
     for (std::size_t i = 0; i < own_; ++i)
       for (std::size_t r = 0; r < ranks_; ++r) {
-        const std::size_t count = arriving_[r * own_ + i];
+        const std::size_t count = received_[r * own_ + i];
         arrives_[i * ranks_ + r] = {r, rows_, count};
         counts_[i] += count;
         rows_ += count;
@@ -103,9 +103,9 @@ class expert_exchange {
   }
 
   std::size_t ranks_, experts_, own_, rows_ = 0;
-  row_counts leaving_{}, arriving_{};  // by expert; by source rank, then by this rank's experts
+  row_counts sent_{}, received_{};  // by expert; by source rank, then by this rank's experts
   row_counts counts_{};
-  std::array<message_part, most_experts> leaves_{}, arrives_{};
+  std::array<message_part, max_experts> leaves_{}, arrives_{};
 };
 
 }  // namespace xtrain

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/device/rehearsal.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/layers/expert_exchange.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
@@ -40,19 +40,20 @@ class mixture_of_experts {
 
   /// throws config_error if inner channels or experts are not divisible by the ranks, or an adapter has dropout under context parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
-      : activation_(detail::make_activation<Activation>(o)), inner_(build.share().of(o.inner, "inner channels").count), choices_(o.experts_per_token), layer_(o.layer),
-        router_(build, {{o.router_name, o.experts}}, o.width,
-                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
-    const layer_share& share = build.experts();
-    require<config_error>(o.experts % share.ranks == 0, "expert: ranks must hold equally many experts of a layer; ", o.experts,
-                          " experts are not divisible by ", share.ranks);
-    own_ = {share.rank * (o.experts / share.ranks), o.experts / share.ranks};
-    experts_.reserve(o.experts);
-    for (std::size_t e = 0; e < o.experts; ++e) {
-      if (share.divides()) build.parameters().begin_holder(e / own_.count);
+      : activation_(detail::make_activation<Activation>(o)), inner_(build.shard().of(o.intermediate_size, "intermediate channels").count),
+        choices_(o.num_experts_per_token), layer_(o.layer),
+        router_(build, {{o.router_name, o.num_experts}}, o.hidden_size,
+                {.initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = region::tensor_parallel}) {
+    const tensor_shard& shard = build.experts();
+    require<config_error>(o.num_experts % shard.ranks == 0, "expert: ranks must have equal numbers of a layer's experts; ", o.num_experts,
+                          " experts are not divisible by ", shard.ranks);
+    own_ = {shard.rank * (o.num_experts / shard.ranks), o.num_experts / shard.ranks};
+    experts_.reserve(o.num_experts);
+    for (std::size_t e = 0; e < o.num_experts; ++e) {
+      if (shard.is_sharded()) build.parameters().begin_owner(e / own_.count);
       experts_.emplace_back(build, o, e, activation_.columns);
     }
-    build.parameters().begin_holder(std::nullopt);
+    build.parameters().begin_owner(std::nullopt);
     for (const expert& one : experts_) {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
@@ -65,40 +66,40 @@ class mixture_of_experts {
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to. Under sequence parallelism, both have this rank's tokens only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
-    if constexpr (spreads_experts<Recipe>)
+    if constexpr (has_expert_parallel<Recipe>)
       if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
-    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
-    const auto routes = keep_routes(p, n);
-    const auto u = p.keep(slots, activation_.columns * inner_);
-    const auto out = p.keep(slots, c);
+    const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
+    const auto routes = save_routes(p, n);
+    const auto u = p.save(slots, activation_.columns * inner_);
+    const auto out = p.save(slots, c);
     const auto scope = p.scope();
-    const auto a = keeps_activation() ? p.keep(slots, inner_) : p.temporary(slots, inner_);
+    const auto a = saves_activation() ? p.save(slots, inner_) : p.temporary(slots, inner_);
 
-    const auto all_x = p.all_places(x);
+    const auto all_x = p.gather_sequence(x);
     const row_counts counts = route(p, all_x, routes);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     experts_forward(p, n, counts, {.x = x_s, .u = u, .a = a, .out = out});
     combine(p, routes, out, y, how);
-    for (std::size_t e = 0; e < experts_.size(); ++e) p.kept.push_number(counts[e]);
+    for (std::size_t e = 0; e < experts_.size(); ++e) p.saved.push_number(counts[e]);
   }
 
   /// dx [n, hidden_size] written or added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
-    if constexpr (spreads_experts<Recipe>)
+    if constexpr (has_expert_parallel<Recipe>)
       if (p.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
     const auto scope = p.scope();
-    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     row_counts counts{};
-    for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.kept.pop_number();
+    for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.saved.pop_number();
     matrix a{};
-    if (keeps_activation()) a = p.pop(slots, inner_);
-    const auto out = p.pop(slots, c);
-    const auto u = p.pop(slots, activation_.columns * inner_);
-    const auto routes = pop_routes(p, n);
+    if (saves_activation()) a = p.pop_saved(slots, inner_);
+    const auto out = p.pop_saved(slots, c);
+    const auto u = p.pop_saved(slots, activation_.columns * inner_);
+    const auto routes = pop_saved_routes(p, n);
     if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
-    const auto all_x = needs_input() ? p.all_places(x) : x;
+    const auto all_x = needs_input() ? p.gather_sequence(x) : x;
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     const auto da = p.temporary(slots, inner_);
     experts_backward(p, n, counts, {.u = u, .a = a, .da = da, .out = out}, [&] {
@@ -119,9 +120,9 @@ class mixture_of_experts {
     row_parallel_linear<Recipe> down;
 
     expert(builder<Recipe>& build, const feed_forward_options& o, std::size_t index, std::size_t columns)
-        : up(build, detail::up_parts(numbered(o.up_names, index), columns, o.inner, build.share()), o.width,
+        : up(build, detail::up_parts(numbered(o.up_names, index), columns, o.intermediate_size, build.shard()), o.hidden_size,
              {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .communicates = false}),
-          down(build, {{numbered(o.down_name, index), o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
+          down(build, {{numbered(o.down_name, index), o.hidden_size}}, {build.shard().of(o.intermediate_size, "intermediate channels"), o.intermediate_size},
                {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files, .communicates = false}) {}
 
     static std::vector<std::string> numbered(std::vector<std::string> names, std::size_t index) {
@@ -131,23 +132,23 @@ class mixture_of_experts {
     /// The name with the expert's index in place of the star.
     static std::string numbered(const std::string& name, std::size_t index) {
       const std::size_t star = name.find('*');
-      require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the number of the expert");
+      require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the index of the expert");
       return concat(name.substr(0, star), index, name.substr(star + 1));
     }
   };
 
-  [[nodiscard]] bool keeps_activation() const { return !recomputes && down_needs_input_; }
+  [[nodiscard]] bool saves_activation() const { return !recomputes && down_needs_input_; }
 
-  [[nodiscard]] routes_type keep_routes(pass<Recipe>& p, std::size_t n) const {
+  [[nodiscard]] routes_type save_routes(pass<Recipe>& p, std::size_t n) const {
     const std::size_t e = experts_.size(), slots = n * choices_;
-    const sums probability_ne{p.keep_sums(n * e).span(), {n, e}}, weight_nk{p.keep_sums(slots).span(), {n, choices_}};
-    const auto choice = p.keep_tokens(slots), slot = p.keep_tokens(slots), row = p.keep_tokens(slots);
+    const sums probability_ne{p.save_sums(n * e).span(), {n, e}}, weight_nk{p.save_sums(slots).span(), {n, choices_}};
+    const auto choice = p.save_tokens(slots), slot = p.save_tokens(slots), row = p.save_tokens(slots);
     return {probability_ne, {choice.span(), {n, choices_}}, weight_nk, {slot.span(), {n, choices_}}, row};
   }
-  [[nodiscard]] routes_type pop_routes(pass<Recipe>& p, std::size_t n) const {
+  [[nodiscard]] routes_type pop_saved_routes(pass<Recipe>& p, std::size_t n) const {
     const std::size_t e = experts_.size(), slots = n * choices_;
-    const auto row = p.pop_tokens(slots), slot = p.pop_tokens(slots), choice = p.pop_tokens(slots);
-    const sums weight_nk{p.pop_sums(slots).span(), {n, choices_}}, probability_ne{p.pop_sums(n * e).span(), {n, e}};
+    const auto row = p.pop_saved_tokens(slots), slot = p.pop_saved_tokens(slots), choice = p.pop_saved_tokens(slots);
+    const sums weight_nk{p.pop_saved_sums(slots).span(), {n, choices_}}, probability_ne{p.pop_saved_sums(n * e).span(), {n, e}};
     return {probability_ne, {choice.span(), {n, choices_}}, weight_nk, {slot.span(), {n, choices_}}, row};
   }
 
@@ -168,7 +169,7 @@ class mixture_of_experts {
     }
     ops::expert_routing(p, logits, routes, count_e, probability_e);
 
-    std::array<token, most_experts> host{};
+    std::array<token, max_experts> host{};
     copy_to_host(p.stream, std::span<token>(host.data(), e), count_e.span());
     p.stream.synchronize();
     row_counts counts{};
@@ -189,15 +190,15 @@ class mixture_of_experts {
 
   /// x read; u, a, out written
   void experts_forward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at,
-                       const expert_exchange* trip = nullptr) const {
+                       const expert_exchange* exchange = nullptr) const {
     // u = x · W1ᵀ
-    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
     });
     // a = f(u)
     if (at.u.shape(0) > 0) activation_.forward(p, at.u, at.a);
     // out = a · W2ᵀ
-    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
     });
   }
@@ -209,13 +210,13 @@ class mixture_of_experts {
   /// input()  returns x, called only if it is needed
   template <class Input>
   void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input,
-                        const expert_exchange* trip = nullptr) const {
+                        const expert_exchange* exchange = nullptr) const {
     // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
-    const auto later = std::exchange(p.later, nullptr);
+    const auto deferred = std::exchange(p.deferred, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
-    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
     // forward: a = f(u); the gradient overwrites u
@@ -223,10 +224,10 @@ class mixture_of_experts {
     // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
     matrix x{};
     if (up_needs_input_) x = input();
-    each_expert(p, n, counts, trip, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
     });
-    p.later = later;
+    p.deferred = deferred;
   }
 
   /// y = Σ weight · out, summed over the tensor-parallel ranks
@@ -239,10 +240,10 @@ class mixture_of_experts {
     const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
     {
       const auto scope = p.scope();
-      ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.all_places(dy), out, dweight_nk);
+      ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.gather_sequence(dy), out, dweight_nk);
     }
     // each rank has only the contribution of its inner channels
-    if constexpr (divides_layers<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
+    if constexpr (has_tensor_parallel<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
   /// x has all tokens
@@ -264,11 +265,11 @@ class mixture_of_experts {
   /// y written or added to: the sum of make(to, how) over tensor-parallel ranks. The previous value of y is counted once.
   template <class Make>
   static void added_up(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
-    if (p.divides_between_layers) {
+    if (p.has_sequence_parallel) {
       const auto scope = p.scope();
-      const auto part = p.temporary(p.places_in_layer(y.shape(0)), y.shape(1));
+      const auto part = p.temporary(p.tokens_in_layer(y.shape(0)), y.shape(1));
       make(part, ops::result::replaces);
-      return p.sum_to_own_places(part, y, how);
+      return p.reduce_scatter_sequence(part, y, how);
     }
     make(y, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
     p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
@@ -276,38 +277,38 @@ class mixture_of_experts {
 
   /// forward() under expert parallelism.
   void forward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix y, ops::result how) const {
-    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
-    const auto routes = keep_routes(p, n);
-    const auto out = p.keep(slots, c);
+    const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
+    const auto routes = save_routes(p, n);
+    const auto out = p.save(slots, c);
     const auto scope = p.scope();
     auto& ranks = p.parallel.experts();
-    const auto all_x = p.all_places(x);
-    const expert_exchange trip(ranks, experts_.size(), route(p, all_x, routes));
-    const expert_rows here = rows_here(p, trip.rows(), c);
+    const auto all_x = p.gather_sequence(x);
+    const expert_exchange exchange(ranks, experts_.size(), route(p, all_x, routes));
+    const expert_rows here = rows_here(p, exchange.rows(), c);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
-    trip.forth(p.stream, ranks, read(x_s), here.x);
-    experts_forward(p, n, trip.counts(), here, &trip);
-    trip.back(p.stream, ranks, read(here.out), out);
+    exchange.dispatch(p.stream, ranks, read(x_s), here.x);
+    experts_forward(p, n, exchange.counts(), here, &exchange);
+    exchange.combine(p.stream, ranks, read(here.out), out);
     combine(p, routes, out, y, how);
-    trip.push(p.kept);
+    exchange.push(p.saved);
   }
   void backward_over_ranks(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix dx,
                            ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = p.places_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
+    const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     auto& ranks = p.parallel.experts();
-    const auto trip = expert_exchange::popped(ranks, experts_.size(), p.kept);
-    const auto out = p.pop(slots, c);
-    const auto routes = pop_routes(p, n);
-    const expert_rows here = rows_here(p, trip.rows(), c);
+    const auto exchange = expert_exchange::popped(ranks, experts_.size(), p.saved);
+    const auto out = p.pop_saved(slots, c);
+    const auto routes = pop_saved_routes(p, n);
+    const expert_rows here = rows_here(p, exchange.rows(), c);
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     // forward: combined out
-    trip.forth(p.stream, ranks, read(out), here.out);
-    experts_backward(p, n, trip.counts(), here, [&] { return here.x; }, &trip);
+    exchange.dispatch(p.stream, ranks, read(out), here.out);
+    experts_backward(p, n, exchange.counts(), here, [&] { return here.x; }, &exchange);
     // forward: dispatched x_s
-    trip.back(p.stream, ranks, read(here.out), out);
-    routes_backward(p, routes, needs_input() ? p.all_places(x) : x, dweight_nk, out, dx, how);
+    exchange.combine(p.stream, ranks, read(here.out), out);
+    routes_backward(p, routes, needs_input() ? p.gather_sequence(x) : x, dweight_nk, out, dx, how);
   }
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
@@ -318,7 +319,7 @@ class mixture_of_experts {
     const bool until_backward = p.trains() && !Recipe::recompute::drops_blocks;
     const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.number : 0;
     const auto& on = p.parameters.device();
-    const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = keeps_activation() ? inner_ : 0;
+    const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = saves_activation() ? inner_ : 0;
     const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, pass, place), rows, {x_kept, activation_.columns * inner_, a_kept});
     const auto [out, da, x_now, a_now] = side_by_side<4>(p.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
@@ -339,11 +340,11 @@ class mixture_of_experts {
   /// rows, it also measures the memory for that, without counting it as work. `trip`: the dispatch that brought the rows, if any: random
   /// numbers are those of the source rank.
   template <class Work>
-  void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* trip, Work&& work) const {
+  void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* exchange, Work&& work) const {
     std::size_t first = 0;
     for (std::size_t i = 0; i < own_.count; ++i) {
-      if constexpr (spreads_experts<Recipe>)
-        if (trip != nullptr) p.origin = trip->origin(i, p.parallel.experts().rank());
+      if constexpr (has_expert_parallel<Recipe>)
+        if (exchange != nullptr) p.origin = exchange->origin(i, p.parallel.experts().rank());
       for (std::size_t left = counts[i]; left > 0;) {
         const std::size_t rows = std::min(left, n);
         work(experts_[own_.begin + i], first, rows);

@@ -16,8 +16,8 @@ namespace xtrain {
 
 /// Configuration of a feed-forward layer.
 struct feed_forward_options {
-  std::size_t width = 0;
-  std::size_t inner = 0;
+  std::size_t hidden_size = 0;
+  std::size_t intermediate_size = 0;
   bool bias = false;
   std::vector<std::string> up_names{};  // one module; gate and up if the layer is gated
   std::string down_name{};
@@ -25,8 +25,8 @@ struct feed_forward_options {
   initial_values down_initial{};
   bool transposed_in_files = false;
   // of a mixture of experts, whose names above contain a '*' for the expert's index
-  std::size_t experts = 0;
-  std::size_t experts_per_token = 0;
+  std::size_t num_experts = 0;
+  std::size_t num_experts_per_token = 0;
   std::size_t layer = 0;  // layer index, within the load of all experts
   std::string router_name{};
   activation_kind activation = activation_kind::swiglu;  // for a layer type that supports any
@@ -36,13 +36,13 @@ namespace detail {
 
 /// The modules of W1: `columns` matrices of `inner` rows, of which each tensor-parallel rank has a shard.
 [[nodiscard]] inline std::vector<module_part> up_parts(const std::vector<std::string>& names, std::size_t columns, std::size_t inner,
-                                                       const layer_share& share) {
+                                                       const tensor_shard& shard) {
   std::vector<module_part> parts;
   const std::size_t matrices = columns / names.size();  // per module: gate and up may be fused
-  const row_range mine = share.of(inner, "inner channels");
+  const row_range mine = shard.of(inner, "intermediate channels");
   for (const std::string& name : names) {
     parts.push_back({name, mine.count * matrices});
-    if (!share.divides()) continue;
+    if (!shard.is_sharded()) continue;
     parts.back().whole_outputs = inner * matrices;
     for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * inner + mine.begin, mine.count});
   }
@@ -67,20 +67,21 @@ class feed_forward {
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   feed_forward(builder<Recipe>& build, const feed_forward_options& o)
-      : activation_(detail::make_activation<Activation>(o)), inner_(build.share().of(o.inner, "inner channels").count),
-        up_(build, detail::up_parts(o.up_names, activation_.columns, o.inner, build.share()), o.width, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        down_(build, {{o.down_name, o.width}}, {build.share().of(o.inner, "inner channels"), o.inner},
+      : activation_(detail::make_activation<Activation>(o)), inner_(build.shard().of(o.intermediate_size, "intermediate channels").count),
+        up_(build, detail::up_parts(o.up_names, activation_.columns, o.intermediate_size, build.shard()), o.hidden_size,
+            {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        down_(build, {{o.down_name, o.hidden_size}}, {build.shard().of(o.intermediate_size, "intermediate channels"), o.intermediate_size},
               {.bias = o.bias, .initial = o.down_initial, .transposed_in_files = o.transposed_in_files}) {}
 
   [[nodiscard]] bool needs_input() const { return up_.needs_input(); }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
-    const std::size_t n = p.places_in_layer(x.shape(0));
-    const auto u = p.keep(n, activation_.columns * inner_);
+    const std::size_t n = p.tokens_in_layer(x.shape(0));
+    const auto u = p.save(n, activation_.columns * inner_);
     up_.forward(p, x, u);
     const auto scope = p.scope();
-    const auto a = keeps_activation() ? p.keep(n, inner_) : p.temporary(n, inner_);
+    const auto a = saves_activation() ? p.save(n, inner_) : p.temporary(n, inner_);
     activation_.forward(p, u, a);
     down_.forward(p, a, y, how);
   }
@@ -89,10 +90,10 @@ class feed_forward {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = p.places_in_layer(x.shape(0));
+    const std::size_t n = p.tokens_in_layer(x.shape(0));
     matrix_view<compute, memory> a{};
-    if (keeps_activation()) a = p.pop(n, inner_);
-    const auto u = p.pop(n, activation_.columns * inner_);
+    if (saves_activation()) a = p.pop_saved(n, inner_);
+    const auto u = p.pop_saved(n, activation_.columns * inner_);
     if (recomputes && down_.needs_input()) {
       a = p.temporary(n, inner_);
       activation_.forward(p, u, a);
@@ -107,7 +108,7 @@ class feed_forward {
   }
 
  private:
-  [[nodiscard]] bool keeps_activation() const { return !recomputes && down_.needs_input(); }
+  [[nodiscard]] bool saves_activation() const { return !recomputes && down_.needs_input(); }
 
   [[no_unique_address]] Activation activation_;
   std::size_t inner_;

@@ -47,24 +47,24 @@ class token_embedding {
   using memory = typename pass<Recipe>::memory;
 
   struct options {
-    std::size_t vocabulary = 0;
-    std::size_t width = 0;
+    std::size_t vocab_size = 0;
+    std::size_t hidden_size = 0;
     std::string name{};
     std::string position_name{};  // empty: no learned position embeddings
     std::size_t positions = 0;
     double dropout = 0.0;
     std::uint32_t site = 0;
     initial_values initial{};
-    token padding = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
+    token padding_idx = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
-      : dropout_(o.dropout), site_(o.site), padding_(o.padding), share_(build.share()), first_(share_.up_to(o.vocabulary).begin),
-        tokens_(build.matrix({build.vocabulary_part(o.name, o.vocabulary)}, o.width, initial_of(o))) {
-    token_adapter_.declare(build, o.name, o.vocabulary, o.width);
+      : dropout_(o.dropout), site_(o.site), padding_(o.padding_idx), shard_(build.shard()), first_(shard_.up_to(o.vocab_size).begin),
+        tokens_(build.matrix({build.vocabulary_part(o.name, o.vocab_size)}, o.hidden_size, initial_of(o))) {
+    token_adapter_.declare(build, o.name, o.vocab_size, o.hidden_size);
     if (o.position_name.empty()) return;
-    positions_ = build.matrix({{o.position_name, o.positions}}, o.width, o.initial);
-    position_adapter_.declare(build, o.position_name, o.positions, o.width);
+    positions_ = build.matrix({{o.position_name, o.positions}}, o.hidden_size, o.initial);
+    position_adapter_.declare(build, o.position_name, o.positions, o.hidden_size);
   }
 
   /// y [n, hidden_size] written; under sequence parallelism, of this rank's tokens
@@ -83,7 +83,7 @@ class token_embedding {
     if (drops(p)) p.dropout(dy, dropout_, site_, dy);
     if (const auto d = p.matrix_gradient(tokens_); d.exists()) {
       const auto scope = p.scope();
-      ops::embedding_backward(p, p.batch.tokens_n, p.all_places(dy), d, first_, padding_);
+      ops::embedding_backward(p, p.batch.tokens_n, p.gather_sequence(dy), d, first_, padding_);
     }
     token_adapter_.backward(p, p.batch.tokens_n, dy, padding_);
     if (!positions_.exists()) return;
@@ -96,32 +96,32 @@ class token_embedding {
 
  private:
   [[nodiscard]] static initial_values initial_of(const options& o) {
-    if (o.padding < 0) return o.initial;
-    const auto row = static_cast<std::size_t>(o.padding);
-    return o.initial.with_zeros(row * o.width, (row + 1) * o.width);
+    if (o.padding_idx < 0) return o.initial;
+    const auto row = static_cast<std::size_t>(o.padding_idx);
+    return o.initial.with_zeros(row * o.hidden_size, (row + 1) * o.hidden_size);
   }
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
   [[nodiscard]] static vector_view<const token, memory> own_positions(const pass<Recipe>& p) {
-    return p.batch.positions_n.rows(p.first_between_layers(), p.places_between_layers());
+    return p.batch.positions_n.rows(p.first_sequence_parallel_token(), p.sequence_parallel_tokens());
   }
   /// If the table is sharded, one rank has the token's row.
   void look_up(pass<Recipe>& p, matrix_view<compute, memory> y) const {
-    if (p.divides_between_layers) {
+    if (p.has_sequence_parallel) {
       const auto scope = p.scope();
       const auto all = p.temporary(p.batch.n(), y.shape(1));
       ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), all, ops::result::replaces, first_);
-      return p.sum_to_own_places(all, y, ops::result::replaces);
+      return p.reduce_scatter_sequence(all, y, ops::result::replaces);
     }
     ops::embedding(p, p.batch.tokens_n, p.matrix(tokens_), y, ops::result::replaces, first_);
-    if constexpr (divides_layers<Recipe>) {
-      if (share_.divides()) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    if constexpr (has_tensor_parallel<Recipe>) {
+      if (shard_.is_sharded()) p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
     }
   }
 
   double dropout_;
   std::uint32_t site_;
   token padding_;
-  layer_share share_;
+  tensor_shard shard_;
   std::size_t first_;  // first token of this rank's shard of the table
   parameter tokens_;
   parameter positions_;
@@ -142,15 +142,16 @@ class language_head {
   struct options {
     bool normalized = false;
     double z_loss = 0.0;
-    layer_share share{};         ///< of the vocabulary
-    std::size_t vocabulary = 0;  ///< of all ranks
+    tensor_shard shard{};        ///< of the vocabulary
+    std::size_t vocab_size = 0;  ///< of all ranks
   };
   /// throws config_error if a head that is normalized or has a z-loss would be sharded
   language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
                 const options& o)
-      : share_(o.share), vocabulary_(o.vocabulary), normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
-    require<config_error>(!share_.divides() || (!normalized_ && z_loss_ == 0.0), "tensor: a head that is normalised or has a z-loss cannot be ",
-                          "divided among ranks");
+      : shard_(o.shard), vocabulary_(o.vocab_size), normalized_(o.normalized), z_loss_(o.z_loss), weight_(weight),
+        scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+    require<config_error>(!shard_.is_sharded() || (!normalized_ && z_loss_ == 0.0), "tensor: a head that is normalized or has a z-loss cannot be ",
+                          "sharded among tensor-parallel ranks");
     if (!normalized_) return;
     const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // alive until copied
     copy_to_device(stream, scale_c_.span(), scale);
@@ -161,11 +162,11 @@ class language_head {
   /// While training: saves dx, adds to the weight's gradient.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
     const auto scope = p.scope();
-    if constexpr (divides_layers<Recipe>) {
-      if (share_.divides()) return forward_divided(p, x, loss_n);
+    if constexpr (has_tensor_parallel<Recipe>) {
+      if (shard_.is_sharded()) return forward_divided(p, x, loss_n);
     }
     if (!p.trains()) return ops::linear_cross_entropy(p, x, used_weight(p), p.batch.targets_n, loss_n);
-    const auto dx = p.keep(x.shape(0), x.shape(1));
+    const auto dx = p.save(x.shape(0), x.shape(1));
     const auto dweight = p.matrix_gradient(weight_);
     if (normalized_ && dweight.exists()) return forward_normalized(p, x, dx, dweight, loss_n);
     ops::linear_cross_entropy_with_gradient(p, x, used_weight(p), p.batch.targets_n, p.gradient_scale, loss_n, dx, dweight, z_loss_);
@@ -173,64 +174,64 @@ class language_head {
 
   /// dx, as computed by the forward
   [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
-    return p.pop(n, width);
+    return p.pop_saved(n, width);
   }
 
   /// logits [n, vocabulary] written, in the accumulate dtype
   void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_t<compute>, memory> logits_nv) const {
     const auto scope = p.scope();
-    if constexpr (divides_layers<Recipe>) {
-      if (share_.divides()) return logits_divided(p, x, logits_nv);
+    if constexpr (has_tensor_parallel<Recipe>) {
+      if (shard_.is_sharded()) return logits_divided(p, x, logits_nv);
     }
     ops::linear(p, x, used_weight(p), {}, logits_nv);
   }
 
  private:
   using gradient_type = typename pass<Recipe>::gradient_type;
-  using sum_number = accumulate_t<compute>;
+  using accumulate_dtype = accumulate_t<compute>;
 
   /// Vocabulary-parallel cross-entropy, a chunk of tokens at a time: ranks exchange three values per token, never
   /// logits.                                                              [Shoeybi et al. 2019, section 3]
   void forward_divided(pass<Recipe>& p, matrix_view<const compute, memory> own_x, sums loss_n) const {
-    const matrix_view<const compute, memory> weight = p.matrix(weight_), x = p.all_places(own_x);
-    const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
+    const matrix_view<const compute, memory> weight = p.matrix(weight_), x = p.gather_sequence(own_x);
+    const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = shard_.up_to(vocabulary_).begin;
     // every chunk reads and writes the whole weight gradient, which is slow for chunks of few tokens
     const std::size_t at_once = std::min(n, std::max<std::size_t>(512, (std::size_t{1} << 20) / v));
-    const auto own_dx = p.trains() ? p.keep(own_x.shape(0), c) : matrix_view<compute, memory>{};
-    const auto dx = p.trains() && p.divides_between_layers ? p.temporary(n, c) : own_dx;
+    const auto own_dx = p.trains() ? p.save(own_x.shape(0), c) : matrix_view<compute, memory>{};
+    const auto dx = p.trains() && p.has_sequence_parallel ? p.temporary(n, c) : own_dx;
     const auto dweight = p.trains() ? p.matrix_gradient(weight_) : matrix_view<gradient_type, memory>{};
     const auto numbers = [&](std::size_t rows, std::size_t columns) {
-      return matrix_view<sum_number, memory>{p.workspace.template take<sum_number>(rows * columns), {rows, columns}};
+      return matrix_view<accumulate_dtype, memory>{p.workspace.template take<accumulate_dtype>(rows * columns), {rows, columns}};
     };
     for (std::size_t begin = 0; begin < n; begin += at_once) {
       const auto scope = p.scope();
       const std::size_t rows = std::min(at_once, n - begin);
       const auto x_rows = x.rows(begin, rows);
       const auto targets = p.batch.targets_n.rows(begin, rows);
-      const auto logits = numbers(rows, v), parts = numbers(3 * share_.ranks, rows);
+      const auto logits = numbers(rows, v), parts = numbers(3 * shard_.ranks, rows);
       ops::linear(p, x_rows, weight, {}, logits);
-      const auto own = parts.rows(3 * share_.rank, 3);
-      ops::softmax_part<device, sum_number>(p, logits, targets, first, own);
-      p.parallel.tensor().all_gather(p.stream, device_span<const sum_number, memory>(own.span()), parts.span());
+      const auto own = parts.rows(3 * shard_.rank, 3);
+      ops::softmax_part<device, accumulate_dtype>(p, logits, targets, first, own);
+      p.parallel.tensor().all_gather(p.stream, device_span<const accumulate_dtype, memory>(own.span()), parts.span());
       const auto dlogits = p.trains() ? p.temporary(rows, v) : matrix_view<compute, memory>{};
-      ops::softmax_of_parts<device, sum_number, compute>(p, logits, targets, first, vocabulary_, parts, p.gradient_scale,
+      ops::softmax_of_parts<device, accumulate_dtype, compute>(p, logits, targets, first, vocabulary_, parts, p.gradient_scale,
                                                          loss_n.rows(begin, rows), dlogits);
       if (!p.trains()) continue;
       ops::linear_backward_input(p, dlogits, weight, dx.rows(begin, rows));
       if (dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight);
     }
     if (!p.trains()) return;
-    if (p.divides_between_layers) p.sum_to_own_places(dx, own_dx, ops::result::replaces);
+    if (p.has_sequence_parallel) p.reduce_scatter_sequence(dx, own_dx, ops::result::replaces);
     else p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
-  void logits_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<sum_number, memory> logits_nv) const {
+  void logits_divided(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate_dtype, memory> logits_nv) const {
     const matrix_view<const compute, memory> weight = p.matrix(weight_);
-    const std::size_t n = x.shape(0), v = weight.shape(0), first = share_.up_to(vocabulary_).begin;
-    const matrix_view<sum_number, memory> own{p.workspace.template take<sum_number>(n * v), {n, v}};
+    const std::size_t n = x.shape(0), v = weight.shape(0), first = shard_.up_to(vocabulary_).begin;
+    const matrix_view<accumulate_dtype, memory> own{p.workspace.template take<accumulate_dtype>(n * v), {n, v}};
     ops::linear(p, x, weight, {}, own);
     for (std::size_t i = 0; i < n; ++i) {
       const auto row = logits_nv.rows(i, 1).span();
-      copy_within(p.stream, row.subspan(first, v), device_span<const sum_number, memory>(own.rows(i, 1).span()));
+      copy_within(p.stream, row.subspan(first, v), device_span<const accumulate_dtype, memory>(own.rows(i, 1).span()));
       p.parallel.tensor().share_ranges(p.stream, row);
     }
   }
@@ -282,7 +283,7 @@ class language_head {
     }
   }
 
-  layer_share share_;
+  tensor_shard shard_;
   std::size_t vocabulary_;
   bool normalized_;
   double z_loss_;

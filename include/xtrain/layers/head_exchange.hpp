@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/place_share.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
@@ -24,57 +24,57 @@ class head_exchange {
   using in_matrix = matrix_view<const compute, memory>;
 
   /// throws config_error when the heads are not divisible
-  head_exchange(const place_share& share, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
-      : share_(share), all_heads_(heads), all_kv_heads_(kv_heads), d_(head_dim) {
-    require<config_error>(heads % share.ranks == 0, "context: heads must be divisible by the ", share.ranks, " ranks that share a row; given ",
+  head_exchange(const context_shard& shard, std::size_t heads, std::size_t kv_heads, std::size_t head_dim)
+      : shard_(shard), all_heads_(heads), all_kv_heads_(kv_heads), d_(head_dim) {
+    require<config_error>(heads % shard.ranks == 0, "context: heads must be divisible by the ", shard.ranks, " context-parallel ranks; given ",
                           heads);
-    require<config_error>(kv_heads % share.ranks == 0 || share.ranks % kv_heads == 0, "context: the ", share.ranks,
-                          " ranks that share a row must be a multiple of the key/value heads, or these of the ranks; given ", kv_heads);
+    require<config_error>(kv_heads % shard.ranks == 0 || shard.ranks % kv_heads == 0, "context: the ", shard.ranks,
+                          " context-parallel ranks must be a multiple of the key/value heads, or the key/value heads of the ranks; given ", kv_heads);
   }
 
   /// This pass has a shard of the tokens. (A pass over whole sequences needs no exchange.)
   [[nodiscard]] bool is_needed(const pass<Recipe>& p) const {
-    if constexpr (!shares_rows<Recipe>) return false;  // and none of this is compiled
-    else return share_.divides() && p.batch.is_part();
+    if constexpr (!has_context_parallel<Recipe>) return false;  // and none of this is compiled
+    else return shard_.is_sharded() && p.batch.is_part();
   }
 
   // the shape of this rank's attention
-  [[nodiscard]] std::size_t heads() const { return all_heads_ / share_.ranks; }
-  [[nodiscard]] std::size_t kv_heads() const { return all_kv_heads_ < share_.ranks ? 1 : all_kv_heads_ / share_.ranks; }
-  [[nodiscard]] std::size_t first_head() const { return share_.rank * heads(); }
+  [[nodiscard]] std::size_t heads() const { return all_heads_ / shard_.ranks; }
+  [[nodiscard]] std::size_t kv_heads() const { return all_kv_heads_ < shard_.ranks ? 1 : all_kv_heads_ / shard_.ranks; }
+  [[nodiscard]] std::size_t first_head() const { return shard_.rank * heads(); }
 
   /// Queries, keys and values, or an array as wide as the outputs.
   ///   own [b·t, all heads] read; whole [b·sequence length, own heads] written
   void to_whole_rows(pass<Recipe>& p, in_matrix own, matrix whole) const {
     const auto scope = p.scope();
-    const std::size_t places = own.shape(0), width = whole.shape(1);
-    const auto sent = p.temporary(share_.ranks * places, width);
+    const std::size_t num_tokens = own.shape(0), width = whole.shape(1);
+    const auto sent = p.temporary(shard_.ranks * num_tokens, width);
     for_each_part(width, [&](const columns& part) {
-      ops::copy_rows(p, own.columns(part.first, part.count), sent.rows(part.rank * places, places).columns(part.in_rank, part.count));
+      ops::copy_rows(p, own.columns(part.first, part.count), sent.rows(part.rank * num_tokens, num_tokens).columns(part.in_rank, part.count));
     });
-    const auto received = p.batch.b == 1 ? whole : p.temporary(share_.ranks * places, width);  // the ranks' tokens, one rank after another
+    const auto received = p.batch.b == 1 ? whole : p.temporary(shard_.ranks * num_tokens, width);  // the ranks' tokens, one rank after another
     exchange(p, sent, received);
     if (p.batch.b == 1) return;
-    for (std::size_t rank = 0; rank < share_.ranks; ++rank)
-      ops::copy_rows(p, by_rows(p, received.rows(rank * places, places)), places_of_rank(p, whole, rank));
+    for (std::size_t rank = 0; rank < shard_.ranks; ++rank)
+      ops::copy_rows(p, by_rows(p, received.rows(rank * num_tokens, num_tokens)), places_of_rank(p, whole, rank));
   }
 
   /// The reverse exchange.
   ///   whole [b·sequence length, own heads] read; own [b·t, all heads] written
-  void to_own_places(pass<Recipe>& p, in_matrix whole, matrix own) const {
+  void reduce_scatter(pass<Recipe>& p, in_matrix whole, matrix own) const {
     const auto scope = p.scope();
-    const std::size_t places = own.shape(0), width = whole.shape(1);
-    const auto received = p.temporary(share_.ranks * places, width);
+    const std::size_t num_tokens = own.shape(0), width = whole.shape(1);
+    const auto received = p.temporary(shard_.ranks * num_tokens, width);
     if (p.batch.b == 1) {
       exchange(p, whole, received);
     } else {
-      const auto sent = p.temporary(share_.ranks * places, width);
-      for (std::size_t rank = 0; rank < share_.ranks; ++rank)
-        ops::copy_rows(p, places_of_rank(p, whole, rank), by_rows(p, sent.rows(rank * places, places)));
+      const auto sent = p.temporary(shard_.ranks * num_tokens, width);
+      for (std::size_t rank = 0; rank < shard_.ranks; ++rank)
+        ops::copy_rows(p, places_of_rank(p, whole, rank), by_rows(p, sent.rows(rank * num_tokens, num_tokens)));
       exchange(p, sent, received);
     }
     for_each_part(width, [&](const columns& part) {
-      ops::copy_rows(p, received.rows(part.rank * places, places).columns(part.in_rank, part.count), own.columns(part.first, part.count),
+      ops::copy_rows(p, received.rows(part.rank * num_tokens, num_tokens).columns(part.in_rank, part.count), own.columns(part.first, part.count),
                      part.is_copy ? ops::result::is_added : ops::result::replaces);
     });
   }
@@ -88,8 +88,8 @@ class head_exchange {
   /// For each rank in turn: queries, keys and values, or only queries if the rows are no wider.
   template <class Work>
   void for_each_part(std::size_t width, Work&& work) const {
-    const std::size_t q = heads() * d_, kv = kv_heads() * d_, copies = all_kv_heads_ < share_.ranks ? share_.ranks / all_kv_heads_ : 1;
-    for (std::size_t rank = 0; rank < share_.ranks; ++rank) {
+    const std::size_t q = heads() * d_, kv = kv_heads() * d_, copies = all_kv_heads_ < shard_.ranks ? shard_.ranks / all_kv_heads_ : 1;
+    for (std::size_t rank = 0; rank < shard_.ranks; ++rank) {
       work(columns{rank, rank * q, 0, q});
       if (width == q) continue;
       const std::size_t key = all_heads_ * d_ + rank / copies * kv, value = key + all_kv_heads_ * d_;
@@ -109,10 +109,10 @@ class head_exchange {
     return by_rows(p, whole).columns(rank * count, count);
   }
   void exchange(pass<Recipe>& p, in_matrix from, matrix to) const {
-    if constexpr (shares_rows<Recipe>) p.parallel.context().all_to_all(p.stream, from.span(), to.span());
+    if constexpr (has_context_parallel<Recipe>) p.parallel.context().all_to_all(p.stream, from.span(), to.span());
   }
 
-  place_share share_;
+  context_shard shard_;
   std::size_t all_heads_, all_kv_heads_, d_;
 };
 

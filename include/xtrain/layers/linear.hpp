@@ -27,13 +27,13 @@ class linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    stands where = stands::between_layers;  ///< in_layer: x has all tokens on every rank, also under sequence parallelism
+    region where = region::sequence_parallel;  ///< in_layer: x has all tokens on every rank, also under sequence parallelism
   };
 
   ///   throws  config_error when the parts or the inputs are sharded
   linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& settings)
       : weight_(build.matrix(parts, inputs, settings.initial, settings.transposed_in_files, matrix_use::linear_weight, settings.where)) {
-    if (settings.where == stands::between_layers) require_whole(parts, inputs);
+    if (settings.where == region::sequence_parallel) require_whole(parts, inputs);
     if (settings.bias) bias_ = build.vector(parts, "bias", 0.0, settings.where);
     adapter_.declare(build, parts, inputs);
     trains_ = build.parameters().trains(weight_);
@@ -73,8 +73,8 @@ class linear {
   /// Sharded parts would need a reduction over ranks, which this layer does not do.
   static void require_whole(const std::vector<module_part>& parts, const input_part& inputs) {
     for (const module_part& part : parts)
-      require<config_error>(part.whole_outputs == 0 && inputs.whole == 0, "linear: '", part.name, "' must be whole on every rank; where ranks divide "
-                            "outputs use column_parallel_linear, where they divide inputs row_parallel_linear");
+      require<config_error>(part.whole_outputs == 0 && inputs.whole == 0, "linear: '", part.name, "' must be whole on every rank; to shard outputs use "
+                            "column_parallel_linear, to shard inputs row_parallel_linear");
   }
 
   void multiply(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how,

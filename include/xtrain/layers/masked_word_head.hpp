@@ -22,8 +22,8 @@ class masked_word_head {
   using accumulate = accumulate_t<compute>;
 
   struct options {
-    std::size_t width = 0;
-    std::size_t vocabulary = 0;
+    std::size_t hidden_size = 0;
+    std::size_t vocab_size = 0;
     double norm_epsilon = 1e-12;
     std::string name{};  // of the module: "<name>.transform.dense", "<name>.bias"
     parameter table{};   // the embedding table if tied; otherwise the head has "<name>.decoder"
@@ -31,37 +31,37 @@ class masked_word_head {
   };
 
   masked_word_head(builder<Recipe>& build, const options& o)
-      : dense_(build, {{o.name + ".transform.dense", o.width}}, o.width, {.bias = true, .initial = o.initial}),
-        norm_(build, o.name + ".transform.LayerNorm", o.width, o.norm_epsilon),
-        words_(o.table.exists() ? o.table : build.matrix({{o.name + ".decoder", o.vocabulary}}, o.width, o.initial),
-               build.vector({{o.name, o.vocabulary}}, "bias", 0.0)) {}
+      : dense_(build, {{o.name + ".transform.dense", o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
+        norm_(build, o.name + ".transform.LayerNorm", o.hidden_size, o.norm_epsilon),
+        words_(o.table.exists() ? o.table : build.matrix({{o.name + ".decoder", o.vocab_size}}, o.hidden_size, o.initial),
+               build.vector({{o.name, o.vocab_size}}, "bias", 0.0)) {}
 
   /// x [n, hidden_size] read, loss_n written, for the batch's targets
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto u = p.keep(n, c), a = p.keep(n, c);
+    const auto u = p.save(n, c), a = p.save(n, c);
     const auto y = p.temporary(n, c);
     dense_.forward(p, x, u);
     ops::gelu_erf(p, u, a);
     norm_.forward(p, a, y);
     words_.forward(p, y, p.batch.targets_n, p.gradient_scale, loss_n);
-    p.remember(a);
+    p.save_reference(a);
   }
 
   /// x [n, hidden_size] read, dx [n, hidden_size] added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto a = p.recall(n, c);
+    const auto a = p.saved_reference(n, c);
     const auto da = p.temporary(n, c);
     // forward: logits = y · tableᵀ + bias,  y = norm(a)
     const auto dy = words_.backward(p, n, c);
     fill_zero(p.stream, da.span());
     norm_.backward(p, a, dy, da);
     // forward: a = gelu(u)
-    p.pop(n, c);
-    const auto u = p.pop(n, c);
+    p.pop_saved(n, c);
+    const auto u = p.pop_saved(n, c);
     ops::gelu_erf_backward(p, u, da, da);
     // forward: u = x · Wᵀ + b
     dense_.backward(p, x, da, dx, ops::result::is_added);

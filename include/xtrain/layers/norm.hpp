@@ -23,7 +23,7 @@ class rms_norm {
 
   /// x [n, c] read, y [n, c] written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
-    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.keep_sums(x.shape(0)));
+    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.save_sums(x.shape(0)));
   }
 
   /// Computes y again without saving anything.
@@ -35,7 +35,7 @@ class rms_norm {
   /// dx [n, c] added to: a norm is on a branch of the residual stream, whose own gradient is already in dx
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
-    const auto rstd_n = p.pop_sums(x.shape(0));
+    const auto rstd_n = p.pop_saved_sums(x.shape(0));
     ops::rms_norm_backward(p, x, p.vector(weight_), rstd_n, dy, dx, p.vector_gradient(weight_));
   }
 
@@ -63,8 +63,8 @@ class layer_norm {
         bias_(build.vector({{name, channels}}, "bias", 0.0)) {}
 
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
-    const auto mean_n = p.keep_sums(x.shape(0));
-    const auto rstd_n = p.keep_sums(x.shape(0));
+    const auto mean_n = p.save_sums(x.shape(0));
+    const auto rstd_n = p.save_sums(x.shape(0));
     ops::layer_norm(p, x, p.vector(weight_), p.vector(bias_), epsilon_, y, mean_n, rstd_n);
   }
 
@@ -78,8 +78,8 @@ class layer_norm {
 
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
-    const auto rstd_n = p.pop_sums(x.shape(0));
-    const auto mean_n = p.pop_sums(x.shape(0));
+    const auto rstd_n = p.pop_saved_sums(x.shape(0));
+    const auto mean_n = p.pop_saved_sums(x.shape(0));
     ops::layer_norm_backward(p, x, p.vector(weight_), mean_n, rstd_n, dy, dx, p.vector_gradient(weight_), p.vector_gradient(bias_));
   }
 

@@ -32,9 +32,9 @@ class column_parallel_linear {
   ///   throws  config_error when layers are sharded and a part is not
   column_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
-        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
+        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = region::tensor_parallel}) {
     for (const module_part& part : parts)
-      require<config_error>(!build.share().divides() || part.whole_outputs != 0, "column_parallel_linear: ranks must divide the outputs of '", part.name,
+      require<config_error>(!build.shard().is_sharded() || part.whole_outputs != 0, "column_parallel_linear: must have a shard of the outputs of '", part.name,
                             "' (builder::column_part); all of them were given");
   }
 
@@ -45,7 +45,7 @@ class column_parallel_linear {
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    local_.forward(p, communicates_ ? p.all_places(x) : x, y, how);
+    local_.forward(p, communicates_ ? p.gather_sequence(x) : x, y, how);
   }
 
   /// dx [as x, in] written or added to; gradients of trainable parameters added to
@@ -53,10 +53,10 @@ class column_parallel_linear {
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
     if (!communicates_) return local_.backward(p, x, dy, dx, how);
-    if (p.divides_between_layers) {
+    if (p.has_sequence_parallel) {
       const auto part = p.temporary(dy.shape(0), dx.shape(1));
-      local_.backward(p, needs_input() ? p.all_places(x) : part, dy, part);
-      return p.sum_to_own_places(part, dx, how);
+      local_.backward(p, needs_input() ? p.gather_sequence(x) : part, dy, part);
+      return p.reduce_scatter_sequence(part, dx, how);
     }
     // in a sum over ranks, the previous value must be counted once
     local_.backward(p, x, dy, dx, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
@@ -86,8 +86,8 @@ class row_parallel_linear {
   ///   throws  config_error when layers are sharded and the inputs are not
   row_parallel_linear(builder<Recipe>& build, const std::vector<module_part>& parts, const input_part& inputs, const options& o)
       : communicates_(o.communicates),
-        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = stands::in_layer}) {
-    require<config_error>(!build.share().divides() || inputs.whole != 0, "row_parallel_linear: ranks must divide the inputs of '", parts.front().name,
+        local_(build, parts, inputs, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files, .where = region::tensor_parallel}) {
+    require<config_error>(!build.shard().is_sharded() || inputs.whole != 0, "row_parallel_linear: must have a shard of the inputs of '", parts.front().name,
                           "' (builder::row_part); all of them were given");
   }
 
@@ -101,10 +101,10 @@ class row_parallel_linear {
     const bool first = p.parallel.tensor().rank() == 0;
     const auto bias = first ? p.vector(local_.bias_) : p.vector(parameter{});
     if (!communicates_) return local_.multiply(p, x, y, how, bias);
-    if (p.divides_between_layers) {
+    if (p.has_sequence_parallel) {
       const auto part = p.temporary(x.shape(0), y.shape(1));
       local_.multiply(p, x, part, ops::result::replaces, bias);
-      return p.sum_to_own_places(part, y, how);
+      return p.reduce_scatter_sequence(part, y, how);
     }
     // in a sum over ranks, the previous value must be counted once
     local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
@@ -115,7 +115,7 @@ class row_parallel_linear {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    local_.backward(p, x, communicates_ ? p.all_places(dy) : dy, dx, how);
+    local_.backward(p, x, communicates_ ? p.gather_sequence(dy) : dy, dx, how);
   }
 
  private:

@@ -9,7 +9,7 @@
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/layers/batch.hpp>
-#include <xtrain/layers/put_off.hpp>
+#include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/launch.hpp>
 #include <xtrain/ops/matmul.hpp>
@@ -35,7 +35,7 @@ struct cache_view {
 };
 
 /// More experts than any published model has; a layer counts the tokens of each on the host, where a step must not allocate.
-inline constexpr std::size_t most_experts = 512;
+inline constexpr std::size_t max_experts = 512;
 
 /// Load of the experts of each layer, for the load-balancing loss. Each layer writes its own row; when all have, the gradient of that loss
 /// is known: it is the same for every token of the batch and every layer.
@@ -50,33 +50,33 @@ struct expert_load {
 
 /// Memory that passes need.
 struct pass_sizes {
-  std::size_t boundaries = 0;  // bytes of checkpointed layer inputs
-  std::size_t kept = 0;        // bytes of activations that blocks save for the backward
-  std::size_t workspace = 0;   // bytes of everything temporary
-  std::size_t boundary_entries = 0, kept_entries = 0;
-  std::size_t put_off = 0;  // bytes of the copied factors of deferred weight gradients
-  std::size_t put_off_entries = 0;
+  std::size_t layer_inputs = 0;  // bytes of checkpointed layer inputs
+  std::size_t saved = 0;         // bytes of activations that blocks save for the backward
+  std::size_t workspace = 0;     // bytes of everything temporary
+  std::size_t layer_input_entries = 0, saved_entries = 0;
+  std::size_t deferred = 0;  // bytes of the copied factors of deferred weight gradients
+  std::size_t deferred_entries = 0;
 
-  [[nodiscard]] std::size_t stash() const { return boundaries + kept; }
+  [[nodiscard]] std::size_t stash() const { return layer_inputs + saved; }
 };
 
 /// A tensor-parallel strategy may also have sequence parallelism: its state declares it.
 template <class State>
-inline constexpr bool divides_between_layers_of = [] {
-  if constexpr (requires { State::divides_between_layers; }) return State::divides_between_layers;
+inline constexpr bool has_sequence_parallel_of = [] {
+  if constexpr (requires { State::has_sequence_parallel; }) return State::has_sequence_parallel;
   else return false;
 }();
 
 /// The number of ranks that shard the sequence-parallel region.
 template <class State>
-[[nodiscard]] std::size_t ranks_between_layers([[maybe_unused]] State& state) {
-  if constexpr (divides_between_layers_of<State>) return state.tensor().size();
+[[nodiscard]] std::size_t sequence_parallel_ranks([[maybe_unused]] State& state) {
+  if constexpr (has_sequence_parallel_of<State>) return state.tensor().size();
   else return 1;
 }
 
 /// Rows that the ranks dispatched to one expert, in rank order; a layer works on those from `first` on.
 struct rows_of_ranks {
-  std::array<std::size_t, most_experts> counts{};
+  std::array<std::size_t, max_experts> counts{};
   std::size_t ranks = 0, rank = 0, first = 0;  // ranks = 0: rows are this rank's own
 };
 
@@ -90,13 +90,13 @@ class pass : public execution<typename Recipe::device> {
   using gradient_type = typename Recipe::precision::gradient;
   using store = parameter_store<device, typename Recipe::precision>;
   using parallel_state = typename Recipe::parallel::template state<device>;
-  static constexpr bool may_divide_between_layers = divides_between_layers_of<parallel_state>;
+  static constexpr bool may_be_sequence_parallel = has_sequence_parallel_of<parallel_state>;
 
-  pass(execution<device> on, const store& all_parameters, stash<device>& keep_in, parallel_state& strategy)
-      : execution<device>(on), parameters(all_parameters), kept(keep_in), parallel(strategy) {}
+  pass(execution<device> on, const store& all_parameters, stash<device>& save_in, parallel_state& strategy)
+      : execution<device>(on), parameters(all_parameters), saved(save_in), parallel(strategy) {}
 
   const store& parameters;
-  stash<device>& kept;
+  stash<device>& saved;
   parallel_state& parallel;
   device_batch<device> batch{};
   pass_mode mode = pass_mode::training;
@@ -105,10 +105,11 @@ class pass : public execution<typename Recipe::device> {
   double label_weight = 1.0;    // weight of a sequence's label, in targets
   std::size_t number = 0;       // index among the passes in flight
   const cache_view<device, compute>* cache = nullptr;
-  expert_load<device, compute> load{};  // if there is a load-balancing loss
-  put_off_products<device, compute, gradient_type>* later = nullptr;  // takes the deferred products of a backward in two parts
-  bool divides_between_layers = false;  // sequence parallelism: between layers, each tensor-parallel rank has a shard of the tokens
-  rows_of_ranks origin{};               // while an expert works on rows dispatched by other ranks
+  expert_load<device, compute> load{};                                     // if there is a load-balancing loss
+  deferred_gradients<device, compute, gradient_type>* deferred = nullptr;  // takes the deferred products of a backward in two parts
+  // sequence parallelism: between layers, each tensor-parallel rank has a shard of the tokens
+  bool has_sequence_parallel = false;
+  rows_of_ranks origin{};                                                  // while an expert works on rows dispatched by other ranks
 
   [[nodiscard]] bool trains() const { return mode == pass_mode::training; }
 
@@ -120,24 +121,24 @@ class pass : public execution<typename Recipe::device> {
 
   /// Starts sequence parallelism for this pass, if the strategy has it. Called when the batch is known.
   ///   throws  shape_error when the batch's tokens are not divisible by the ranks
-  void divide_between_layers() {
-    if constexpr (may_divide_between_layers) {
-      const std::size_t ranks = ranks_between_layers(parallel);
-      require<shape_error>(batch.n() % ranks == 0, "sequence: the ", ranks, " ranks that divide what lies between layers must divide the batch's "
-                           "places equally; given ", batch.n());
-      divides_between_layers = ranks > 1;
+  void begin_sequence_parallel() {
+    if constexpr (may_be_sequence_parallel) {
+      const std::size_t ranks = sequence_parallel_ranks(parallel);
+      require<shape_error>(batch.n() % ranks == 0, "sequence: the ", ranks, " sequence-parallel ranks must have equal shards of the batch's tokens; given ",
+                           batch.n());
+      has_sequence_parallel = ranks > 1;
     }
   }
   // Tokens in the sequence-parallel region: n, or if sharded, n/ranks consecutive tokens of the batch's sequences in order.
-  [[nodiscard]] std::size_t places_between_layers() const { return divides_between_layers ? batch.n() / parallel.tensor().size() : batch.n(); }
-  [[nodiscard]] std::size_t first_between_layers() const { return divides_between_layers ? parallel.tensor().rank() * places_between_layers() : 0; }
+  [[nodiscard]] std::size_t sequence_parallel_tokens() const { return has_sequence_parallel ? batch.n() / parallel.tensor().size() : batch.n(); }
+  [[nodiscard]] std::size_t first_sequence_parallel_token() const { return has_sequence_parallel ? parallel.tensor().rank() * sequence_parallel_tokens() : 0; }
   /// The number of tokens within a layer, given the number `own` in the sequence-parallel region.
-  [[nodiscard]] std::size_t places_in_layer(std::size_t own) const { return divides_between_layers ? own * parallel.tensor().size() : own; }
+  [[nodiscard]] std::size_t tokens_in_layer(std::size_t own) const { return has_sequence_parallel ? own * parallel.tensor().size() : own; }
   /// All-gather of the tokens of x over the tensor-parallel ranks under sequence parallelism; temporary, or x itself.
-  [[nodiscard]] matrix_view<const compute, memory> all_places(matrix_view<const compute, memory> x) {
-    if constexpr (may_divide_between_layers) {
-      if (!divides_between_layers) return x;
-      const auto whole = temporary(places_in_layer(x.shape(0)), x.shape(1));
+  [[nodiscard]] matrix_view<const compute, memory> gather_sequence(matrix_view<const compute, memory> x) {
+    if constexpr (may_be_sequence_parallel) {
+      if (!has_sequence_parallel) return x;
+      const auto whole = temporary(tokens_in_layer(x.shape(0)), x.shape(1));
       parallel.tensor().all_gather(this->stream, x.span(), whole.span());
       return whole;
     } else {
@@ -145,8 +146,8 @@ class pass : public execution<typename Recipe::device> {
     }
   }
   /// Reduce-scatter of x, which has all tokens: y written or added to, with this rank's tokens of the sum.
-  void sum_to_own_places(matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) {
-    if constexpr (may_divide_between_layers) {
+  void reduce_scatter_sequence(matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) {
+    if constexpr (may_be_sequence_parallel) {
       const auto inner = scope();
       const auto sum = how == ops::result::replaces ? y : temporary(y.shape(0), y.shape(1));
       parallel.tensor().reduce_scatter(this->stream, x.span(), sum.span(), reduction::sum);
@@ -155,24 +156,24 @@ class pass : public execution<typename Recipe::device> {
   }
 
   /// Memory in the stash that this layer's backward will pop.
-  [[nodiscard]] matrix_view<compute, memory> keep(std::size_t rows, std::size_t columns) {
-    return {kept.template push<compute>(rows * columns), {rows, columns}};
+  [[nodiscard]] matrix_view<compute, memory> save(std::size_t rows, std::size_t columns) {
+    return {saved.template push<compute>(rows * columns), {rows, columns}};
   }
-  [[nodiscard]] vector_view<accumulate_t<compute>, memory> keep_sums(std::size_t n) {
-    return {kept.template push<accumulate_t<compute>>(n), {n}};
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> save_sums(std::size_t n) {
+    return {saved.template push<accumulate_t<compute>>(n), {n}};
   }
-  [[nodiscard]] vector_view<token, memory> keep_tokens(std::size_t n) { return {kept.template push<token>(n), {n}}; }
-  matrix_view<compute, memory> pop(std::size_t rows, std::size_t columns) {
-    return {kept.template pop<compute>(rows * columns), {rows, columns}};
+  [[nodiscard]] vector_view<token, memory> save_tokens(std::size_t n) { return {saved.template push<token>(n), {n}}; }
+  matrix_view<compute, memory> pop_saved(std::size_t rows, std::size_t columns) {
+    return {saved.template pop<compute>(rows * columns), {rows, columns}};
   }
-  [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_sums(std::size_t n) {
-    return {kept.template pop<accumulate_t<compute>>(n), {n}};
+  [[nodiscard]] vector_view<accumulate_t<compute>, memory> pop_saved_sums(std::size_t n) {
+    return {saved.template pop<accumulate_t<compute>>(n), {n}};
   }
-  [[nodiscard]] vector_view<token, memory> pop_tokens(std::size_t n) { return {kept.template pop<token>(n), {n}}; }
+  [[nodiscard]] vector_view<token, memory> pop_saved_tokens(std::size_t n) { return {saved.template pop<token>(n), {n}}; }
   /// Saves an address that this layer's backward needs before it can pop the memory.
-  void remember(matrix_view<compute, memory> what) { kept.push_reference(what.span()); }
-  [[nodiscard]] matrix_view<compute, memory> recall(std::size_t rows, std::size_t columns) {
-    return {kept.template pop_reference<compute>(rows * columns), {rows, columns}};
+  void save_reference(matrix_view<compute, memory> what) { saved.push_reference(what.span()); }
+  [[nodiscard]] matrix_view<compute, memory> saved_reference(std::size_t rows, std::size_t columns) {
+    return {saved.template pop_reference<compute>(rows * columns), {rows, columns}};
   }
 
   [[nodiscard]] matrix_view<const compute, memory> matrix(parameter p) const { return {parameters.value(p), matrix_shape(p)}; }
@@ -205,7 +206,7 @@ class pass : public execution<typename Recipe::device> {
     if (gradient.empty()) return;
     const matrix_view<gradient_type, memory> dw{gradient, matrix_shape(weight)};
     if constexpr (splits_backwards<Recipe>) {
-      if (later != nullptr) return later->put_off(*this, block_of(weight), dy, x, dw);
+      if (deferred != nullptr) return deferred->defer(*this, block_of(weight), dy, x, dw);
     }
     ops::linear_backward_weight(*this, dy, x, dw);
   }
@@ -215,17 +216,17 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] random_site random_at(std::uint32_t site, std::size_t elements_per_row) const {
     random_site at = random;
     at.site = site;
-    at.first = batch.first_row * elements_per_row;
+    at.first = batch.first_sequence * elements_per_row;
     return at;
   }
   /// y = dropout(x), or y += dropout(x), at a site in the model; x and y [n, channels]. Element i of a token draws the same random number
   /// wherever the token is processed.
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) {
-    const std::size_t c = x.shape(1), per_row = batch.row_places() * c;
+    const std::size_t c = x.shape(1), per_row = batch.whole_seq_length() * c;
     random_site at = random_at(site, per_row);
     if (origin.ranks > 0) return dropout_of_ranks(x, probability, at, batch.b * per_row, y, how);
-    const std::size_t first = divides_between_layers && x.shape(0) != batch.n() ? first_between_layers() : 0;
+    const std::size_t first = has_sequence_parallel && x.shape(0) != batch.n() ? first_sequence_parallel_token() : 0;
     if (batch.is_part()) return dropout_of_part(x, first, probability, at, y, how);
     at.first += first * c;
     ops::dropout(*this, x, probability, at, y, how);
@@ -237,7 +238,7 @@ class pass : public execution<typename Recipe::device> {
   [[nodiscard]] device_span<gradient_type, memory> gradient_now(parameter p) const {
     const auto span = parameters.gradient(p);
     if constexpr (splits_backwards<Recipe>) {
-      if (later != nullptr && parameters.divided().gradients && !span.empty()) return later->aside(this->stream, block_of(p), span);
+      if (deferred != nullptr && parameters.sharding().gradients && !span.empty()) return deferred->deferred_sum(this->stream, block_of(p), span);
     }
     return span;
   }

@@ -32,8 +32,8 @@ class rotary_positions {
   using device = typename Recipe::device;
 
   rotary_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
-      : head_dim_(o.head_dim), cos_sin_pd_(context, {o.context, o.turned()}, memory_role::weights) {
-    if (rehearses(context)) return;  // a dry run does not read it
+      : head_dim_(o.head_dim), cos_sin_pd_(context, {o.max_position_embeddings, o.turned()}, memory_role::weights) {
+    if (is_dry_run(context)) return;                 // a dry run does not read it
     const std::vector<float> table = rope_table(o);  // alive until the copy is done
     copy_to_device(stream, cos_sin_pd_.span(), table);
     stream.synchronize();
@@ -77,7 +77,7 @@ class rotary_positions_2d {
  private:
   /// One more position than tokens: positions in the generated span start at 1.
   static position_options halved(position_options o) {
-    ++o.context;
+    ++o.max_position_embeddings;
     o.head_dim /= 2;
     return o;
   }
@@ -93,8 +93,8 @@ class alibi_positions {
   using device = typename Recipe::device;
 
   alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o)
-      : slope_h_(context, {o.heads}, memory_role::weights) {
-    const std::vector<float> slopes = alibi_slopes(o.heads);  // alive until the copy is done
+      : slope_h_(context, {o.num_heads}, memory_role::weights) {
+    const std::vector<float> slopes = alibi_slopes(o.num_heads);  // alive until the copy is done
     copy_to_device(stream, slope_h_.span(), slopes);
     stream.synchronize();
   }
@@ -114,7 +114,7 @@ class rotary_or_alibi_positions {
   using device = typename Recipe::device;
 
   rotary_or_alibi_positions(const typename device::context& context, typename device::stream& stream, const position_options& o) {
-    if (o.linear_biases) alibi_.emplace(context, stream, o);
+    if (o.alibi) alibi_.emplace(context, stream, o);
     else rotary_.emplace(context, stream, o);
   }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <xtrain/comm/ring_shift.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/place_share.hpp>
 #include <xtrain/ops/attention_block.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
@@ -35,10 +35,10 @@ class ring_attention {
   using in_matrix = matrix_view<const compute, memory>;
   using settings_type = ops::attention_settings<device>;
 
-  explicit ring_attention(const place_share& share) : share_(share) {}
+  explicit ring_attention(const context_shard& shard) : shard_(shard) {}
 
   /// This pass has a shard of the tokens.
-  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return share_.divides() && p.batch.is_part(); }
+  [[nodiscard]] bool is_needed(const pass<Recipe>& p) const { return shard_.is_sharded() && p.batch.is_part(); }
 
   /// s.t counts this rank's tokens.
   ///   qkv [b·t, row] read, queries and keys rotated; o [b·t, h·d], lse [b·h·t] written
@@ -48,12 +48,12 @@ class ring_attention {
     const auto o_sums = sums_of(p, o);
     travelling<compute> keys(p, o.shape(0), 2 * s.k * s.d);
     ops::copy_rows(p, qkv.columns(s.key_offset(), 2 * s.k * s.d), keys.here);
-    for (std::size_t turn = 0; turn < share_.ranks; ++turn) {
-      if (turn + 1 < share_.ranks) keys.begin(p);
+    for (std::size_t turn = 0; turn < shard_.ranks; ++turn) {
+      if (turn + 1 < shard_.ranks) keys.begin(p);
       for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool first) {
         ops::attention_block(p, s, blocks, turn == 0 && first, settings, qkv, keys.here, p.batch.starts_n, o_sums, lse);
       });
-      if (turn + 1 < share_.ranks) keys.finish(p);
+      if (turn + 1 < shard_.ranks) keys.finish(p);
     }
     round(p, o_sums, o);
   }
@@ -82,8 +82,8 @@ class ring_attention {
       if (diagonal) keys.finish(p);
     };
     own_backward(true);
-    for (std::size_t turn = 1; turn < share_.ranks; ++turn) {
-      if (turn + 1 < share_.ranks) keys.begin(p);
+    for (std::size_t turn = 1; turn < shard_.ranks; ++turn) {
+      if (turn + 1 < shard_.ranks) keys.begin(p);
       if (turn > 1) fill_zero(p.stream, made.span());
       for_each_block(p, settings, turn, [&](const ops::attention_blocks& blocks, bool) { merged_backward(blocks, made); });
       // forward: keys arrived from the previous rank; its contribution to their gradient arrives the same way
@@ -94,7 +94,7 @@ class ring_attention {
         ops::copy(p, matrix_view<const sum, memory>(made), gradients.here);
       }
       gradients.begin(p);
-      if (turn + 1 < share_.ranks) keys.finish(p);
+      if (turn + 1 < shard_.ranks) keys.finish(p);
     }
     own_backward(false);
     gradients.finish(p);  // from the last rank that had the keys to their owner
@@ -126,13 +126,13 @@ class ring_attention {
   /// fully masked.
   template <class Work>
   void for_each_block(const pass<Recipe>& p, const settings_type& settings, std::size_t turn, Work&& work) const {
-    place_share owner = share_;
-    owner.rank = (share_.rank + share_.ranks - turn) % share_.ranks;
+    context_shard owner = shard_;
+    owner.rank = (shard_.rank + shard_.ranks - turn) % shard_.ranks;
     std::size_t query_at = 0;
-    for (const place_share::range& queries : share_.ranges_of(p.batch.whole_t)) {
+    for (const context_shard::range& queries : shard_.ranges_of(p.batch.whole_t)) {
       std::size_t key_at = 0;
       bool first = true;
-      for (const place_share::range& keys : owner.ranges_of(p.batch.whole_t)) {
+      for (const context_shard::range& keys : owner.ranges_of(p.batch.whole_t)) {
         const ops::attention_blocks blocks{{p.batch.t, query_at, queries.begin, queries.count}, {p.batch.t, key_at, keys.begin, keys.count}};
         key_at += keys.count;
         if (!ops::may_see(blocks, settings.window, settings.end_bt.exists())) continue;
@@ -168,7 +168,7 @@ class ring_attention {
     }
   }
 
-  place_share share_;
+  context_shard shard_;
 };
 
 }  // namespace xtrain

@@ -11,7 +11,7 @@
 namespace xtrain {
 
 /// How RoPE is scaled to longer sequences than the model was trained on.
-struct rope_scaling {
+struct rope_scaling_config {
   enum class rule : std::uint8_t {
     none,
     linear,  ///< every frequency divided by the factor                                    [Chen et al. 2023]
@@ -23,7 +23,7 @@ struct rope_scaling {
   double high_frequency_factor = 4.0;
   std::size_t original_context = 0;
 
-  friend bool operator==(const rope_scaling&, const rope_scaling&) = default;
+  friend bool operator==(const rope_scaling_config&, const rope_scaling_config&) = default;
 
   [[nodiscard]] double scaled(double frequency) const {
     if (kind == rule::none) return frequency;
@@ -38,17 +38,17 @@ struct rope_scaling {
 
 /// Configuration of positions.
 struct position_options {
-  std::size_t context = 0;
-  std::size_t heads = 0;
+  std::size_t max_position_embeddings = 0;
+  std::size_t num_heads = 0;
   std::size_t head_dim = 0;
-  std::size_t rotated = 0;  // elements of a head that are rotated, from the first on; 0: all
-  double rope_base = 10000.0;
-  rope_scaling scaling{};
-  bool linear_biases = false;  // ALiBi instead of RoPE, for families that have both
-  std::size_t first = 0;       // position of a sequence's first token
+  std::size_t rotary_dim = 0;  // elements of a head that are rotated, from the first on; 0: all
+  double rope_theta = 10000.0;
+  rope_scaling_config scaling{};
+  bool alibi = false;                          // ALiBi instead of RoPE, for families that have both
+  std::size_t first = 0;                       // position of a sequence's first token
   position_kind kind = position_kind::rotary;  // for a layer type that supports any
 
-  [[nodiscard]] std::size_t turned() const { return rotated == 0 ? head_dim : rotated; }
+  [[nodiscard]] std::size_t turned() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
 };
 
 /// Cosines and sines of every position from `first` on: [context, rotated], rotated/2 cosines, then as many sines.
@@ -56,11 +56,11 @@ struct position_options {
 /// same rounding at large positions.                                      [Su et al. 2021, eq. 34]
 [[nodiscard]] inline std::vector<float> rope_table(const position_options& o) {
   const std::size_t rotated = o.turned(), half = rotated / 2;
-  std::vector<float> table(o.context * rotated);
+  std::vector<float> table(o.max_position_embeddings * rotated);
   for (std::size_t i = 0; i < half; ++i) {
-    const double plain = 1.0 / std::pow(o.rope_base, 2.0 * static_cast<double>(i) / static_cast<double>(rotated));
+    const double plain = 1.0 / std::pow(o.rope_theta, 2.0 * static_cast<double>(i) / static_cast<double>(rotated));
     const auto frequency = static_cast<float>(o.scaling.scaled(plain));
-    for (std::size_t at = 0; at < o.context; ++at) {
+    for (std::size_t at = 0; at < o.max_position_embeddings; ++at) {
       const float angle = static_cast<float>(o.first + at) * frequency;
       table[at * rotated + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
       table[at * rotated + half + i] = static_cast<float>(std::sin(static_cast<double>(angle)));

@@ -23,7 +23,7 @@ class row_head {
   using accumulate = accumulate_t<compute>;
 
   struct options {
-    std::size_t width = 0;
+    std::size_t hidden_size = 0;
     std::size_t labels = 0;
     std::string pooler_name{}, labels_name{};
     double dropout = 0.0;
@@ -32,15 +32,15 @@ class row_head {
   };
 
   row_head(builder<Recipe>& build, const options& o)
-      : dropout_(o.dropout), site_(o.site), pooler_(build, {{o.pooler_name, o.width}}, o.width, {.bias = true, .initial = o.initial}),
-        labels_(build.matrix({{o.labels_name, o.labels}}, o.width, o.initial), build.vector({{o.labels_name, o.labels}}, "bias", 0.0)) {}
+      : dropout_(o.dropout), site_(o.site), pooler_(build, {{o.pooler_name, o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
+        labels_(build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial), build.vector({{o.labels_name, o.labels}}, "bias", 0.0)) {}
 
   /// x [n, hidden_size] read; loss_n added to: each sequence's loss times the label weight, at any index, since only the sum of loss_n is
   /// used
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
     const auto scope = p.scope();
     const std::size_t b = p.batch.b, c = x.shape(1);
-    const auto first = p.keep(b, c), pooled = p.keep(b, c);
+    const auto first = p.save(b, c), pooled = p.save(b, c);
     pool(p, x, first, pooled);
     auto dropped = pooled;
     if (drops(p)) {
@@ -62,8 +62,8 @@ class row_head {
     if (drops(p)) ops::dropout(p, ddropped, dropout_, p.random_at(site_, c), dpooled);
     else ops::copy(p, ddropped, dpooled);
     // forward: pooled = tanh(first · Wᵀ + b)
-    ops::tanh_backward(p, p.pop(b, c), dpooled, dpooled);
-    pooler_.backward(p, p.pop(b, c), dpooled, dfirst);
+    ops::tanh_backward(p, p.pop_saved(b, c), dpooled, dpooled);
+    pooler_.backward(p, p.pop_saved(b, c), dpooled, dfirst);
     // forward: first = x at the first tokens
     ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx);
   }

@@ -57,7 +57,7 @@ class any_positions {
   using device = typename Recipe::device;
 
   any_positions(const typename device::context& context, typename device::stream& stream, const position_options& o) {
-    const bool biases = o.kind == position_kind::alibi || (o.kind == position_kind::rotary_or_alibi && o.linear_biases);
+    const bool biases = o.kind == position_kind::alibi || (o.kind == position_kind::rotary_or_alibi && o.alibi);
     if (o.kind == position_kind::rotary_2d) rotary_2d_.emplace(context, stream, o);
     else if (biases) alibi_.emplace(context, stream, o);
     else if (o.kind != position_kind::none) rotary_.emplace(context, stream, o);
@@ -168,17 +168,18 @@ class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
 
  public:
   using shared_model = base;
-  using typename base::config;
-  using typename base::context;
+  using typename base::config_type;
+  using typename base::context_type;
   using typename base::options;
   using typename base::uninitialised_t;
   template <class Other>
   using with_recipe = any_decoder_of<Other, Families>;
 
   /// throws  config_error when the config names no family, or a family with custom layers; see decoder
-  explicit any_decoder_of(config sizes, const context& on = context{}, const options& settings = options{})
+  explicit any_decoder_of(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
       : base(checked(std::move(sizes)), on, settings) {}
-  any_decoder_of(uninitialised_t tag, config sizes, const context& on, const options& settings) : base(tag, checked(std::move(sizes)), on, settings) {}
+  any_decoder_of(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings)
+      : base(tag, checked(std::move(sizes)), on, settings) {}
 
   /// The family that a config.json describes.
   ///   throws  config_error when it is none of `Families`
@@ -187,7 +188,7 @@ class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = any_decoder_of>
-  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
+  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context_type& on = context_type{}, const options& settings = options{}) {
     static_assert(
         requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
         "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
@@ -195,7 +196,7 @@ class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
   }
 
  private:
-  static config checked(config sizes) {
+  static config_type checked(config_type sizes) {
     require<config_error>(sizes.family == nullptr || sizes.family->has_known_layers(), sizes.family == nullptr ? "" : sizes.family->name,
                           ": a family with layers of its own must be compiled as decoder<Recipe, Family>");
     return sizes;

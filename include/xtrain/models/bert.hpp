@@ -16,23 +16,23 @@ namespace detail {
 template <class Recipe>
 [[nodiscard]] masked_word_head<Recipe> bert_words(builder<Recipe>& build, const encoder_config& c, parameter table) {
   return {build,
-          {.width = c.width,
-           .vocabulary = c.vocabulary,
+          {.hidden_size = c.hidden_size,
+           .vocab_size = c.vocab_size,
            .norm_epsilon = c.norm_epsilon,
            .name = "cls.predictions",
            .table = table,
-           .initial = initial_values::normal(c.initial_deviation)}};
+           .initial = initial_values::normal(c.initializer_range)}};
 }
 template <class Recipe>
 [[nodiscard]] row_head<Recipe> bert_rows(builder<Recipe>& build, const encoder_config& c, const char* labels_name, double dropout) {
   return {build,
-          {.width = c.width,
+          {.hidden_size = c.hidden_size,
            .labels = c.labels.size(),
            .pooler_name = "bert.pooler.dense",
            .labels_name = labels_name,
            .dropout = dropout,
            .site = 1,
-           .initial = initial_values::normal(c.initial_deviation)}};
+           .initial = initial_values::normal(c.initializer_range)}};
 }
 
 }  // namespace detail

@@ -41,38 +41,38 @@ XTRAIN_INLINE encoder_config bert_family::read(const named_settings& s) {
   require<config_error>(!s.flag_or(false, {"is_decoder"}) && !s.flag_or(false, {"add_cross_attention"}), s.who(),
                         ": must describe an encoder; is_decoder or add_cross_attention is true");
   const double dropout = s.number_or(0.1, {"hidden_dropout_prob"});
-  return {.vocabulary = s.size({"vocab_size"}),
-          .width = s.size({"hidden_size"}),
-          .layers = s.size({"num_hidden_layers"}),
-          .heads = s.size({"num_attention_heads"}),
-          .feed_forward = s.size_or(0, {"intermediate_size"}),
-          .context = s.size_or(512, {"max_position_embeddings"}),
+  return {.vocab_size = s.size({"vocab_size"}),
+          .hidden_size = s.size({"hidden_size"}),
+          .num_layers = s.size({"num_hidden_layers"}),
+          .num_heads = s.size({"num_attention_heads"}),
+          .intermediate_size = s.size_or(0, {"intermediate_size"}),
+          .max_position_embeddings = s.size_or(512, {"max_position_embeddings"}),
           .segments = s.size_or(2, {"type_vocab_size"}),
           .norm_epsilon = s.number_or(1e-12, {"layer_norm_eps"}),
-          .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"}),
           .attention_dropout = s.number_or(0.1, {"attention_probs_dropout_prob"}),
           .residual_dropout = dropout,
           .label_dropout = s.number_or(dropout, {"classifier_dropout"}),
-          .initial_deviation = s.number_or(0.02, {"initializer_range"}),
-          .padding = s.token_or(0, "pad_token_id")};
+          .initializer_range = s.number_or(0.02, {"initializer_range"}),
+          .pad_token_id = s.token_or(0, "pad_token_id")};
 }
 
 XTRAIN_INLINE void bert_family::write(const encoder_config& c, named_settings& s) {
-  s.set("vocab_size", c.vocabulary);
-  s.set("hidden_size", c.width);
-  s.set("num_hidden_layers", c.layers);
-  s.set("num_attention_heads", c.heads);
-  s.set("intermediate_size", c.feed_forward);
-  s.set("max_position_embeddings", c.context);
+  s.set("vocab_size", c.vocab_size);
+  s.set("hidden_size", c.hidden_size);
+  s.set("num_hidden_layers", c.num_layers);
+  s.set("num_attention_heads", c.num_heads);
+  s.set("intermediate_size", c.intermediate_size);
+  s.set("max_position_embeddings", c.max_position_embeddings);
   s.set("type_vocab_size", c.segments);
   s.set("layer_norm_eps", c.norm_epsilon);
   s.set("hidden_act", "gelu");
   s.set("attention_probs_dropout_prob", c.attention_dropout);
   s.set("hidden_dropout_prob", c.residual_dropout);
   s.set("classifier_dropout", c.label_dropout);
-  s.set("initializer_range", c.initial_deviation);
-  s.set("tie_word_embeddings", c.tied_head);
-  s.set_token("pad_token_id", c.padding);
+  s.set("initializer_range", c.initializer_range);
+  s.set("tie_word_embeddings", c.tie_word_embeddings);
+  s.set_token("pad_token_id", c.pad_token_id);
 }
 
 XTRAIN_INLINE std::vector<std::string> bert_family::other_names(const std::string& parameter) {
@@ -90,7 +90,7 @@ XTRAIN_INLINE std::vector<std::string> bert_family::other_names(const std::strin
 
 XTRAIN_INLINE bool bert_family::may_be_ignored(std::string_view tensor, const encoder_config& c) {
   return tensor.ends_with("embeddings.position_ids") || tensor == "cls.predictions.decoder.bias" ||
-         (c.tied_head && tensor == "cls.predictions.decoder.weight");
+         (c.tie_word_embeddings && tensor == "cls.predictions.decoder.weight");
 }
 
 XTRAIN_INLINE void bert_pretraining_family::complete(encoder_config& c) {

@@ -12,11 +12,12 @@
 namespace xtrain {
 
 XTRAIN_INLINE void bloom_family::complete(decoder_config& c) {
-  if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+  if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
   c.attention_bias = c.output_bias = c.feed_forward_bias = true;
-  require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ", c.kv_heads);
-  require<config_error>(c.feed_forward == 4 * c.width, name, ": feed_forward must be 4 times the width (", c.width, "); given ",
-                        c.feed_forward);
+  require<config_error>(c.num_kv_heads == 0 || c.num_kv_heads == c.num_heads, name, ": num_kv_heads must equal num_heads (", c.num_heads,
+                        "); given ", c.num_kv_heads);
+  require<config_error>(c.intermediate_size == 4 * c.hidden_size, name, ": intermediate_size must be 4 times hidden_size (", c.hidden_size, "); given ",
+                        c.intermediate_size);
 }
 
 XTRAIN_INLINE decoder_names bloom_family::names() {
@@ -41,36 +42,36 @@ XTRAIN_INLINE decoder_config bloom_family::read(const named_settings& s) {
   require<config_error>(!s.flag_or(false, {"apply_residual_connection_post_layernorm"}), s.who(),
                         ": the residual must go around the norms; apply_residual_connection_post_layernorm is true");
   const auto bos = s.tokens({"bos_token_id"});
-  return {.vocabulary = s.size({"vocab_size"}),
-          .width = s.size({"hidden_size", "n_embed"}),
-          .layers = s.size({"n_layer", "num_hidden_layers"}),
-          .heads = s.size({"n_head", "num_attention_heads"}),
-          .context = s.size_or(2048, {"seq_length"}),
+  return {.vocab_size = s.size({"vocab_size"}),
+          .hidden_size = s.size({"hidden_size", "n_embed"}),
+          .num_layers = s.size({"n_layer", "num_hidden_layers"}),
+          .num_heads = s.size({"n_head", "num_attention_heads"}),
+          .max_position_embeddings = s.size_or(2048, {"seq_length"}),
           .norm_epsilon = s.number_or(1e-5, {"layer_norm_epsilon"}),
-          .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"}),
           .attention_dropout = s.number_or(0.0, {"attention_dropout"}),
           .residual_dropout = s.number_or(0.0, {"hidden_dropout"}),
-          .initial_deviation = s.number_or(0.02, {"initializer_range"}),
+          .initializer_range = s.number_or(0.02, {"initializer_range"}),
           .bos = bos.empty() ? -1 : bos.front(),
           .eos = s.tokens({"eos_token_id"}),
-          .padding = s.token_or({}, "pad_token_id")};
+          .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
 XTRAIN_INLINE void bloom_family::write(const decoder_config& c, named_settings& s) {
-  s.set("vocab_size", c.vocabulary);
-  s.set("hidden_size", c.width);
-  s.set("n_layer", c.layers);
-  s.set("n_head", c.heads);
-  s.set("seq_length", c.context);
+  s.set("vocab_size", c.vocab_size);
+  s.set("hidden_size", c.hidden_size);
+  s.set("n_layer", c.num_layers);
+  s.set("n_head", c.num_heads);
+  s.set("seq_length", c.max_position_embeddings);
   s.set("layer_norm_epsilon", c.norm_epsilon);
   s.set("attention_dropout", c.attention_dropout);
   s.set("hidden_dropout", c.residual_dropout);
-  s.set("initializer_range", c.initial_deviation);
+  s.set("initializer_range", c.initializer_range);
   s.set("apply_residual_connection_post_layernorm", false);
-  s.set("tie_word_embeddings", c.tied_head);
+  s.set("tie_word_embeddings", c.tie_word_embeddings);
   if (c.bos >= 0) s.set("bos_token_id", c.bos);
   s.set_tokens("eos_token_id", c.eos);
-  s.set_token("pad_token_id", c.padding);
+  s.set_token("pad_token_id", c.pad_token_id);
 }
 
 XTRAIN_INLINE std::vector<std::string> bloom_family::other_names(const std::string& parameter) {

@@ -20,7 +20,7 @@ struct chatglm_family : llama_family {
   static void complete(decoder_config& c);
   static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
-  static file_order qkv_order(const decoder_config& c) { return neighbours_order(c, c.rotated); }
+  static file_order qkv_order(const decoder_config& c) { return neighbours_order(c, c.rotary_dim); }
 
   /// ChatGLM-6B has the same model_type.
   static bool describes(const named_settings& s);

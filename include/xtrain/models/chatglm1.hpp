@@ -27,7 +27,7 @@ struct chatglm1_family : decoder_family {
   using activation = gelu_activation;
 
   static void complete(decoder_config& c);
-  static sight sees(const decoder_config& c) { return {.kind = sight::rule::prefix, .begin = c.bos, .gap = c.gap, .word_gap = c.word_gap}; }
+  static attention_mask mask(const decoder_config& c) { return {.kind = attention_mask::rule::prefix, .begin = c.bos, .gap = c.gap, .word_gap = c.word_gap}; }
   static decoder_names names();
   static std::vector<std::string> adapter_targets() { return {"query_key_value"}; }
   static file_order qkv_order(const decoder_config& c);

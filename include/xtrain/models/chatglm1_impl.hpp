@@ -11,12 +11,13 @@
 namespace xtrain {
 
 XTRAIN_INLINE void chatglm1_family::complete(decoder_config& c) {
-  if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
+  if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
   c.attention_bias = c.output_bias = c.feed_forward_bias = true;
-  require<config_error>(c.kv_heads == 0 || c.kv_heads == c.heads, name, ": kv_heads must equal heads (", c.heads, "); given ", c.kv_heads);
-  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
+  require<config_error>(c.num_kv_heads == 0 || c.num_kv_heads == c.num_heads, name, ": num_kv_heads must equal num_heads (", c.num_heads,
+                        "); given ", c.num_kv_heads);
+  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.num_heads != 0 ? c.hidden_size / c.num_heads : 0;
   require<config_error>(d % 4 == 0, name, ": the head dim must be divisible by 4, because each half of it is rotated; it is ", d);
-  require<config_error>(c.rotated == 0, name, ": rotated must be 0, which is all of a head; given ", c.rotated);
+  require<config_error>(c.rotary_dim == 0, name, ": rotary_dim must be 0, which is all of a head; given ", c.rotary_dim);
   require<config_error>(c.residual_dropout == 0.0, name, ": residual_dropout must be 0; given ", c.residual_dropout);
 }
 
@@ -51,36 +52,36 @@ XTRAIN_INLINE decoder_config chatglm1_family::read(const named_settings& s) {
     const auto all = s.tokens(keys);
     return all.empty() ? token{-1} : all.front();
   };
-  return {.vocabulary = s.size({"vocab_size"}),
-          .width = s.size({"hidden_size"}),
-          .layers = s.size({"num_layers", "num_hidden_layers"}),
-          .heads = s.size({"num_attention_heads"}),
-          .feed_forward = s.size_or(0, {"inner_hidden_size"}),
-          .context = s.size_or(2048, {"max_sequence_length"}),
+  return {.vocab_size = s.size({"vocab_size"}),
+          .hidden_size = s.size({"hidden_size"}),
+          .num_layers = s.size({"num_layers", "num_hidden_layers"}),
+          .num_heads = s.size({"num_attention_heads"}),
+          .intermediate_size = s.size_or(0, {"inner_hidden_size"}),
+          .max_position_embeddings = s.size_or(2048, {"max_sequence_length"}),
           .norm_epsilon = s.number_or(1e-5, {"layernorm_epsilon"}),
-          .tied_head = s.flag_or(true, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"}),
           .bos = one({"bos_token_id"}),
           .gap = one({"gmask_token_id"}),
           .word_gap = one({"mask_token_id"}),
           .eos = s.tokens({"eos_token_id"}),
-          .padding = s.token_or({}, "pad_token_id")};
+          .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
 XTRAIN_INLINE void chatglm1_family::write(const decoder_config& c, named_settings& s) {
-  s.set("vocab_size", c.vocabulary);
-  s.set("hidden_size", c.width);
-  s.set("num_layers", c.layers);
-  s.set("num_attention_heads", c.heads);
-  s.set("inner_hidden_size", c.feed_forward);
-  s.set("max_sequence_length", c.context);
+  s.set("vocab_size", c.vocab_size);
+  s.set("hidden_size", c.hidden_size);
+  s.set("num_layers", c.num_layers);
+  s.set("num_attention_heads", c.num_heads);
+  s.set("inner_hidden_size", c.intermediate_size);
+  s.set("max_sequence_length", c.max_position_embeddings);
   s.set("layernorm_epsilon", c.norm_epsilon);
   s.set("position_encoding_2d", true);
-  s.set("tie_word_embeddings", c.tied_head);
+  s.set("tie_word_embeddings", c.tie_word_embeddings);
   if (c.bos >= 0) s.set("bos_token_id", c.bos);
   if (c.gap >= 0) s.set("gmask_token_id", c.gap);
   if (c.word_gap >= 0) s.set("mask_token_id", c.word_gap);
   s.set_tokens("eos_token_id", c.eos);
-  s.set_token("pad_token_id", c.padding);
+  s.set_token("pad_token_id", c.pad_token_id);
 }
 
 XTRAIN_INLINE bool chatglm1_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {

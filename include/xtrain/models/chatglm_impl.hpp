@@ -11,8 +11,8 @@ namespace xtrain {
 
 XTRAIN_INLINE void chatglm_family::complete(decoder_config& c) {
   llama_family::complete(c);
-  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
-  if (c.rotated == 0) c.rotated = d / 2;
+  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.num_heads != 0 ? c.hidden_size / c.num_heads : 0;
+  if (c.rotary_dim == 0) c.rotary_dim = d / 2;
   c.attention_bias = true;
 }
 
@@ -40,37 +40,37 @@ XTRAIN_INLINE decoder_config chatglm_family::read(const named_settings& s) {
                         ": must have rmsnorm and post_layer_norm, and no apply_residual_connection_post_layernorm or add_bias_linear");
   const std::size_t heads = s.size({"num_attention_heads"});
   const auto eos = s.tokens({"eos_token_id"});
-  return {.vocabulary = s.size({"padded_vocab_size", "vocab_size"}),
-          .width = s.size({"hidden_size"}),
-          .layers = s.size({"num_layers", "num_hidden_layers"}),
-          .heads = heads,
-          .kv_heads = s.flag_or(false, {"multi_query_attention"}) ? s.size({"multi_query_group_num"}) : heads,
+  return {.vocab_size = s.size({"padded_vocab_size", "vocab_size"}),
+          .hidden_size = s.size({"hidden_size"}),
+          .num_layers = s.size({"num_layers", "num_hidden_layers"}),
+          .num_heads = heads,
+          .num_kv_heads = s.flag_or(false, {"multi_query_attention"}) ? s.size({"multi_query_group_num"}) : heads,
           .head_dim = s.size_or(0, {"kv_channels"}),
-          .feed_forward = s.size({"ffn_hidden_size"}),
-          .context = s.size_or(2048, {"seq_length"}),
+          .intermediate_size = s.size({"ffn_hidden_size"}),
+          .max_position_embeddings = s.size_or(2048, {"seq_length"}),
           .norm_epsilon = s.number_or(1e-5, {"layernorm_epsilon"}),
-          .rope_base = 10000.0 * s.number_or(1.0, {"rope_ratio"}),
+          .rope_theta = 10000.0 * s.number_or(1.0, {"rope_ratio"}),
           .attention_bias = s.flag_or(true, {"add_qkv_bias"}),
-          .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(false, {"tie_word_embeddings"}),
           .attention_dropout = s.number_or(0.0, {"attention_dropout"}),
           .residual_dropout = s.number_or(0.0, {"hidden_dropout"}),
           .eos = eos,
-          .padding = s.token_or({}, "pad_token_id")};
+          .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
 XTRAIN_INLINE void chatglm_family::write(const decoder_config& c, named_settings& s) {
-  s.set("padded_vocab_size", c.vocabulary);
-  s.set("vocab_size", c.vocabulary);
-  s.set("hidden_size", c.width);
-  s.set("num_layers", c.layers);
-  s.set("num_attention_heads", c.heads);
-  s.set("multi_query_attention", c.kv_heads != c.heads);
-  s.set("multi_query_group_num", c.kv_heads);
+  s.set("padded_vocab_size", c.vocab_size);
+  s.set("vocab_size", c.vocab_size);
+  s.set("hidden_size", c.hidden_size);
+  s.set("num_layers", c.num_layers);
+  s.set("num_attention_heads", c.num_heads);
+  s.set("multi_query_attention", c.num_kv_heads != c.num_heads);
+  s.set("multi_query_group_num", c.num_kv_heads);
   s.set("kv_channels", c.head_dim);
-  s.set("ffn_hidden_size", c.feed_forward);
-  s.set("seq_length", c.context);
+  s.set("ffn_hidden_size", c.intermediate_size);
+  s.set("seq_length", c.max_position_embeddings);
   s.set("layernorm_epsilon", c.norm_epsilon);
-  s.set("rope_ratio", c.rope_base / 10000.0);
+  s.set("rope_ratio", c.rope_theta / 10000.0);
   s.set("rmsnorm", true);
   s.set("post_layer_norm", true);
   s.set("original_rope", true);
@@ -79,13 +79,13 @@ XTRAIN_INLINE void chatglm_family::write(const decoder_config& c, named_settings
   s.set("apply_residual_connection_post_layernorm", false);
   s.set("attention_dropout", c.attention_dropout);
   s.set("hidden_dropout", c.residual_dropout);
-  s.set("tie_word_embeddings", c.tied_head);
+  s.set("tie_word_embeddings", c.tie_word_embeddings);
   s.set_tokens("eos_token_id", c.eos);
-  s.set_token("pad_token_id", c.padding);
+  s.set_token("pad_token_id", c.pad_token_id);
 }
 
 XTRAIN_INLINE bool chatglm_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {
-  return tensor.ends_with("rotary_pos_emb.inv_freq") || (c.tied_head && tensor == "transformer.output_layer.weight");
+  return tensor.ends_with("rotary_pos_emb.inv_freq") || (c.tie_word_embeddings && tensor == "transformer.output_layer.weight");
 }
 
 }  // namespace xtrain

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/rope.hpp>
 #include <xtrain/models/config.hpp>
@@ -18,38 +18,38 @@ XTRAIN_INLINE void complete_decoder(decoder_config& c, const char* family) {
   const auto positive = [&](std::size_t value, const char* what) {
     require<config_error>(value > 0, family, ": ", what, " must be given; it is 0");
   };
-  positive(c.vocabulary, "vocabulary");
-  positive(c.width, "width");
-  positive(c.layers, "layers");
-  positive(c.heads, "heads");
-  positive(c.context, "context");
-  if (c.kv_heads == 0) c.kv_heads = c.heads;
-  require<config_error>(c.heads % c.kv_heads == 0, family, ": heads (", c.heads, ") must be divisible by kv_heads (", c.kv_heads, ")");
+  positive(c.vocab_size, "vocab_size");
+  positive(c.hidden_size, "hidden_size");
+  positive(c.num_layers, "num_layers");
+  positive(c.num_heads, "num_heads");
+  positive(c.max_position_embeddings, "max_position_embeddings");
+  if (c.num_kv_heads == 0) c.num_kv_heads = c.num_heads;
+  require<config_error>(c.num_heads % c.num_kv_heads == 0, family, ": num_heads (", c.num_heads, ") must be divisible by num_kv_heads (", c.num_kv_heads, ")");
   if (c.head_dim == 0) {
-    require<config_error>(c.width % c.heads == 0, family, ": width (", c.width, ") must be divisible by heads (", c.heads, ")");
-    c.head_dim = c.width / c.heads;
+    require<config_error>(c.hidden_size % c.num_heads == 0, family, ": hidden_size (", c.hidden_size, ") must be divisible by num_heads (", c.num_heads, ")");
+    c.head_dim = c.hidden_size / c.num_heads;
   }
-  positive(c.feed_forward, "feed_forward");
+  positive(c.intermediate_size, "intermediate_size");
   constexpr std::size_t limit = std::size_t{1} << 31;
-  for (const std::size_t size : {c.vocabulary, c.width, c.layers, c.heads, c.head_dim, c.feed_forward, c.context})
+  for (const std::size_t size : {c.vocab_size, c.hidden_size, c.num_layers, c.num_heads, c.head_dim, c.intermediate_size, c.max_position_embeddings})
     require<config_error>(size < limit, family, ": every size must be below 2^31; given ", size);
-  constexpr std::size_t most_layers = 4096;  // constructing a model takes time and memory per layer, before weights are read
-  require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
+  constexpr std::size_t max_layers = 4096;  // constructing a model takes time and memory per layer, before weights are read
+  require<config_error>(c.num_layers <= max_layers, family, ": num_layers must be at most ", max_layers, "; given ", c.num_layers);
   for (const double p : {c.embedding_dropout, c.attention_dropout, c.residual_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.z_loss >= 0.0, family, ": z_loss must not be negative; given ", c.z_loss);
-  require<config_error>(c.experts <= most_experts && c.layers * c.experts <= 4 * most_layers, family, ": experts must be at most ",
-                        most_experts, ", and at most ", 4 * most_layers, " in all layers; given ", c.experts, " in each of ", c.layers);
-  require<config_error>(c.experts_per_token <= c.experts, family, ": experts_per_token must be at most the ", c.experts, " experts; given ",
-                        c.experts_per_token);
-  require<config_error>(c.balance_loss >= 0.0, family, ": balance_loss must not be negative; given ", c.balance_loss);
+  require<config_error>(c.num_experts <= max_experts && c.num_layers * c.num_experts <= 4 * max_layers, family, ": num_experts must be at most ",
+                        max_experts, ", and at most ", 4 * max_layers, " in all layers; given ", c.num_experts, " in each of ", c.num_layers);
+  require<config_error>(c.num_experts_per_token <= c.num_experts, family, ": num_experts_per_token must be at most the ", c.num_experts, " experts; given ",
+                        c.num_experts_per_token);
+  require<config_error>(c.router_aux_loss_coef >= 0.0, family, ": router_aux_loss_coef must not be negative; given ", c.router_aux_loss_coef);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
-  require<config_error>(c.rope_base > 0.0, family, ": rope_base must be positive; given ", c.rope_base);
-  require<config_error>(c.rotated % 2 == 0 && c.rotated <= c.head_dim, family, ": rotated must be even and at most the head dim of ",
-                        c.head_dim, "; given ", c.rotated);
-  require<config_error>(!(c.tied_head && c.normalized_head), family, ": a normalised head cannot be tied to the embedding");
-  const rope_scaling& rope = c.rope;
-  if (rope.kind != rope_scaling::rule::none)
+  require<config_error>(c.rope_theta > 0.0, family, ": rope_theta must be positive; given ", c.rope_theta);
+  require<config_error>(c.rotary_dim % 2 == 0 && c.rotary_dim <= c.head_dim, family, ": rotary_dim must be even and at most the head dim of ",
+                        c.head_dim, "; given ", c.rotary_dim);
+  require<config_error>(!(c.tie_word_embeddings && c.normalized_head), family, ": a normalized head cannot be tied to the embedding");
+  const rope_scaling_config& rope = c.rope_scaling;
+  if (rope.kind != rope_scaling_config::rule::none)
     require<config_error>(rope.factor > 0.0 && rope.low_frequency_factor > 0.0 && rope.high_frequency_factor > rope.low_frequency_factor,
                           family, ": the factors of rope scaling must be positive, the high one above the low one; given ", rope.factor,
                           ", ", rope.low_frequency_factor, ", ", rope.high_frequency_factor);

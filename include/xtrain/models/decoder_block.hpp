@@ -24,8 +24,8 @@ namespace detail {
 template <class Norm, class Recipe>
 [[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
   if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind>)
-    return Norm(build, name, c.width, c.norm_epsilon, c.family->norm);
-  else return Norm(build, name, c.width, c.norm_epsilon);
+    return Norm(build, name, c.hidden_size, c.norm_epsilon, c.family->norm);
+  else return Norm(build, name, c.hidden_size, c.norm_epsilon);
 }
 
 }  // namespace detail
@@ -54,11 +54,11 @@ class decoder_block {
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const bool keeps_attention_input = !recomputes_norms && attention_.needs_input();
-    const bool keeps_feed_forward_input = !recomputes_norms && feed_forward_.needs_input();
-    const auto attention_input = keeps_attention_input ? p.keep(n, c) : p.temporary(n, c);
-    const auto middle = p.keep(n, c);
-    const auto feed_forward_input = keeps_feed_forward_input ? p.keep(n, c) : p.temporary(n, c);
+    const bool saves_attention_input = !recomputes_norms && attention_.needs_input();
+    const bool saves_feed_forward_input = !recomputes_norms && feed_forward_.needs_input();
+    const auto attention_input = saves_attention_input ? p.save(n, c) : p.temporary(n, c);
+    const auto middle = p.save(n, c);
+    const auto feed_forward_input = saves_feed_forward_input ? p.save(n, c) : p.temporary(n, c);
 
     attention_norm_.forward(p, x, attention_input);
     attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
@@ -66,18 +66,18 @@ class decoder_block {
     feed_forward_residual_.forward(p, middle, y,
                                    [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
 
-    p.remember(attention_input);
-    p.remember(middle);
-    p.remember(feed_forward_input);
+    p.save_reference(attention_input);
+    p.save_reference(middle);
+    p.save_reference(feed_forward_input);
   }
 
   /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    auto feed_forward_input = p.recall(n, c);
-    const auto middle = p.recall(n, c);
-    auto attention_input = p.recall(n, c);
+    auto feed_forward_input = p.saved_reference(n, c);
+    const auto middle = p.saved_reference(n, c);
+    auto attention_input = p.saved_reference(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
       feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
@@ -94,9 +94,9 @@ class decoder_block {
         p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
     attention_norm_.backward(p, x, dinput, d);
 
-    if (!recomputes_norms && feed_forward_.needs_input()) p.pop(n, c);
-    p.pop(n, c);
-    if (!recomputes_norms && attention_.needs_input()) p.pop(n, c);
+    if (!recomputes_norms && feed_forward_.needs_input()) p.pop_saved(n, c);
+    p.pop_saved(n, c);
+    if (!recomputes_norms && attention_.needs_input()) p.pop_saved(n, c);
   }
 
  protected:  // for blocks of the same modules in another arrangement
@@ -120,34 +120,34 @@ class decoder_block {
   static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
 
   static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
-    return {.width = c.width,
-            .heads = c.heads,
-            .kv_heads = c.kv_heads,
+    return {.hidden_size = c.hidden_size,
+            .num_heads = c.num_heads,
+            .num_kv_heads = c.num_kv_heads,
             .head_dim = c.head_dim,
             .bias = c.attention_bias,
             .output_bias = c.output_bias,
             .dropout = c.attention_dropout,
             .site = site(index, 0),
             .layer = index,
-            .window = index >= c.first_windowed_layer ? c.window : 0,
+            .sliding_window = index >= c.first_windowed_layer ? c.sliding_window : 0,
             .qkv_names = full(names, index, names.qkv),
             .qkv_order = c.family->qkv_order(c),
             .output_name = full(names, index, names.attention_output),
-            .initial = initial_values::normal(c.initial_deviation),
+            .initial = initial_values::normal(c.initializer_range),
             .output_initial = c.family->residual_initial(c),
             .transposed_in_files = c.family->transposed_in_files};
   }
   static feed_forward_options feed_forward_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
-    return {.width = c.width,
-            .inner = c.feed_forward,
+    return {.hidden_size = c.hidden_size,
+            .intermediate_size = c.intermediate_size,
             .bias = c.feed_forward_bias,
             .up_names = full(names, index, names.up),
             .down_name = full(names, index, names.down),
-            .initial = initial_values::normal(c.initial_deviation),
+            .initial = initial_values::normal(c.initializer_range),
             .down_initial = c.family->residual_initial(c),
             .transposed_in_files = c.family->transposed_in_files,
-            .experts = c.experts,
-            .experts_per_token = c.experts_per_token,
+            .num_experts = c.num_experts,
+            .num_experts_per_token = c.num_experts_per_token,
             .layer = index,
             .router_name = names.router.empty() ? std::string{} : full(names, index, names.router),
             .activation = c.family->activation};

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/kinds.hpp>
-#include <xtrain/layers/sight.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/family_info.hpp>
 #include <xtrain/models/file_order.hpp>
@@ -43,21 +43,21 @@ struct decoder_family {
 
   static void complete(decoder_config&) {}
   /// The attention mask, if it is not causal.
-  static sight sees(const decoder_config&) { return {}; }
+  static attention_mask mask(const decoder_config&) { return {}; }
   /// Initial values of the matrices that end in the residual stream.
-  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initial_deviation); }
+  static initial_values residual_initial(const decoder_config& c) { return initial_values::normal(c.initializer_range); }
   /// The row order of a fused qkv module in files, if it is not queries, keys, values.
   static file_order qkv_order(const decoder_config&) { return {}; }
   /// Names the same parameter has in other files.
   static std::vector<std::string> other_names(const std::string&) { return {}; }
   /// Tensors of a file that the model has no parameter for and does not need: a tied head may be stored a second time.
-  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tied_head && tensor == "lm_head.weight"; }
+  static bool may_be_ignored(std::string_view tensor, const decoder_config& c) { return c.tie_word_embeddings && tensor == "lm_head.weight"; }
 };
 
 /// A decoder family as a value.
 struct decoder_family_info : family_info<decoder_config> {
   decoder_names (*names)();
-  sight (*sees)(const decoder_config&);
+  attention_mask (*mask)(const decoder_config&);
   initial_values (*residual_initial)(const decoder_config&);
   file_order (*qkv_order)(const decoder_config&);
   bool embedding_norm;
@@ -146,7 +146,7 @@ template <class Family>
   decoder_family_info info{};
   static_cast<family_info<decoder_config>&>(info) = make_family_info<Family, decoder_config>();
   info.names = [] { return Family::names(); };
-  info.sees = [](const decoder_config& c) { return Family::sees(c); };
+  info.mask = [](const decoder_config& c) { return Family::mask(c); };
   info.residual_initial = [](const decoder_config& c) { return Family::residual_initial(c); };
   info.qkv_order = [](const decoder_config& c) { return Family::qkv_order(c); };
   info.embedding_norm = Family::embedding_norm;

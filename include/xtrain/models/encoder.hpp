@@ -13,13 +13,13 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/layers/attention.hpp>
+#include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/dropout.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/head.hpp>
 #include <xtrain/layers/norm.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/sight.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/family_info.hpp>
 #include <xtrain/models/model_options.hpp>
@@ -31,21 +31,21 @@ namespace xtrain {
 
 /// The configuration of an encoder. Zero means the family's default.
 struct encoder_config {
-  std::size_t vocabulary = 0;
-  std::size_t width = 0;
-  std::size_t layers = 0;
-  std::size_t heads = 0;
-  std::size_t feed_forward = 0;          ///< intermediate size; 0: 4 times the hidden size
-  std::size_t context = 0;               ///< maximum sequence length, in tokens
-  std::size_t segments = 2;              ///< segments (token types) that a sequence may have
-  std::vector<std::string> labels = {};  ///< names of the classes of a sequence; none: the family's
+  std::size_t vocab_size = 0;
+  std::size_t hidden_size = 0;
+  std::size_t num_layers = 0;
+  std::size_t num_heads = 0;
+  std::size_t intermediate_size = 0;        ///< intermediate size; 0: 4 times the hidden size
+  std::size_t max_position_embeddings = 0;  ///< maximum sequence length, in tokens
+  std::size_t segments = 2;                 ///< segments (token types) that a sequence may have
+  std::vector<std::string> labels = {};     ///< names of the classes of a sequence; none: the family's
   double norm_epsilon = 1e-12;
-  bool tied_head = true;  ///< tied embeddings: the masked-LM head's weight is the embedding's
+  bool tie_word_embeddings = true;  ///< tied embeddings: the masked-LM head's weight is the embedding's
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;  ///< and of embeddings
   double label_dropout = 0.0;     ///< before the classifier
-  double initial_deviation = 0.02;
-  std::optional<token> padding = 0;  ///< pad_token_id: its embedding is zero and not trained by inputs; negative counts from the end
+  double initializer_range = 0.02;
+  std::optional<token> pad_token_id = 0;  ///< pad_token_id: its embedding is zero and not trained by inputs; negative counts from the end
 
   friend bool operator==(const encoder_config&, const encoder_config&) = default;
 };
@@ -55,15 +55,19 @@ namespace detail {
 /// Fills in defaults and checks the config.
 ///   throws  config_error
 inline void complete_encoder(encoder_config& c, const char* family) {
-  if (c.feed_forward == 0) c.feed_forward = 4 * c.width;
-  constexpr std::size_t limit = std::size_t{1} << 31, most_layers = 4096;
-  const std::pair<std::size_t, const char*> sizes[] = {{c.vocabulary, "vocabulary"}, {c.width, "width"},     {c.layers, "layers"},
-                                                       {c.heads, "heads"},           {c.context, "context"}, {c.segments, "segments"}};
+  if (c.intermediate_size == 0) c.intermediate_size = 4 * c.hidden_size;
+  constexpr std::size_t limit = std::size_t{1} << 31, max_layers = 4096;
+  const std::pair<std::size_t, const char*> sizes[] = {{c.vocab_size, "vocab_size"},
+                                                       {c.hidden_size, "hidden_size"},
+                                                       {c.num_layers, "num_layers"},
+                                                       {c.num_heads, "num_heads"},
+                                                       {c.max_position_embeddings, "max_position_embeddings"},
+                                                       {c.segments, "segments"}};
   for (const auto& [size, what] : sizes)
     require<config_error>(size > 0 && size < limit, family, ": ", what, " must be given, and below 2^31; given ", size);
-  require<config_error>(c.feed_forward < limit, family, ": feed_forward must be below 2^31; given ", c.feed_forward);
-  require<config_error>(c.width % c.heads == 0, family, ": width (", c.width, ") must be divisible by heads (", c.heads, ")");
-  require<config_error>(c.layers <= most_layers, family, ": layers must be at most ", most_layers, "; given ", c.layers);
+  require<config_error>(c.intermediate_size < limit, family, ": intermediate_size must be below 2^31; given ", c.intermediate_size);
+  require<config_error>(c.hidden_size % c.num_heads == 0, family, ": hidden_size (", c.hidden_size, ") must be divisible by num_heads (", c.num_heads, ")");
+  require<config_error>(c.num_layers <= max_layers, family, ": num_layers must be at most ", max_layers, "; given ", c.num_layers);
   for (const double p : {c.attention_dropout, c.residual_dropout, c.label_dropout})
     require<config_error>(p >= 0.0 && p < 1.0, family, ": dropout must be in [0, 1); given ", p);
   require<config_error>(c.norm_epsilon > 0.0, family, ": norm_epsilon must be positive; given ", c.norm_epsilon);
@@ -98,35 +102,35 @@ class encoder_block {
 
   encoder_block(builder<Recipe>& build, const encoder_config& c, const encoder_names& names, std::size_t index)
       : attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
-        attention_norm_(build, full(names, index, names.attention_norm), c.width, c.norm_epsilon),
+        attention_norm_(build, full(names, index, names.attention_norm), c.hidden_size, c.norm_epsilon),
         feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)),
-        feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.width, c.norm_epsilon) {}
+        feed_forward_norm_(build, full(names, index, names.feed_forward_norm), c.hidden_size, c.norm_epsilon) {}
 
   /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto attended = p.keep(n, c);
-    const auto middle = keeps_middle() ? p.keep(n, c) : p.temporary(n, c);
-    const auto fed = p.keep(n, c);
+    const auto attended = p.save(n, c);
+    const auto middle = saves_middle() ? p.save(n, c) : p.temporary(n, c);
+    const auto fed = p.save(n, c);
 
     attention_residual_.forward(p, x, attended, [&](auto out, ops::result how) { attention_.forward(p, at, x, out, how); });
     attention_norm_.forward(p, attended, middle);
     feed_forward_residual_.forward(p, middle, fed, [&](auto out, ops::result how) { feed_forward_.forward(p, middle, out, how); });
     feed_forward_norm_.forward(p, fed, y);
 
-    p.remember(attended);
-    p.remember(middle);
-    p.remember(fed);
+    p.save_reference(attended);
+    p.save_reference(middle);
+    p.save_reference(fed);
   }
 
   /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto fed = p.recall(n, c);
-    auto middle = p.recall(n, c);
-    const auto attended = p.recall(n, c);
+    const auto fed = p.saved_reference(n, c);
+    auto middle = p.saved_reference(n, c);
+    const auto attended = p.saved_reference(n, c);
     const auto dsum = p.temporary(n, c);
 
     // forward: y = norm(fed)
@@ -146,13 +150,13 @@ class encoder_block {
     attention_residual_.backward(p, dsum, [&](auto dbranch) { attention_.backward(p, at, x, dbranch, d, ops::result::replaces); });
     ops::add(p, dsum, d);
 
-    p.pop(n, c);
-    if (keeps_middle()) p.pop(n, c);
-    p.pop(n, c);
+    p.pop_saved(n, c);
+    if (saves_middle()) p.pop_saved(n, c);
+    p.pop_saved(n, c);
   }
 
  private:
-  [[nodiscard]] bool keeps_middle() const { return !recomputes_norms && feed_forward_.needs_input(); }
+  [[nodiscard]] bool saves_middle() const { return !recomputes_norms && feed_forward_.needs_input(); }
 
   static std::string full(const encoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
@@ -163,10 +167,10 @@ class encoder_block {
   static attention_options attention_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
     std::vector<std::string> qkv;
     for (const std::string& name : names.qkv) qkv.push_back(full(names, index, name));
-    return {.width = c.width,
-            .heads = c.heads,
-            .kv_heads = c.heads,
-            .head_dim = c.width / c.heads,
+    return {.hidden_size = c.hidden_size,
+            .num_heads = c.num_heads,
+            .num_kv_heads = c.num_heads,
+            .head_dim = c.hidden_size / c.num_heads,
             .bias = true,
             .output_bias = true,
             .dropout = c.attention_dropout,
@@ -174,17 +178,17 @@ class encoder_block {
             .layer = index,
             .qkv_names = std::move(qkv),
             .output_name = full(names, index, names.attention_output),
-            .initial = initial_values::normal(c.initial_deviation),
-            .output_initial = initial_values::normal(c.initial_deviation)};
+            .initial = initial_values::normal(c.initializer_range),
+            .output_initial = initial_values::normal(c.initializer_range)};
   }
   static feed_forward_options feed_forward_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
-    return {.width = c.width,
-            .inner = c.feed_forward,
+    return {.hidden_size = c.hidden_size,
+            .intermediate_size = c.intermediate_size,
             .bias = true,
             .up_names = {full(names, index, names.up)},
             .down_name = full(names, index, names.down),
-            .initial = initial_values::normal(c.initial_deviation),
-            .down_initial = initial_values::normal(c.initial_deviation)};
+            .initial = initial_values::normal(c.initializer_range),
+            .down_initial = initial_values::normal(c.initializer_range)};
   }
 
   causal_attention<Recipe, positions> attention_;
@@ -204,11 +208,11 @@ class encoder {
   static constexpr bool predicts_what_follows = false;
   using recipe = Recipe;
   using family = Family;
-  using config = encoder_config;
+  using config_type = encoder_config;
   using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
   using device = typename Recipe::device;
-  using context = typename device::context;
-  using stream = typename device::stream;
+  using context_type = typename device::context;
+  using stream_type = typename device::stream;
   using memory = typename device::memory;
   using precision = typename Recipe::precision;
   using compute = typename precision::compute;
@@ -223,31 +227,33 @@ class encoder {
 
   /// Initialized as in the family's paper.
   ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
-  explicit encoder(config sizes, const context& on = context{}, const options& settings = options{})
+  explicit encoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
       : encoder(uninitialised_t{}, std::move(sizes), on, settings) {
     parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
-    meet_weights();
+    on_weights_loaded();
   }
 
   /// With uninitialized weights, to be loaded next.
   struct uninitialised_t {};
-  encoder(uninitialised_t, config sizes, const context& on, const options& settings)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)), stream_(std::make_unique<stream>(context_)),
-        parameters_(std::make_unique<store>(context_)), parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, layer_share{}, layer_share{}, places_of(*parallel_))),
+  encoder(uninitialised_t, config_type sizes, const context_type& on, const options& settings)
+      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)),
+        stream_(std::make_unique<stream_type>(context_)), parameters_(std::make_unique<store>(context_)),
+        parallel_(std::make_unique<parallel_state>(settings.parallel)),
+        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, tensor_shard{}, tensor_shard{},
+                                                 context_shard_of(*parallel_))),
         positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),
-        segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.width, initial())),
-        embedding_norm_(*build_, Family::names().embedding_norm, config_.width, config_.norm_epsilon), blocks_(make_blocks()),
+        segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.hidden_size, initial())),
+        embedding_norm_(*build_, Family::names().embedding_norm, config_.hidden_size, config_.norm_epsilon), blocks_(make_blocks()),
         heads_(make_heads()) {
-    static_assert(!spreads_experts<Recipe>, "xtrain recipe: 'parallel' must not spread experts, because the model has none; choose "
-                                            "data_parallel or zero<Stage>; see parallel/README.md");
-    if constexpr (divides_layers<Recipe>)
-      require<config_error>(!parallel_->layers().divides(), "tensor: ", Family::name, ": an encoder's layers cannot be divided among ranks; given ",
-                            parallel_->layers().ranks, " ranks");
+    static_assert(!has_expert_parallel<Recipe>, "xtrain recipe: 'parallel' must not be expert-parallel, because the model has no experts; choose data_parallel "
+                                            "or zero<Stage>; see parallel/README.md");
+    if constexpr (has_tensor_parallel<Recipe>)
+      require<config_error>(!parallel_->layers().is_sharded(), "tensor: ", Family::name,
+                            ": an encoder's layers cannot be sharded among tensor-parallel ranks; given ", parallel_->layers().ranks, " ranks");
     build_->require_whole_rows("an encoder");
     options_.adapter.finish(*parameters_);
-    if (config_.tied_head) parameters_->reads_from(config_.layers + 1, 0);
-    parameters_->allocate(parallel_->divided());
+    if (config_.tie_word_embeddings) parameters_->reads_from(config_.num_layers + 1, 0);
+    parameters_->allocate(parallel_->sharding());
     build_.reset();
   }
 
@@ -258,26 +264,26 @@ class encoder {
   }
 
   /// To be called after the weights were changed from outside: for adapters whose initial values depend on the weights.
-  void meet_weights() {
-    if constexpr (requires { Recipe::adapter::meet_weights(*parameters_, *stream_); })
-      Recipe::adapter::meet_weights(*parameters_, *stream_);
+  void on_weights_loaded() {
+    if constexpr (requires { Recipe::adapter::on_weights_loaded(*parameters_, *stream_); })
+      Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
   }
 
-  [[nodiscard]] const config& sizes() const { return config_; }
+  [[nodiscard]] const config_type& config() const { return config_; }
   [[nodiscard]] const options& settings() const { return options_; }
-  [[nodiscard]] const context& on() const { return context_; }
-  [[nodiscard]] stream& work() const { return *stream_; }
+  [[nodiscard]] const context_type& context() const { return context_; }
+  [[nodiscard]] stream_type& stream() const { return *stream_; }
   [[nodiscard]] store& parameters() { return *parameters_; }
   [[nodiscard]] const store& parameters() const { return *parameters_; }
   [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
-  [[nodiscard]] static const xtrain::family_info<config>& family_info() { return detail::encoder_family_info<Family>; }
+  [[nodiscard]] static const xtrain::family_info<config_type>& family_info() { return detail::encoder_family_info<Family>; }
   /// The family that a config.json must describe.
-  [[nodiscard]] static const xtrain::family_info<config>& family_of(const named_settings&) { return family_info(); }
+  [[nodiscard]] static const xtrain::family_info<config_type>& family_of(const named_settings&) { return family_info(); }
   /// Whether a parameter has one row per token of the vocabulary: the embedding, and the masked-LM head's own parameters.
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
 
   /// Every token attends to its whole sample.
-  [[nodiscard]] sight sees() const { return {.kind = sight::rule::everything}; }
+  [[nodiscard]] attention_mask mask() const { return {.kind = attention_mask::rule::bidirectional}; }
 
   /// A parameter by its name in files.
   ///   throws  config_error when no parameter has that name, shape_error when it has another rank
@@ -287,7 +293,7 @@ class encoder {
   }
 
   /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the encoder blocks, then the heads.
-  [[nodiscard]] std::size_t parameter_blocks() const { return config_.layers + 2; }
+  [[nodiscard]] std::size_t parameter_blocks() const { return config_.num_layers + 2; }
 
   /// throws data_error when a batch on the host has segments or labels that the model does not have
   template <class HostBatch>
@@ -303,29 +309,29 @@ class encoder {
 
   /// The forward pass; see decoder::forward. loss_n gets the losses of masked tokens at their indices, and the weighted losses of labels at
   /// any index, since only its sum is used.
-  void forward(pass<Recipe>& p, stash<device>& boundaries, vector_view<accumulate, memory> loss_n) const {
-    const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, forth(p), [&] { heads_.forward(p, x, loss_n); });
-    if (!p.trains()) forget(p, boundaries);
+  void forward(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const {
+    const auto x = hidden(p, layer_inputs);
+    around_block(p, config_.num_layers + 1, forward_visit(p), [&] { heads_.forward(p, x, loss_n); });
+    if (!p.trains()) forget(p, layer_inputs);
   }
 
   /// The backward pass; gradients are added to.
-  void backward(pass<Recipe>& p, stash<device>& boundaries, bool last_of_step) const {
+  void backward(pass<Recipe>& p, stash<device>& layer_inputs, bool last_of_step) const {
     const auto scope = p.scope();
-    const std::size_t n = p.batch.n(), c = config_.width;
+    const std::size_t n = p.batch.n(), c = config_.hidden_size;
     const auto d = p.temporary(n, c);
     const auto done = [&](std::size_t block) {
       p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
     };
-    around_block(p, config_.layers + 1, block_visit::backward, [&] {
+    around_block(p, config_.num_layers + 1, block_visit::backward, [&] {
       fill_zero(p.stream, d.span());
-      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+      const matrix_view<compute, memory> x{layer_inputs.template pop_reference<compute>(n * c), {n, c}};
       heads_.backward(p, x, d);
     });
-    done(config_.layers + 1);
-    for (std::size_t i = config_.layers; i-- > 0;) {
-      boundaries.template pop<compute>(n * c);
-      const matrix_view<compute, memory> x{boundaries.template pop_reference<compute>(n * c), {n, c}};
+    done(config_.num_layers + 1);
+    for (std::size_t i = config_.num_layers; i-- > 0;) {
+      layer_inputs.template pop<compute>(n * c);
+      const matrix_view<compute, memory> x{layer_inputs.template pop_reference<compute>(n * c), {n, c}};
       around_block(p, i + 1, block_visit::backward, [&] {
         if constexpr (Recipe::recompute::drops_blocks) {
           const auto inner = p.scope();
@@ -336,42 +342,42 @@ class encoder {
       done(i + 1);
     }
     around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
-    boundaries.template pop<compute>(n * c);
+    layer_inputs.template pop<compute>(n * c);
     done(0);
     if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
   }
 
   /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token places_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
-  void logits(pass<Recipe>& p, stash<device>& boundaries, vector_view<const token, memory> places_r,
+  void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> places_r,
               matrix_view<accumulate, memory> logits_rv) const {
     static_assert(
         requires { typename heads::word_head; },
-        "xtrain encoder::logits: the family must have a head for words; it has one for labels: call label_logits; see models/README.md");
-    const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, forth(p), [&] {
+        "xtrain encoder::logits: the family must have a masked-LM head; it has a classification head: call label_logits; see models/README.md");
+    const auto x = hidden(p, layer_inputs);
+    around_block(p, config_.num_layers + 1, forward_visit(p), [&] {
       const auto scope = p.scope();
-      const auto chosen = p.temporary(places_r.shape(0), config_.width);
+      const auto chosen = p.temporary(places_r.shape(0), config_.hidden_size);
       ops::embedding(p, places_r, x, chosen);
       heads_.words().logits(p, chosen, logits_rv);
     });
-    forget(p, boundaries);
+    forget(p, layer_inputs);
   }
   /// Classification logits of every sequence.
   ///   logits_bv [sequences, labels] written
-  void label_logits(pass<Recipe>& p, stash<device>& boundaries, matrix_view<accumulate, memory> logits_bv) const {
+  void label_logits(pass<Recipe>& p, stash<device>& layer_inputs, matrix_view<accumulate, memory> logits_bv) const {
     static_assert(
         requires { typename heads::label_head; },
-        "xtrain encoder::label_logits: the family must have a head for labels; it has one for words: call logits; see models/README.md");
-    const auto x = hidden(p, boundaries);
-    around_block(p, config_.layers + 1, forth(p), [&] { heads_.rows().logits(p, x, logits_bv); });
-    forget(p, boundaries);
+        "xtrain encoder::label_logits: the family must have a classification head; it has a masked-LM head: call logits; see models/README.md");
+    const auto x = hidden(p, layer_inputs);
+    around_block(p, config_.num_layers + 1, forward_visit(p), [&] { heads_.rows().logits(p, x, logits_bv); });
+    forget(p, layer_inputs);
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
   ///   throws  file_error, config_error when config.json and weights contradict each other or the family, memory_error
   template <class Self = encoder>
-  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context& on = context{}, const options& settings = options{}) {
+  [[nodiscard]] static Self from_pretrained(const std::string& folder, const context_type& on = context_type{}, const options& settings = options{}) {
     static_assert(
         requires { load_pretrained(pretrained_tag<Self>{}, folder, on, settings); },
         "xtrain from_pretrained: the 'io' component must be included; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
@@ -387,33 +393,33 @@ class encoder {
     settings.adapter.choose_targets(Family::adapter_targets());
     return settings;
   }
-  static config completed(config sizes) {
+  static config_type completed(config_type sizes) {
     Family::complete(sizes);
     detail::complete_encoder(sizes, Family::name);
     return sizes;
   }
-  [[nodiscard]] initial_values initial() const { return initial_values::normal(config_.initial_deviation); }
-  static typename token_embedding<Recipe>::options embedding_settings(const config& c) {
-    return {.vocabulary = c.vocabulary,
-            .width = c.width,
+  [[nodiscard]] initial_values initial() const { return initial_values::normal(config_.initializer_range); }
+  static typename token_embedding<Recipe>::options embedding_settings(const config_type& c) {
+    return {.vocab_size = c.vocab_size,
+            .hidden_size = c.hidden_size,
             .name = Family::names().embedding,
             .position_name = Family::names().positions,
-            .positions = c.context,
-            .initial = initial_values::normal(c.initial_deviation),
-            .padding = padding_index(c.padding, c.vocabulary, Family::name)};
+            .positions = c.max_position_embeddings,
+            .initial = initial_values::normal(c.initializer_range),
+            .padding_idx = padding_index(c.pad_token_id, c.vocab_size, Family::name)};
   }
   std::vector<encoder_block<Recipe>> make_blocks() {
     std::vector<encoder_block<Recipe>> blocks;
-    blocks.reserve(config_.layers);
-    for (std::size_t i = 0; i < config_.layers; ++i) {
+    blocks.reserve(config_.num_layers);
+    for (std::size_t i = 0; i < config_.num_layers; ++i) {
       parameters_->begin_block(i + 1);
       blocks.emplace_back(*build_, config_, Family::names(), i);
     }
     return blocks;
   }
   heads make_heads() {
-    parameters_->begin_block(config_.layers + 1);
-    return heads(*build_, config_, config_.tied_head ? embedding_.table() : xtrain::parameter{});
+    parameters_->begin_block(config_.num_layers + 1);
+    return heads(*build_, config_, config_.tie_word_embeddings ? embedding_.table() : xtrain::parameter{});
   }
 
   template <class Work>
@@ -422,61 +428,61 @@ class encoder {
     work();
     p.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
-  [[nodiscard]] static block_visit forth(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
+  [[nodiscard]] static block_visit forward_visit(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   /// Embedding and blocks; returns the last block's output. Boundaries hold, per block, its output and the address of its input.
-  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& boundaries) const {
-    const std::size_t n = p.batch.n(), c = config_.width;
-    const auto boundary = [&] { return matrix_view<compute, memory>{boundaries.template push<compute>(n * c), {n, c}}; };
+  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& layer_inputs) const {
+    const std::size_t n = p.batch.n(), c = config_.hidden_size;
+    const auto boundary = [&] { return matrix_view<compute, memory>{layer_inputs.template push<compute>(n * c), {n, c}}; };
     auto x = boundary();
     auto other = p.trains() ? x : boundary();  // without a backward pass, two buffers alternate
-    around_block(p, 0, forth(p), [&] { embed(p, x); });
+    around_block(p, 0, forward_visit(p), [&] { embed(p, x); });
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (p.trains()) boundaries.push_reference(x.span());
+      if (p.trains()) layer_inputs.push_reference(x.span());
       const auto y = p.trains() ? boundary() : other;
-      const std::size_t before = p.kept.entries();
-      around_block(p, i + 1, forth(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
-      if (Recipe::recompute::drops_blocks || !p.trains()) p.kept.drop(before);
+      const std::size_t before = p.saved.entries();
+      around_block(p, i + 1, forward_visit(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
+      if (Recipe::recompute::drops_blocks || !p.trains()) p.saved.drop(before);
       other = x;
       x = y;
     }
-    if (p.trains()) boundaries.push_reference(x.span());
+    if (p.trains()) layer_inputs.push_reference(x.span());
     return x;
   }
   /// x [n, hidden_size] written: dropout(norm(tokens + positions + segments))
   void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
-    const auto sum = p.keep(x.shape(0), x.shape(1));
+    const auto sum = p.save(x.shape(0), x.shape(1));
     embedding_.forward(p, sum);
     ops::embedding(p, p.batch.segments_n, p.matrix(segments_), sum, ops::result::is_added);
     embedding_norm_.forward(p, sum, x);
     if (drops(p)) ops::dropout(p, x, config_.residual_dropout, dropped(p), x);
-    p.remember(sum);
+    p.save_reference(sum);
   }
   /// d [n, hidden_size] is overwritten
   void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = d.shape(0), c = d.shape(1);
-    const auto sum = p.recall(n, c);
+    const auto sum = p.saved_reference(n, c);
     const auto dsum = p.temporary(n, c);
     if (drops(p)) ops::dropout(p, d, config_.residual_dropout, dropped(p), d);
     fill_zero(p.stream, dsum.span());
     embedding_norm_.backward(p, sum, d, dsum);
-    p.pop(n, c);
+    p.pop_saved(n, c);
     if (const auto ds = p.matrix_gradient(segments_); ds.exists()) ops::embedding_backward(p, p.batch.segments_n, dsum, ds);
     embedding_.backward(p, dsum);
   }
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return config_.residual_dropout > 0.0 && p.trains(); }
-  [[nodiscard]] random_site dropped(const pass<Recipe>& p) const { return p.random_at(embedding_site, p.batch.t * config_.width); }
+  [[nodiscard]] random_site dropped(const pass<Recipe>& p) const { return p.random_at(embedding_site, p.batch.t * config_.hidden_size); }
 
-  static void forget(pass<Recipe>& p, stash<device>& boundaries) {
-    p.kept.drop(0);
-    boundaries.drop(0);
+  static void forget(pass<Recipe>& p, stash<device>& layer_inputs) {
+    p.saved.drop(0);
+    layer_inputs.drop(0);
   }
 
-  config config_;
+  config_type config_;
   options options_;
-  context context_;
-  std::unique_ptr<stream> stream_;
+  context_type context_;
+  std::unique_ptr<stream_type> stream_;
   std::unique_ptr<store> parameters_;
   std::unique_ptr<parallel_state> parallel_;
   std::unique_ptr<builder<Recipe>> build_;

@@ -20,9 +20,9 @@ template <class Place>
     for (std::size_t head = 0; head < heads; ++head)
       for (std::size_t i = 0; i < c.head_dim; ++i) order.push_back(static_cast<std::uint32_t>(place(part, head) * c.head_dim + i));
   };
-  add('q', c.heads);
-  add('k', c.kv_heads);
-  add('v', c.kv_heads);
+  add('q', c.num_heads);
+  add('k', c.num_kv_heads);
+  add('v', c.num_kv_heads);
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(order));
 }
 
@@ -30,9 +30,9 @@ template <class Place>
 /// are equivalent. Elements that are not rotated stay in order.
 [[nodiscard]] inline file_order neighbours_order(const decoder_config& c, std::size_t rotated) {
   std::vector<std::uint32_t> order;
-  for (std::size_t head = 0; head < c.heads + 2 * c.kv_heads; ++head)
+  for (std::size_t head = 0; head < c.num_heads + 2 * c.num_kv_heads; ++head)
     for (std::size_t i = 0; i < c.head_dim; ++i) {
-      const bool turns = head < c.heads + c.kv_heads && i < rotated;
+      const bool turns = head < c.num_heads + c.num_kv_heads && i < rotated;
       const std::size_t at = !turns ? i : i < rotated / 2 ? 2 * i : 2 * (i - rotated / 2) + 1;
       order.push_back(static_cast<std::uint32_t>(head * c.head_dim + at));
     }

@@ -9,7 +9,7 @@ namespace xtrain {
 
 XTRAIN_INLINE decoder_config internlm_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s);
-  c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
   c.attention_bias = c.output_bias = s.flag_or(true, {"bias"});
   return c;
 }
@@ -34,7 +34,7 @@ XTRAIN_INLINE decoder_names internlm2_family::names() {
 }
 
 XTRAIN_INLINE file_order internlm2_family::qkv_order(const decoder_config& c) {
-  const std::size_t shared = c.heads / c.kv_heads;
+  const std::size_t shared = c.num_heads / c.num_kv_heads;
   return grouped_order(c, [&](char part, std::size_t head) {
     if (part == 'q') return head / shared * (shared + 2) + head % shared;
     return head * (shared + 2) + shared + (part == 'k' ? 0 : 1);
@@ -42,12 +42,12 @@ XTRAIN_INLINE file_order internlm2_family::qkv_order(const decoder_config& c) {
 }
 
 XTRAIN_INLINE bool internlm2_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {
-  return llama_family::may_be_ignored(tensor, c) || (c.tied_head && tensor == "output.weight");
+  return llama_family::may_be_ignored(tensor, c) || (c.tie_word_embeddings && tensor == "output.weight");
 }
 
 XTRAIN_INLINE decoder_config internlm2_family::read(const named_settings& s) {
   decoder_config c = llama_family::read(s);
-  c.padding = s.token_or(0, "pad_token_id");  // the default of the published configuration class
+  c.pad_token_id = s.token_or(0, "pad_token_id");  // the default of the published configuration class
   c.attention_bias = c.output_bias = s.flag_or(false, {"bias"});
   return c;
 }

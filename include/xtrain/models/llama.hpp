@@ -31,7 +31,7 @@ struct llama_family : decoder_family {
 
   static decoder_config read(const named_settings& s);
   /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer.
-  static rope_scaling read_rope_scaling(const named_settings& s);
+  static rope_scaling_config read_rope_scaling(const named_settings& s);
   static void write_rope_scaling(const decoder_config& c, named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
   /// Old files contain the rotary frequencies.

@@ -11,8 +11,8 @@
 namespace xtrain {
 
 XTRAIN_INLINE void llama_family::complete(decoder_config& c) {
-  if (c.feed_forward == 0) c.feed_forward = (8 * c.width / 3 + 63) / 64 * 64;
-  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.heads != 0 ? c.width / c.heads : 0;
+  if (c.intermediate_size == 0) c.intermediate_size = (8 * c.hidden_size / 3 + 63) / 64 * 64;
+  const std::size_t d = c.head_dim != 0 ? c.head_dim : c.num_heads != 0 ? c.hidden_size / c.num_heads : 0;
   require<config_error>(d % 2 == 0, name, ": the head dim must be even to be rotated; it is ", d);
 }
 
@@ -36,30 +36,30 @@ XTRAIN_INLINE decoder_config llama_family::read(const named_settings& s) {
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
   const auto bos = s.tokens({"bos_token_id"});
   const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
-  return {.vocabulary = s.size({"vocab_size"}),
-          .width = s.size({"hidden_size"}),
-          .layers = s.size({"num_hidden_layers"}),
-          .heads = s.size({"num_attention_heads"}),
-          .kv_heads = s.size_or(0, {"num_key_value_heads"}),
+  return {.vocab_size = s.size({"vocab_size"}),
+          .hidden_size = s.size({"hidden_size"}),
+          .num_layers = s.size({"num_hidden_layers"}),
+          .num_heads = s.size({"num_attention_heads"}),
+          .num_kv_heads = s.size_or(0, {"num_key_value_heads"}),
           .head_dim = s.size_or(0, {"head_dim"}),
-          .feed_forward = s.size({"intermediate_size"}),
-          .context = s.size_or(2048, {"max_position_embeddings"}),
+          .intermediate_size = s.size({"intermediate_size"}),
+          .max_position_embeddings = s.size_or(2048, {"max_position_embeddings"}),
           .norm_epsilon = s.number_or(1e-6, {"rms_norm_eps"}),
-          .rope_base = rope->number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
-          .rope = read_rope_scaling(s),
+          .rope_theta = rope->number_or(s.number_or(10000.0, {"rope_theta"}), {"rope_theta"}),
+          .rope_scaling = read_rope_scaling(s),
           .attention_bias = s.flag_or(false, {"attention_bias"}),
           .output_bias = s.flag_or(false, {"attention_bias"}),
           .feed_forward_bias = s.flag_or(false, {"mlp_bias"}),
-          .tied_head = s.flag_or(false, {"tie_word_embeddings"}),
+          .tie_word_embeddings = s.flag_or(false, {"tie_word_embeddings"}),
           .attention_dropout = attention_dropout,
-          .initial_deviation = s.number_or(0.02, {"initializer_range"}),
+          .initializer_range = s.number_or(0.02, {"initializer_range"}),
           .bos = bos.empty() ? -1 : bos.front(),
           .eos = s.tokens({"eos_token_id"}),
-          .padding = s.token_or({}, "pad_token_id")};
+          .pad_token_id = s.token_or({}, "pad_token_id")};
 }
 
-XTRAIN_INLINE rope_scaling llama_family::read_rope_scaling(const named_settings& s) {
-  using rule = rope_scaling::rule;
+XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_settings& s) {
+  using rule = rope_scaling_config::rule;
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
   const std::string kind = rope->text_or("default", {"rope_type", "type"});
   if (kind == "default" || kind == "dynamic") return {};
@@ -73,41 +73,41 @@ XTRAIN_INLINE rope_scaling llama_family::read_rope_scaling(const named_settings&
 }
 
 XTRAIN_INLINE void llama_family::write_rope_scaling(const decoder_config& c, named_settings& s) {
-  using rule = rope_scaling::rule;
-  if (c.rope.kind == rule::none) return;
+  using rule = rope_scaling_config::rule;
+  if (c.rope_scaling.kind == rule::none) return;
   const auto rope = s.new_object();
-  rope->set("rope_type", c.rope.kind == rule::linear ? "linear" : "llama3");
-  rope->set("rope_theta", c.rope_base);
-  rope->set("factor", c.rope.factor);
-  if (c.rope.kind == rule::llama3) {
-    rope->set("low_freq_factor", c.rope.low_frequency_factor);
-    rope->set("high_freq_factor", c.rope.high_frequency_factor);
-    rope->set("original_max_position_embeddings", c.rope.original_context);
+  rope->set("rope_type", c.rope_scaling.kind == rule::linear ? "linear" : "llama3");
+  rope->set("rope_theta", c.rope_theta);
+  rope->set("factor", c.rope_scaling.factor);
+  if (c.rope_scaling.kind == rule::llama3) {
+    rope->set("low_freq_factor", c.rope_scaling.low_frequency_factor);
+    rope->set("high_freq_factor", c.rope_scaling.high_frequency_factor);
+    rope->set("original_max_position_embeddings", c.rope_scaling.original_context);
   }
   s.set_object("rope_scaling", *rope);
 }
 
 XTRAIN_INLINE void llama_family::write(const decoder_config& c, named_settings& s) {
-  s.set("vocab_size", c.vocabulary);
-  s.set("hidden_size", c.width);
-  s.set("num_hidden_layers", c.layers);
-  s.set("num_attention_heads", c.heads);
-  s.set("num_key_value_heads", c.kv_heads);
+  s.set("vocab_size", c.vocab_size);
+  s.set("hidden_size", c.hidden_size);
+  s.set("num_hidden_layers", c.num_layers);
+  s.set("num_attention_heads", c.num_heads);
+  s.set("num_key_value_heads", c.num_kv_heads);
   s.set("head_dim", c.head_dim);
-  s.set("intermediate_size", c.feed_forward);
-  s.set("max_position_embeddings", c.context);
+  s.set("intermediate_size", c.intermediate_size);
+  s.set("max_position_embeddings", c.max_position_embeddings);
   s.set("rms_norm_eps", c.norm_epsilon);
-  s.set("rope_theta", c.rope_base);
+  s.set("rope_theta", c.rope_theta);
   s.set("hidden_act", "silu");
   write_rope_scaling(c, s);
   s.set("attention_bias", c.attention_bias);
   s.set("mlp_bias", c.feed_forward_bias);
   s.set("attention_dropout", c.attention_dropout);
-  s.set("initializer_range", c.initial_deviation);
-  s.set("tie_word_embeddings", c.tied_head);
+  s.set("initializer_range", c.initializer_range);
+  s.set("tie_word_embeddings", c.tie_word_embeddings);
   if (c.bos >= 0) s.set("bos_token_id", c.bos);
   s.set_tokens("eos_token_id", c.eos);
-  s.set_token("pad_token_id", c.padding);
+  s.set_token("pad_token_id", c.pad_token_id);
 }
 
 XTRAIN_INLINE bool llama_family::may_be_ignored(std::string_view tensor, const decoder_config& c) {

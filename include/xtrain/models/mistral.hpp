@@ -12,12 +12,12 @@ struct mistral_family : llama_family {
 
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
-    c.window = s.size_or(0, {"sliding_window"});
+    c.sliding_window = s.size_or(0, {"sliding_window"});
     return c;
   }
   static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
-    if (c.window != 0) s.set("sliding_window", c.window);
+    if (c.sliding_window != 0) s.set("sliding_window", c.sliding_window);
     else s.set_null("sliding_window");
   }
 };

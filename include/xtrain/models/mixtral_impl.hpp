@@ -12,8 +12,8 @@ namespace xtrain {
 
 XTRAIN_INLINE void mixtral_family::complete(decoder_config& c) {
   mistral_family::complete(c);
-  if (c.experts == 0) c.experts = 8;
-  if (c.experts_per_token == 0) c.experts_per_token = std::min<std::size_t>(2, c.experts);
+  if (c.num_experts == 0) c.num_experts = 8;
+  if (c.num_experts_per_token == 0) c.num_experts_per_token = std::min<std::size_t>(2, c.num_experts);
   require<config_error>(!c.attention_bias && !c.output_bias && !c.feed_forward_bias, name, ": there must be no biases");
 }
 
@@ -27,22 +27,22 @@ XTRAIN_INLINE decoder_names mixtral_family::names() {
 
 XTRAIN_INLINE decoder_config mixtral_family::read(const named_settings& s) {
   require<config_error>(s.number_or(0.0, {"router_jitter_noise"}) == 0.0, s.who(),
-                        ": the router must see its input as it is; given a router_jitter_noise");
+                        ": there must be no router_jitter_noise; one is given");
   decoder_config c = mistral_family::read(s);
-  c.experts = s.size_or(8, {"num_local_experts", "num_experts"});
-  c.experts_per_token = s.size_or(2, {"num_experts_per_tok"});
+  c.num_experts = s.size_or(8, {"num_local_experts", "num_experts"});
+  c.num_experts_per_token = s.size_or(2, {"num_experts_per_tok"});
   c.balances_experts = s.flag_or(false, {"output_router_logits"});
-  c.balance_loss = s.number_or(0.001, {"router_aux_loss_coef"});
+  c.router_aux_loss_coef = s.number_or(0.001, {"router_aux_loss_coef"});
   return c;
 }
 
 XTRAIN_INLINE void mixtral_family::write(const decoder_config& c, named_settings& s) {
   mistral_family::write(c, s);
   s.erase({"attention_bias", "mlp_bias"});
-  s.set("num_local_experts", c.experts);
-  s.set("num_experts_per_tok", c.experts_per_token);
+  s.set("num_local_experts", c.num_experts);
+  s.set("num_experts_per_tok", c.num_experts_per_token);
   s.set("output_router_logits", c.balances_experts);
-  s.set("router_aux_loss_coef", c.balance_loss);
+  s.set("router_aux_loss_coef", c.router_aux_loss_coef);
 }
 
 }  // namespace xtrain

@@ -21,15 +21,15 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
   using base::recomputes_norms;
 
   normalized_residual_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
-      : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.layers))) {}
+      : base(build, c, names, index), alpha_(std::sqrt(2.0 * static_cast<double>(c.num_layers))) {}
 
   /// x [n, hidden_size] read, y [n, hidden_size] written
   void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    const auto attention_input = keeps_attention_input() ? p.keep(n, c) : p.temporary(n, c);
-    const auto middle = p.keep(n, c);
-    const auto feed_forward_input = keeps_feed_forward_input() ? p.keep(n, c) : p.temporary(n, c);
+    const auto attention_input = saves_attention_input() ? p.save(n, c) : p.temporary(n, c);
+    const auto middle = p.save(n, c);
+    const auto feed_forward_input = saves_feed_forward_input() ? p.save(n, c) : p.temporary(n, c);
 
     this->attention_norm_.forward(p, x, attention_input);
     scale(p, attention_input, middle);
@@ -38,18 +38,18 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
     scale(p, feed_forward_input, y);
     this->feed_forward_.forward(p, feed_forward_input, y, ops::result::is_added);
 
-    p.remember(attention_input);
-    p.remember(middle);
-    p.remember(feed_forward_input);
+    p.save_reference(attention_input);
+    p.save_reference(middle);
+    p.save_reference(feed_forward_input);
   }
 
   /// d [n, hidden_size]: dy on entry, dx on return
   void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), c = x.shape(1);
-    auto feed_forward_input = p.recall(n, c);
-    const auto middle = p.recall(n, c);
-    auto attention_input = p.recall(n, c);
+    auto feed_forward_input = p.saved_reference(n, c);
+    const auto middle = p.saved_reference(n, c);
+    auto attention_input = p.saved_reference(n, c);
     const auto dinput = p.temporary(n, c);
     if (recomputes_norms) {
       feed_forward_input = attention_input = p.temporary(n, c);  // used one after the other
@@ -68,14 +68,14 @@ class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, 
     fill_zero(p.stream, d.span());
     this->attention_norm_.backward(p, x, dinput, d);
 
-    if (keeps_feed_forward_input()) p.pop(n, c);
-    p.pop(n, c);
-    if (keeps_attention_input()) p.pop(n, c);
+    if (saves_feed_forward_input()) p.pop_saved(n, c);
+    p.pop_saved(n, c);
+    if (saves_attention_input()) p.pop_saved(n, c);
   }
 
  private:
-  [[nodiscard]] bool keeps_attention_input() const { return !recomputes_norms && this->attention_.needs_input(); }
-  [[nodiscard]] bool keeps_feed_forward_input() const { return !recomputes_norms && this->feed_forward_.needs_input(); }
+  [[nodiscard]] bool saves_attention_input() const { return !recomputes_norms && this->attention_.needs_input(); }
+  [[nodiscard]] bool saves_feed_forward_input() const { return !recomputes_norms && this->feed_forward_.needs_input(); }
 
   /// to = α from
   void scale(pass<Recipe>& p, matrix_view<const compute, memory> from, matrix_view<compute, memory> to) const {

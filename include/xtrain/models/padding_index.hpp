@@ -6,7 +6,7 @@
 #include <optional>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain {
 
@@ -16,7 +16,7 @@ namespace xtrain {
 [[nodiscard]] inline token padding_index(std::optional<token> padding, std::size_t vocabulary, const char* family) {
   if (!padding) return -1;
   const auto v = static_cast<std::int64_t>(vocabulary);
-  require<config_error>(*padding >= -v && *padding < v, family, ": padding (pad_token_id) must be in the vocabulary of ", vocabulary, "; given ", *padding);
+  require<config_error>(*padding >= -v && *padding < v, family, ": pad_token_id must be in the vocabulary of ", vocabulary, "; given ", *padding);
   return static_cast<token>(*padding < 0 ? v + *padding : *padding);
 }
 

@@ -17,7 +17,7 @@ struct qwen2_family : llama_family {
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
     if (s.flag_or(false, {"use_sliding_window"})) {
-      c.window = s.size_or(4096, {"sliding_window"});
+      c.sliding_window = s.size_or(4096, {"sliding_window"});
       c.first_windowed_layer = s.size_or(28, {"max_window_layers"});
     }
     return c;
@@ -25,9 +25,9 @@ struct qwen2_family : llama_family {
   static void write(const decoder_config& c, named_settings& s) {
     llama_family::write(c, s);
     s.erase({"attention_bias", "mlp_bias"});
-    s.set("use_sliding_window", c.window != 0);
-    if (c.window == 0) return;
-    s.set("sliding_window", c.window);
+    s.set("use_sliding_window", c.sliding_window != 0);
+    if (c.sliding_window == 0) return;
+    s.set("sliding_window", c.sliding_window);
     s.set("max_window_layers", c.first_windowed_layer);
   }
 };

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 
 namespace xtrain::detail {
 
@@ -14,15 +14,16 @@ namespace xtrain::detail {
 ///           is out of range
 template <class Model, class Rows>
 void require_rows(const Model& model, const Rows& rows, const char* who) {
-  const std::size_t vocabulary = model.sizes().vocabulary, context = model.sizes().context;
-  require<shape_error>(rows.t <= context, who, ": rows must not be longer than the model's context of ", context, " tokens; given ", rows.t);
+  const std::size_t vocabulary = model.config().vocab_size, context = model.config().max_position_embeddings;
+  require<shape_error>(rows.t <= context, who, ": sequences must not be longer than the model's max_position_embeddings of ", context, " tokens; given ",
+                       rows.t);
   const auto require_below = [&](std::span<const token> values, std::size_t limit, const char* what, const char* where) {
     for (std::size_t i = 0; i < values.size(); ++i)
       require<data_error>(values[i] >= 0 && static_cast<std::size_t>(values[i]) < limit, who, ": ", what, " must be in the model's ", where, " of ",
-                          limit, "; given ", values[i], " at place ", i);
+                          limit, "; given ", values[i], " at index ", i);
   };
   require_below(rows.tokens, vocabulary, "tokens", "vocabulary");
-  require_below(rows.positions, context, "positions", "context");
+  require_below(rows.positions, context, "positions", "max_position_embeddings");
   if constexpr (requires { model.require_rows(rows); }) model.require_rows(rows);
 }
 

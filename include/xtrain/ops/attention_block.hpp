@@ -31,7 +31,7 @@ void require_blocks(const char* who, const attention_shape& s, const attention_b
   for (const place_block& block : {blocks.queries, blocks.keys})
     require<shape_error>(block.count > 0 && block.count <= std::min(block.own, s.t) && block.at <= block.own - block.count &&
                              block.first <= s.t - block.count, who,
-                         ": a block must lie within the places that a matrix has of a row, and within the row; given ", block.count, " from ",
+                         ": a block must lie within the tokens that a matrix has of a sequence, and within the sequence; given ", block.count, " from ",
                          block.first, " on of ", s.t, ", and from ", block.at, " on of ", block.own);
   if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
   if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});

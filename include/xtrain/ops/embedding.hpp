@@ -36,16 +36,16 @@ void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n,
 }
 
 /// Direction of the rotary embedding: the backward rotates by the opposite angle.
-enum class turn : bool { forth, back };
+enum class turn : bool { forward, backward };
 
 /// Rotates the first d elements of each of the first `heads` heads of every row of x in place.
 ///   position_n, cos_sin_pd [positions, d] read; x updated, its rows may be wider than the heads
 ///   throws  shape_error unless the heads fit a row, d fits a head, and d is even
 template <class Device, class T>
 void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matrix<float, Device> cos_sin_pd, std::size_t heads,
-            std::size_t head_dim, matrix<T, Device> x, turn direction = turn::forth) {
+            std::size_t head_dim, matrix<T, Device> x, turn direction = turn::forward) {
   const std::size_t n = position_n.shape(0), d = cos_sin_pd.shape(1);
-  require<shape_error>(d % 2 == 0 && d <= head_dim, "rotary: what is turned must be even and at most the head dim of ", head_dim,
+  require<shape_error>(d % 2 == 0 && d <= head_dim, "rotary: rotary_dim must be even and at most the head dim of ", head_dim,
                        "; given ", d);
   require<shape_error>(x.shape(0) == n && heads * head_dim <= x.shape(1), "rotary: x must have ", n, " rows with room for ", heads,
                        " heads of ", head_dim, "; given ", x.shape());
@@ -55,7 +55,7 @@ void rotary(execution<Device>& on, in_vector<token, Device> position_n, in_matri
                                                         .stride = x.stride(),
                                                         .head_stride = head_dim,
                                                         .positions = cos_sin_pd.shape(0),
-                                                        .inverse = direction == turn::back,
+                                                        .inverse = direction == turn::backward,
                                                         .position_n = position_n.span(),
                                                         .cos_sin_pd = cos_sin_pd.span(),
                                                         .x = x.extent()});

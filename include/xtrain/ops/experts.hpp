@@ -23,7 +23,7 @@ namespace detail {
 template <class Device, class A>
 void require_routes(const expert_routes<Device, A>& routes, std::size_t n, std::size_t experts) {
   const std::size_t k = routes.choice_nk.shape(1);
-  require<shape_error>(k > 0 && k <= experts, "expert_routing: a row must choose at least one and at most ", experts, " experts; given ",
+  require<shape_error>(k > 0 && k <= experts, "expert_routing: a token must choose at least one and at most ", experts, " experts; given ",
                        k);
   require_shape("expert_routing: probability_ne", routes.probability_ne.shape(), {n, experts});
   require_shape("expert_routing: choice_nk", routes.choice_nk.shape(), {n, k});

@@ -32,7 +32,7 @@ void launch(execution<Device>& on, const Kernel& kernel) {
       "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
   const typename arena<Device>::scope scope(on.workspace);
   const auto scratch = on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
-  if constexpr (clause::device_rehearses_itself<Device>) {
+  if constexpr (clause::device_has_dry_run<Device>) {
     if (dry_record* const counts = on.stream.counts())
       return counts->count(Kernel::name, kernel.operations(), static_cast<double>(kernel::bytes_moved(kernel)));
   }

@@ -26,7 +26,7 @@ void softmax_part(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vect
 ///   parts_r3n [ranks · 3, n] read; loss_n written; dlogits_nv written, or none
 template <class Device, class A, class T>
 void softmax_of_parts(execution<Device>& on, in_matrix<A, Device> logits_nv, in_vector<token, Device> target_n, std::size_t first,
-                      std::size_t vocabulary, in_matrix<A, Device> parts_r3n, double gradient_scale, vector<A, Device> loss_n,
+                      std::size_t vocab_size, in_matrix<A, Device> parts_r3n, double gradient_scale, vector<A, Device> loss_n,
                       matrix<T, Device> dlogits_nv) {
   const std::size_t n = logits_nv.shape(0), v = logits_nv.shape(1);
   require_shape("softmax_of_parts: target_n", target_n.shape(), {n});
@@ -36,7 +36,7 @@ void softmax_of_parts(execution<Device>& on, in_matrix<A, Device> logits_nv, in_
   launch(on, kernel::softmax_of_parts<typename Device::memory, A, T>{.n = n,
                                                                      .v = v,
                                                                      .ranks = parts_r3n.shape(0) / 3,
-                                                                     .vocabulary = vocabulary,
+                                                                     .vocab_size = vocab_size,
                                                                      .first = static_cast<token>(first),
                                                                      .gradient_scale = gradient_scale,
                                                                      .parts_r3n = parts_r3n.span(),

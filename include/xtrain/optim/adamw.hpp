@@ -25,14 +25,14 @@ struct adamw {
   template <class Device, class Precision>
   class state {
    public:
-    using number = typename Precision::state;
+    using dtype = typename Precision::state;
 
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          m_(store.device(), store.stepped() * sizeof(number), memory_role::optimizer),
-          v_(store.device(), store.stepped() * sizeof(number), memory_role::optimizer) {
-      fill_zero(on.stream, m_.template as<number>());
-      fill_zero(on.stream, v_.template as<number>());
+          m_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer),
+          v_(store.device(), store.stepped() * sizeof(dtype), memory_role::optimizer) {
+      fill_zero(on.stream, m_.template as<dtype>());
+      fill_zero(on.stream, v_.template as<dtype>());
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
@@ -41,7 +41,7 @@ struct adamw {
         const std::size_t n = run.size();
         ops::adamw(
             on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
-                              typename Precision::master, number>{
+                              typename Precision::master, dtype>{
                     .n = n,
                     .learning_rate = how.learning_rate,
                     .beta1 = settings_.beta1,
@@ -56,8 +56,8 @@ struct adamw {
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),
                     .parameter_n = store.values_of(run),
-                    .m_n = m_.template as<number>().subspan(run.kept, n),
-                    .v_n = v_.template as<number>().subspan(run.kept, n)});
+                    .m_n = m_.template as<dtype>().subspan(run.kept, n),
+                    .v_n = v_.template as<dtype>().subspan(run.kept, n)});
       }
     }
 
@@ -65,8 +65,8 @@ struct adamw {
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());
-      visit("m", m_.template as<number>());
-      visit("v", v_.template as<number>());
+      visit("m", m_.template as<dtype>());
+      visit("v", v_.template as<dtype>());
     }
 
    private:

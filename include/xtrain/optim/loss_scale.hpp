@@ -21,7 +21,7 @@ class dynamic_loss_scale {
   /// throws config_error when a setting is out of range
   explicit dynamic_loss_scale(const config& settings) : settings_(settings), scale_(settings.start), overflows_left_(settings.hysteresis) {
     require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor,
-                          "loss scale: must start at or above its floor, and the floor above 0; start ", settings.start, ", floor ",
+                          "loss scale: the initial scale must be at least the minimum, and the minimum above 0; initial ", settings.start, ", minimum ",
                           settings.floor);
     require<config_error>(settings.growth_window > 0 && settings.hysteresis > 0,
                           "loss scale: growth_window and hysteresis must be positive; given ", settings.growth_window, " and ",

@@ -23,21 +23,21 @@ struct sgd {
   template <class Device, class Precision>
   class state {
    public:
-    using number = typename Precision::state;
+    using dtype = typename Precision::state;
 
     state(const config& settings, execution<Device>& on, const parameter_store<Device, Precision>& store)
         : settings_(settings), master_(on, store),
-          velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.stepped() * sizeof(number), memory_role::optimizer) {
-      fill_zero(on.stream, velocity_.template as<number>());
+          velocity_(store.device(), settings.momentum == 0.0 ? 0 : store.stepped() * sizeof(dtype), memory_role::optimizer) {
+      fill_zero(on.stream, velocity_.template as<dtype>());
     }
 
     void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
-      const auto velocity = velocity_.template as<number>();
+      const auto velocity = velocity_.template as<dtype>();
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
         ops::sgd(on,
                  kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
-                             typename Precision::master, number>{
+                             typename Precision::master, dtype>{
                      .n = n,
                      .learning_rate = how.learning_rate,
                      .momentum = settings_.momentum,
@@ -55,7 +55,7 @@ struct sgd {
     template <class Visit>
     void visit(Visit&& visit) const {
       if constexpr (has_master_copy<Precision>) visit("master", master_.span());
-      if (settings_.momentum != 0.0) visit("velocity", velocity_.template as<number>());
+      if (settings_.momentum != 0.0) visit("velocity", velocity_.template as<dtype>());
     }
 
    private:

@@ -51,7 +51,7 @@ concept strategy_has_communicators = requires(strategy_state<P, Device>& state) 
 /// How the parameter store is sharded; asked before it allocates anything.
 template <class P, class Device>
 concept strategy_divides_the_store = requires(const strategy_state<P, Device>& state) {
-  { state.divided() } -> std::same_as<slicing>;
+  { state.sharding() } -> std::same_as<shard_spec>;
 };
 
 struct any_squares {

@@ -19,7 +19,7 @@ namespace detail {
 
 /// The shared (non-expert) parameters are replicated over the expert-parallel ranks, which first sum their partial gradients. Then every
 /// gradient is reduced over the ranks that hold the same parameters, block by block. The norm counts each gradient once.
-template <class Device, zero_stage Stage, divided_axes Axes>
+template <class Device, zero_stage Stage, sharded_axes Axes>
 class expert_state : public zero_state<Device, Stage, Axes> {
  public:
   using zero_state<Device, Stage, Axes>::zero_state;
@@ -41,8 +41,8 @@ class expert_state : public zero_state<Device, Stage, Axes> {
   std::optional<growing_memory<Device>> temporary_rows_;
 };
 
-template <class Device, zero_stage Stage, divided_axes Axes>
-requires (Axes.experts)
+template <class Device, zero_stage Stage, sharded_axes Axes>
+requires (Axes.expert)
 struct state_of<Device, Stage, Axes> {
   using type = expert_state<Device, Stage, Axes>;
 };
@@ -54,10 +54,10 @@ struct state_of<Device, Stage, Axes> {
 struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
-  static constexpr bool spreads_experts = true;
+  static constexpr bool has_expert_parallel = true;
   using config = rank_layout;
   template <class Device>
-  using state = detail::expert_state<Device, stage, detail::divided_axes{.experts = true}>;
+  using state = detail::expert_state<Device, stage, detail::sharded_axes{.expert = true}>;
 };
 
 static_assert(parallel_strategy<expert_parallel> && parallel_strategy<parallel<zero<1>, tensor_parallel, expert_parallel>>);

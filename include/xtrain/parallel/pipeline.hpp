@@ -26,7 +26,7 @@ struct pipeline {
                 "xtrain pipeline<Schedule, Beside>: Beside must be data_parallel or zero<Stage>, or parallel<...> of one of them with "
                 "tensor_parallel or sequence_parallel, context_parallel or ring_context_parallel, expert_parallel; see parallel/README.md");
   static constexpr std::string_view name = Schedule::name;
-  static constexpr bool divides_between_layers = divides_between_layers_of<Beside>;
+  static constexpr bool has_sequence_parallel = has_sequence_parallel_of<Beside>;
   static constexpr bool splits_backwards = [] {
     if constexpr (requires { Schedule::splits_backwards; }) return static_cast<bool>(Schedule::splits_backwards);
     else return false;

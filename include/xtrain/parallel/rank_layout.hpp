@@ -15,23 +15,23 @@ namespace xtrain {
 struct rank_layout {
   std::shared_ptr<transport> ranks{};  ///< none: one rank
   /// Tensor-parallel size (`tensor_parallel`): adjacent ranks with shards of every layer, since they communicate most.
-  std::size_t tensor = 1;
+  std::size_t tensor_parallel_size = 1;
   /// Context-parallel size (`context_parallel`, `ring_context_parallel`): each rank has some tokens of every sequence. Next in order.
-  std::size_t context = 1;
+  std::size_t context_parallel_size = 1;
   /// Among the ranks with the same weights, how many share one sharded copy (zero<Stage>). 0: all.
   std::size_t shards = 0;
   /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They see other sequences, or
   /// other tokens of the same ones.
-  std::size_t expert = 1;
+  std::size_t expert_parallel_size = 1;
 };
 
 namespace detail {
 
 /// Which axes a strategy shards besides the batch.
-struct divided_axes {
-  bool layers = false, between_layers = false, places = false;
+struct sharded_axes {
+  bool tensor = false, sequence = false, context = false;
   bool ring = false;  // with `places`: ring attention
-  bool experts = false;
+  bool expert = false;
 };
 
 /// first, first + step, …
@@ -47,25 +47,26 @@ struct rank_axes {
   std::size_t tensor = 1, context = 1, expert = 1, shards = 1, replicas = 1;
 
   /// throws config_error when the ranks are not a multiple of the axis sizes, or an axis has a size but the strategy does not shard it
-  rank_axes(const rank_layout& config, const divided_axes& divided) : tensor(config.tensor), context(config.context), expert(config.expert) {
+  rank_axes(const rank_layout& config, const sharded_axes& divided)
+      : tensor(config.tensor_parallel_size), context(config.context_parallel_size), expert(config.expert_parallel_size) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     require<config_error>(tensor > 0 && ranks % tensor == 0, "parallel: ranks must be a multiple of tensor; given ", ranks, " ranks and tensor ",
                           tensor);
-    require<config_error>(divided.layers || tensor == 1, "parallel: tensor must be 1, because the strategy does not divide layers; given ", tensor,
+    require<config_error>(divided.tensor || tensor == 1, "parallel: tensor must be 1, because the strategy has no tensor parallelism; given ", tensor,
                           ". Make it parallel<..., tensor_parallel>");
-    require<config_error>(divided.experts || expert == 1, "parallel: expert must be 1, because the strategy does not spread experts; given ", expert,
+    require<config_error>(divided.expert || expert == 1, "parallel: expert must be 1, because the strategy has no expert parallelism; given ", expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
     const std::size_t whole = ranks / tensor;  // layers
     require<config_error>(context > 0 && whole % context == 0, "parallel: ranks must be a multiple of tensor times context; given ", ranks,
                           " ranks, tensor ", tensor, " and context ", context);
-    require<config_error>(divided.places || context == 1, "parallel: context must be 1, because ranks of the strategy do not share rows; given ",
+    require<config_error>(divided.context || context == 1, "parallel: context must be 1, because the strategy has no context parallelism; given ",
                           context, ". Make it parallel<..., context_parallel>");
     require<config_error>(expert > 0 && whole % expert == 0, "parallel: ranks must be a multiple of tensor times expert; given ", ranks,
                           " ranks, tensor ", tensor, " and expert ", expert);
     const std::size_t same = whole / expert;
     shards = config.shards == 0 ? same : config.shards;
-    require<config_error>(shards <= same && same % shards == 0, "parallel: ranks that see other rows must be a multiple of shards; given ", same,
-                          " such ranks and ", shards, " shards");
+    require<config_error>(shards <= same && same % shards == 0, "parallel: data-parallel ranks must be a multiple of shards; given ", same,
+                          " data-parallel ranks and ", shards, " shards");
     replicas = same / shards;
   }
 
@@ -83,7 +84,7 @@ struct rank_axes {
     return every(rank / sharing() * sharing() + rank % tensor, tensor, context);
   }
   /// expert-parallel ranks: other experts
-  [[nodiscard]] std::vector<std::size_t> expert_holders(std::size_t rank) const {
+  [[nodiscard]] std::vector<std::size_t> expert_owners(std::size_t rank) const {
     return every(rank / different() * different() + rank % tensor, tensor, expert);
   }
   /// ranks that hold the other shards of the same copy

@@ -23,7 +23,7 @@ struct single {
     [[nodiscard]] self& data() { return self_; }
     [[nodiscard]] self& tensor() { return self_; }
     [[nodiscard]] self& everyone() { return self_; }
-    [[nodiscard]] slicing divided() const { return {}; }
+    [[nodiscard]] shard_spec sharding() const { return {}; }
 
     template <class Stream, class Store>
     void block_begins(Stream&, Store&, std::size_t, block_visit) {}

@@ -14,12 +14,12 @@ namespace xtrain {
 /// summed over tensor- or expert-parallel ranks. layers: tensor parallelism. places: context parallelism. experts: dispatch and combine.
 /// stages: between pipeline stages. table: a tied head's gradients, between the first stage and the last. numbers: the few values that
 /// the host needs: target counts, losses and norms.
-enum class traffic_role : std::uint8_t { gradients, parts, weights, layers, places, experts, stages, table, numbers };
+enum class traffic_role : std::uint8_t { gradients, parts, weights, tensor_parallel, context_parallel, expert_parallel, pipeline_parallel, table, numbers };
 
 inline constexpr std::size_t traffic_roles = 9;
 
 [[nodiscard]] constexpr std::string_view name_of(traffic_role role) {
-  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "parts",  "weights", "layers", "places",
+  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "parts",  "weights", "layers", "context",
                                                               "experts",   "stages", "table",   "numbers"};
   return names[static_cast<std::size_t>(role)];
 }

@@ -30,7 +30,7 @@ struct data_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
+  using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
 };
 
 /// Stage 1 shards the optimizer state. Stage 2 also shards the gradients, stage 3 also the weights.
@@ -41,7 +41,7 @@ struct zero {
   static constexpr auto stage = static_cast<detail::zero_stage>(Stage);
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, stage, detail::divided_axes{}>;
+  using state = detail::zero_state<Device, stage, detail::sharded_axes{}>;
 };
 
 /// Adjacent ranks hold shards of every layer: attention heads, feed-forward channels, and vocabulary rows of the embedding and the head.
@@ -51,7 +51,7 @@ struct tensor_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true}>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true}>;
 };
 
 /// The same, with the norms, residuals and dropout between layers sharded along the sequence: each rank keeps 1/n of the hidden states in
@@ -60,11 +60,11 @@ struct tensor_parallel {
 ///                                                                           [Korthikanti et al. 2022, section 4.2.2]
 struct sequence_parallel {
   static constexpr std::string_view name = "tensor and sequence";
-  static constexpr bool divides_between_layers = true;
+  static constexpr bool has_sequence_parallel = true;
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.layers = true, .between_layers = true}>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true, .sequence = true}>;
 };
 
 /// Each of the adjacent ranks has some tokens of every sequence, and for attention all tokens of some heads.
@@ -74,7 +74,7 @@ struct context_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true}>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true}>;
 };
 
 /// The same, but each rank has two chunks of every sequence and, for attention, all heads of these: keys and values circulate around the
@@ -85,7 +85,7 @@ struct ring_context_parallel {
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
   using config = rank_layout;
   template <class Device>
-  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::divided_axes{.places = true, .ring = true}>;
+  using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.context = true, .ring = true}>;
 };
 
 struct expert_parallel;
@@ -93,7 +93,7 @@ struct expert_parallel;
 namespace detail {
 
 /// The state for these axes; expert.hpp has the one for expert parallelism.
-template <class Device, zero_stage Stage, divided_axes Axes>
+template <class Device, zero_stage Stage, sharded_axes Axes>
 struct state_of {
   using type = zero_state<Device, Stage, Axes>;
 };
@@ -140,16 +140,16 @@ struct parallel {
                 "context_parallel or ring_context_parallel, expert_parallel, one of each kind at most; see parallel/README.md");
   static constexpr std::string_view name{detail::names_joined<Rows, Axes...>::letters.data(), detail::names_joined<Rows, Axes...>::size};
   static constexpr detail::zero_stage stage = Rows::stage;
-  static constexpr bool divides_between_layers = detail::is_among<sequence_parallel, Axes...>;
-  static constexpr bool spreads_experts = detail::is_among<expert_parallel, Axes...>;
+  static constexpr bool has_sequence_parallel = detail::is_among<sequence_parallel, Axes...>;
+  static constexpr bool has_expert_parallel = detail::is_among<expert_parallel, Axes...>;
   using config = rank_layout;
   template <class Device>
   using state = typename detail::state_of<Device, Rows::stage,
-                                          detail::divided_axes{.layers = detail::is_among<tensor_parallel, Axes...> || divides_between_layers,
-                                                               .between_layers = divides_between_layers,
-                                                               .places = (detail::is_of_rows<Axes> || ...),
+                                          detail::sharded_axes{.tensor = detail::is_among<tensor_parallel, Axes...> || has_sequence_parallel,
+                                                               .sequence = has_sequence_parallel,
+                                                               .context = (detail::is_of_rows<Axes> || ...),
                                                                .ring = detail::is_among<ring_context_parallel, Axes...>,
-                                                               .experts = spreads_experts}>::type;
+                                                               .expert = has_expert_parallel}>::type;
 };
 
 static_assert(parallel_strategy<data_parallel> && parallel_strategy<zero<3>> && parallel_strategy<parallel<zero<2>, tensor_parallel>> &&

@@ -18,9 +18,9 @@
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/self.hpp>
 #include <xtrain/comm/threads.hpp>
-#include <xtrain/device/rehearsal.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/layers/builder.hpp>
-#include <xtrain/layers/place_share.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/parallel/rank_layout.hpp>
 #include <xtrain/parallel/traffic.hpp>
@@ -38,17 +38,17 @@ struct begun_work {
   bool is_open = false;   // whether the block's window accumulates gradients that have not been reduced yet
 };
 
-template <class Device, zero_stage Stage, divided_axes Axes>
+template <class Device, zero_stage Stage, sharded_axes Axes>
 class zero_state {
  public:
   using stream_type = typename Device::stream;
-  static constexpr bool divides_between_layers = Axes.between_layers;
-  static constexpr bool slices_optimizer = Stage >= zero_stage::optimizer_state;
-  static constexpr bool slices_gradients = Stage >= zero_stage::gradients;
-  static constexpr bool slices_values = Stage >= zero_stage::parameters;
+  static constexpr bool has_sequence_parallel = Axes.sequence;
+  static constexpr bool shards_optimizer = Stage >= zero_stage::optimizer_state;
+  static constexpr bool shards_gradients = Stage >= zero_stage::gradients;
+  static constexpr bool shards_values = Stage >= zero_stage::parameters;
 
   /// throws config_error when the ranks are not a multiple of the axis sizes
-  explicit zero_state(const rank_layout& config) : zero_state(wires_of(config), rank_axes(config, Axes)) {}
+  explicit zero_state(const rank_layout& config) : zero_state(network_of(config), rank_axes(config, Axes)) {}
   /// Other ranks may still wait for this rank's shard of the weights.
   ~zero_state() {
     try {
@@ -65,29 +65,29 @@ class zero_state {
   [[nodiscard]] group& everyone() { return everyone_; }
   /// Tensor-parallel ranks: other shards of the same layers.
   [[nodiscard]] auto& tensor() {
-    if constexpr (Axes.layers) return tensor_;
+    if constexpr (Axes.tensor) return tensor_;
     else return self_;
   }
-  [[nodiscard]] layer_share layers() const requires (Axes.layers) { return {tensor_.rank(), tensor_.size(), divides_between_layers}; }
+  [[nodiscard]] tensor_shard layers() const requires (Axes.tensor) { return {tensor_.rank(), tensor_.size(), has_sequence_parallel}; }
   /// Context-parallel ranks: other tokens of the same sequences.
-  [[nodiscard]] group& context() requires (Axes.places) { return context_; }
-  [[nodiscard]] auto places() const requires (Axes.places) {
-    return std::conditional_t<Axes.ring, ring_share, place_share>{context_.rank(), context_.size()};
+  [[nodiscard]] group& context() requires (Axes.context) { return context_; }
+  [[nodiscard]] auto sequence_shard() const requires (Axes.context) {
+    return std::conditional_t<Axes.ring, ring_shard, context_shard>{context_.rank(), context_.size()};
   }
   /// Expert-parallel ranks: the same shard of every layer, and other experts.
-  [[nodiscard]] group& experts() requires (Axes.experts) { return experts_; }
-  [[nodiscard]] layer_share expert_share() const requires (Axes.experts) { return {experts_.rank(), experts_.size()}; }
-  [[nodiscard]] slicing divided() const {
-    return {.parts = slices_optimizer ? shards_.size() : 1,
-            .part = slices_optimizer ? shards_.rank() : 0,
-            .gradients = slices_gradients && shards_.size() > 1,
-            .values = slices_values && shards_.size() > 1};
+  [[nodiscard]] group& experts() requires (Axes.expert) { return experts_; }
+  [[nodiscard]] tensor_shard expert_shard() const requires (Axes.expert) { return {experts_.rank(), experts_.size()}; }
+  [[nodiscard]] shard_spec sharding() const {
+    return {.parts = shards_optimizer ? shards_.size() : 1,
+            .part = shards_optimizer ? shards_.rank() : 0,
+            .gradients = shards_gradients && shards_.size() > 1,
+            .values = shards_values && shards_.size() > 1};
   }
 
   template <class Store>
   void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
     if (visit == block_visit::backward_weight) return open_window(stream, store, block);
-    if (store.divided().values) {
+    if (store.sharding().values) {
       std::size_t until = fetch(stream, store, block);
       store.for_each_read_by(block, [&](std::size_t other) { until = std::max(until, fetch(stream, store, other)); });
       // prefetches the next block while this one is computed, if it is this rank's
@@ -111,19 +111,19 @@ class zero_state {
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
     const auto gradients = store.block_gradients(block);
-    if (gradients.whole.empty() || (!store.divided().gradients && !last_of_step)) return;
-    if constexpr (Axes.layers || Axes.experts) add_up_parts(stream, store, block);
-    using number = typename Store::gradient_type;
-    using const_span = device_span<const number, typename Device::memory>;
+    if (gradients.whole.empty() || (!store.sharding().gradients && !last_of_step)) return;
+    if constexpr (Axes.tensor || Axes.expert) add_up_parts(stream, store, block);
+    using dtype = typename Store::gradient_type;
+    using const_span = device_span<const dtype, typename Device::memory>;
     later(stream, store, [this, gradients](stream_type& on) {
-      if constexpr (slices_optimizer) {
+      if constexpr (shards_optimizer) {
         shards_.reduce_scatter(on, const_span(gradients.whole), gradients.part, reduction::sum);
         replicas_.all_reduce(on, gradients.part, reduction::sum);
       } else {
         gradients_.all_reduce(on, gradients.whole, reduction::sum);
       }
     });
-    pending(block) = {begun_, store.divided().gradients, false};
+    pending(block) = {begun_, store.sharding().gradients, false};
   }
 
   template <class Store>
@@ -138,9 +138,9 @@ class zero_state {
     using gradients = decltype(store.gradients());
     const std::vector<gradients> own = counted_gradients(store);
     std::array<double, 1> sum{squares(std::span<const gradients>(own))};
-    if constexpr (slices_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
-    if constexpr (Axes.layers) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
-    if constexpr (Axes.experts) holders_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (shards_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.tensor) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
+    if constexpr (Axes.expert) owners_.all_reduce(std::span<double>(sum), reduction::sum);
     return sum[0];
   }
 
@@ -149,7 +149,7 @@ class zero_state {
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
     there_.assign(store.blocks(), false);
-    if (!slices_optimizer || store.divided().parts == 1 || store.divided().values) return;
+    if (!shards_optimizer || store.sharding().parts == 1 || store.sharding().values) return;
     arriving_.resize(store.blocks());
     for (std::size_t block = 0; block < store.blocks(); ++block) {
       gather(stream, store, block, false);
@@ -163,25 +163,25 @@ class zero_state {
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                std::span<Number> whole) {
-    const std::size_t holder = entry.spec.holder.value_or(0);
-    if (holders_.rank() == holder) collect_layer(stream, store, entry, array, whole);
-    if (holder == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
-    if (holders_.rank() == holder) holders_.send(0, std::span<const Number>(whole));
-    else if (holders_.rank() == 0) holders_.receive(holder, whole);
+    const std::size_t owner = entry.spec.owner.value_or(0);
+    if (owners_.rank() == owner) collect_layer(stream, store, entry, array, whole);
+    if (owner == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
+    if (owners_.rank() == owner) owners_.send(0, std::span<const Number>(whole));
+    else if (owners_.rank() == 0) owners_.receive(owner, whole);
   }
 
   /// Which values of a parameter this rank keeps in an array of `array_size` elements, sharded like the weights or like the optimizer
   /// state.
   template <class Store, class Entry>
-  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+  [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     if (!entry.is_here) return {};
-    const bool pieces = store.divided().parts > 1 && array_size != store.total();
+    const bool pieces = store.sharding().parts > 1 && array_size != store.total();
     const auto own = store.piece_of(entry);
     const group& same = pieces ? replicas_ : gradients_;
-    const std::size_t neighbours = copies_of(entry), holders = entry.spec.holder ? 1 : holders_.size(), copies = neighbours * holders * same.size();
-    const std::size_t copy = (tensor_.rank() % neighbours * holders + holders_.rank() % holders) * same.size() + same.rank();
-    return pieces ? kept_numbers{own.first, own.kept, own.count, copies, copy}
-                  : kept_numbers{0, entry.offset, entry.size(), copies, copy};
+    const std::size_t neighbours = copies_of(entry), holders = entry.spec.owner ? 1 : owners_.size(), copies = neighbours * holders * same.size();
+    const std::size_t copy = (tensor_.rank() % neighbours * holders + owners_.rank() % holders) * same.size() + same.rank();
+    return pieces ? stored_range{own.first, own.kept, own.count, copies, copy}
+                  : stored_range{0, entry.offset, entry.size(), copies, copy};
   }
 
   /// What this rank has sent so far, including gathers of weights still in flight.
@@ -191,22 +191,23 @@ class zero_state {
     for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
     visit(traffic_role::parts, spread_.sent());
     visit(traffic_role::weights, weights_.sent());
-    visit(traffic_role::layers, tensor_.sent());
-    visit(traffic_role::places, context_.sent());
-    visit(traffic_role::experts, experts_.sent());
+    visit(traffic_role::tensor_parallel, tensor_.sent());
+    visit(traffic_role::context_parallel, context_.sent());
+    visit(traffic_role::expert_parallel, experts_.sent());
     for (const auto& [copies, ranks] : copies_) visit(traffic_role::parts, ranks.sent());
-    for (const group* one : {&data_, &host_, &holders_, &everyone_}) visit(traffic_role::numbers, one->sent());
+    for (const group* one : {&data_, &host_, &owners_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
 
  private:
-  static std::shared_ptr<transport> wires_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
+  static std::shared_ptr<transport> network_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
   // the main thread and the background thread have separate channels
-  zero_state(const std::shared_ptr<transport>& wires, const rank_axes& at)
-      : everyone_(wires, 0), data_(wires, at.data(wires->rank()), 1), host_(wires, at.shard(wires->rank()), 2),
-        tensor_(wires, at.layers(wires->rank()), 3), context_(wires, at.rows(wires->rank()), 8), experts_(wires, at.expert_holders(wires->rank()), 9),
-        holders_(wires, at.expert_holders(wires->rank()), 10), gradients_(wires, at.alike(wires->rank()), 4),
-        shards_(wires, at.shard(wires->rank()), 5), replicas_(wires, at.same_shard(wires->rank()), 6), weights_(wires, at.shard(wires->rank()), 7),
-        spread_(wires, at.expert_holders(wires->rank()), 11) {}
+  zero_state(const std::shared_ptr<transport>& network, const rank_axes& at)
+      : everyone_(network, 0), data_(network, at.data(network->rank()), 1), host_(network, at.shard(network->rank()), 2),
+        tensor_(network, at.layers(network->rank()), 3), context_(network, at.rows(network->rank()), 8),
+        experts_(network, at.expert_owners(network->rank()), 9), owners_(network, at.expert_owners(network->rank()), 10),
+        gradients_(network, at.alike(network->rank()), 4), shards_(network, at.shard(network->rank()), 5),
+        replicas_(network, at.same_shard(network->rank()), 6), weights_(network, at.shard(network->rank()), 7),
+        spread_(network, at.expert_owners(network->rank()), 11) {}
 
   /// The same among ranks that hold the same experts: onto the first of the tensor-parallel ranks.
   template <class Store, class Entry, class T, class Number>
@@ -248,7 +249,7 @@ class zero_state {
   template <class Store, class Entry, class T, class Number>
   void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
                       std::span<Number> whole) {
-    const bool cut = store.divided().parts > 1 && array.size() != store.total();
+    const bool cut = store.sharding().parts > 1 && array.size() != store.total();
     if (!cut) {
       copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
       return stream.synchronize();
@@ -277,7 +278,7 @@ class zero_state {
     for (const auto& entry : store.entries()) {
       if (entry.block != block || !entry.spec.trainable || !entry.is_here) continue;
       const std::size_t copies = entry.spec.gradients_are_parts ? copies_of(entry) : 1;
-      const bool is_spread = !entry.spec.holder && spread_.size() > 1;
+      const bool is_spread = !entry.spec.owner && spread_.size() > 1;
       if (copies == 1 && !is_spread) continue;
       later(stream, store, [this, copies, is_spread, gradient = store.gradient(entry)](stream_type& on) {
         if (copies > 1) group_of_copies(copies).all_reduce(on, gradient, reduction::sum);
@@ -289,25 +290,25 @@ class zero_state {
   [[nodiscard]] group& group_of_copies(std::size_t copies) {
     const auto found = copies_.find(copies);
     if (found != copies_.end()) return found->second;
-    const std::size_t rank = tensor_.wires()->rank();
+    const std::size_t rank = tensor_.network()->rank();
     const auto channel = static_cast<std::uint32_t>(64 + copies);
-    return copies_.try_emplace(copies, tensor_.wires(), every(rank / copies * copies, 1, copies), channel).first->second;
+    return copies_.try_emplace(copies, tensor_.network(), every(rank / copies * copies, 1, copies), channel).first->second;
   }
   /// The gradients that this rank contributes to the norm: replicated ones are counted once.
   template <class Store, class Gradients = decltype(std::declval<Store&>().gradients())>
   [[nodiscard]] std::vector<Gradients> counted_gradients(Store& store) const {
     std::vector<Gradients> own;
-    if ((Axes.layers || Axes.experts) && (tensor_.size() > 1 || holders_.size() > 1)) {
+    if ((Axes.tensor || Axes.expert) && (tensor_.size() > 1 || owners_.size() > 1)) {
       for (const auto& entry : store.entries()) {
-        const bool is_first = tensor_.rank() % copies_of(entry) == 0 && (entry.spec.holder || holders_.rank() == 0);
+        const bool is_first = tensor_.rank() % copies_of(entry) == 0 && (entry.spec.owner || owners_.rank() == 0);
         if (!entry.spec.trainable || !is_first) continue;
         const auto piece = store.piece_of(entry);
         if (piece.count == 0) continue;
-        own.push_back(store.gradients().subspan(store.divided().gradients ? piece.kept : entry.offset + piece.first, piece.count));
+        own.push_back(store.gradients().subspan(store.sharding().gradients ? piece.kept : entry.offset + piece.first, piece.count));
       }
-    } else if (slices_optimizer && shards_.size() > 1) {
+    } else if (shards_optimizer && shards_.size() > 1) {
       for (std::size_t block = 0; block < store.blocks(); ++block) {
-        const auto part = store.divided().gradients ? store.kept_gradients(block) : store.block_gradients(block).part;
+        const auto part = store.sharding().gradients ? store.stored_gradients(block) : store.block_gradients(block).part;
         if (!part.empty()) own.push_back(part);
       }
     } else {
@@ -342,19 +343,19 @@ class zero_state {
     begun_work& work = pending(block);
     behind_.finish(work.until);
     if (std::exchange(work.adds, false)) {
-      const auto kept = store.kept_gradients(block);
-      using number = typename Store::gradient_type;
+      const auto kept = store.stored_gradients(block);
+      using dtype = typename Store::gradient_type;
       using memory = typename Device::memory;
       if (!nothing_) nothing_.emplace(store.device(), 0, memory_role::workspace);
       execution<Device> on{stream, *nothing_, store.device().properties()};
-      ops::add(on, vector_view<const number, memory>(store.block_gradients(block).part, {kept.size()}),
-               vector_view<number, memory>(kept, {kept.size()}));
+      ops::add(on, vector_view<const dtype, memory>(store.block_gradients(block).part, {kept.size()}),
+               vector_view<dtype, memory>(kept, {kept.size()}));
     }
   }
   /// Zeroes the block's gradient window, once the previous contents have been reduced.
   template <class Store>
   void open_window(stream_type& stream, Store& store, std::size_t block) {
-    if (!store.divided().gradients) return;
+    if (!store.sharding().gradients) return;
     if (std::exchange(pending(block).is_open, true)) return;
     for (std::size_t other = 0; other < store.blocks(); ++other)
       if (store.share_window(block, other)) settle(stream, store, other);
@@ -393,9 +394,9 @@ class zero_state {
   }
 
   self self_;
-  group everyone_, data_, host_, tensor_, context_, experts_, holders_;  // used by the training thread; the last two have the same members
-  group gradients_, shards_, replicas_, weights_, spread_;               // used on the background thread
-  std::map<std::size_t, group> copies_;            // likewise
+  group everyone_, data_, host_, tensor_, context_, experts_, owners_;  // used by the training thread; the last two have the same members
+  group gradients_, shards_, replicas_, weights_, spread_;              // used on the background thread
+  std::map<std::size_t, group> copies_;                                 // likewise
   std::optional<stream_type> own_stream_;
   std::optional<arena<Device>> nothing_;  // adding needs no memory
   std::vector<begun_work> pending_;       // by block

@@ -38,9 +38,9 @@ struct machine {
 
   /// Peak FLOP/s of products in a dtype, by the dtype's name.
   ///   throws  config_error when the machine does not support it
-  [[nodiscard]] double peak(std::string_view number) const {
-    const double found = number == "fp64" ? fp64 : number == "fp32" ? fp32 : number == "bf16" ? bf16 : number == "fp16" ? fp16 : 0.0;
-    require<config_error>(found > 0, "machine ", name, ": must compute in ", number, "; it does not");
+  [[nodiscard]] double peak(std::string_view dtype) const {
+    const double found = dtype == "fp64" ? fp64 : dtype == "fp32" ? fp32 : dtype == "bf16" ? bf16 : dtype == "fp16" ? fp16 : 0.0;
+    require<config_error>(found > 0, "machine ", name, ": must compute in ", dtype, "; it does not");
     return found;
   }
 
@@ -65,12 +65,12 @@ inline void require_machine(const machine& m) {
   check(m.between.bandwidth, "bandwidth between", false);
   check(m.launch, "launch", false);
   check(m.message, "message", false);
-  const auto check_share = [&](double value, std::string_view what) {
+  const auto check_shard = [&](double value, std::string_view what) {
     require<config_error>(value > 0 && value <= 1, "machine ", m.name, ": ", what, " must be above 0 and at most 1; given ", value);
   };
-  check_share(m.matmul_share, "matmul_share");
-  check_share(m.bandwidth_share, "bandwidth_share");
-  check_share(m.link_share, "link_share");
+  check_shard(m.matmul_share, "matmul_share");
+  check_shard(m.bandwidth_share, "bandwidth_share");
+  check_shard(m.link_share, "link_share");
 }
 
 }  // namespace xtrain

@@ -1,7 +1,7 @@
 // Measures the machine that a program runs on.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/plan/machine.hpp>
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include <xtrain/comm/transport.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/recompute.hpp>
-#include <xtrain/parallel/pipeline/schedule_shelf.hpp>
+#include <xtrain/parallel/pipeline/schedule_cache.hpp>
 #include <xtrain/parallel/single.hpp>
 #include <xtrain/parallel/traffic.hpp>
 #include <xtrain/plan/machine.hpp>
@@ -29,11 +29,11 @@ namespace xtrain {
 /// What is trained in a step, and the mesh. The strategy is a type.
 struct mesh_settings {
   mesh_sizes mesh{};
-  std::size_t shards = 0;   ///< ranks per sharded copy; 0: all ranks with the same weights; 1: no sharding
-  std::size_t chunks = 1;   ///< stages on each rank
-  std::size_t rows = 1;     ///< global batch: sequences of a step, on all devices together
-  std::size_t batch = 1;    ///< micro-batch size
-  std::size_t context = 0;  ///< sequence length; 0: the model's
+  std::size_t shards = 0;             ///< ranks per sharded copy; 0: all ranks with the same weights; 1: no sharding
+  std::size_t chunks = 1;             ///< stages on each rank
+  std::size_t global_batch_size = 1;  ///< global batch: sequences of a step, on all devices together
+  std::size_t micro_batch_size = 1;   ///< micro-batch size
+  std::size_t seq_length = 0;         ///< sequence length; 0: the model's
 };
 
 /// The result of planning one mesh.
@@ -41,7 +41,7 @@ struct found_plan {
   std::string_view strategy{}, recompute{};
   std::size_t parameters = 0;  ///< of the model
   run_layout layout{};
-  std::size_t batch = 0;                           ///< micro-batch size
+  std::size_t micro_batch_size = 0;                ///< micro-batch size
   std::size_t bytes = 0;                           ///< of device memory, on the rank that needs most
   std::array<std::size_t, memory_roles> memory{};  ///< the same by role
   std::size_t stage = 0;                           ///< the pipeline position of that rank
@@ -80,7 +80,7 @@ inline constexpr bool has_stages = requires(typename Strategy::config config) {
 };
 template <class Strategy>
 inline constexpr bool strategy_spreads_experts = requires {
-  requires Strategy::spreads_experts;
+  requires Strategy::has_expert_parallel;
 };
 template <class Schedule, class Beside>
 inline constexpr bool strategy_spreads_experts<pipeline<Schedule, Beside>> = strategy_spreads_experts<Beside>;
@@ -92,73 +92,84 @@ struct model_needs {
   double weights = 0, gradients = 0, optimizer = 0;
 };
 template <class Model>
-[[nodiscard]] model_needs needs_of(const typename Model::config& sizes, std::size_t context, const typename Model::device::properties& properties) {
+[[nodiscard]] model_needs needs_of(const typename Model::config_type& sizes, std::size_t context, const typename Model::device::properties& properties) {
   using one = typename Model::template with_recipe<recipe_of_one<typename Model::recipe>>;
-  const rehearsal step = plan<trainer<one>>(sizes, {}, {.steps = 1, .batch = 1, .context = context}, properties);
+  const dry_run step = plan<trainer<one>>(sizes, {}, {.max_steps = 1, .micro_batch_size = 1, .seq_length = context}, properties);
   const auto bytes = [&](memory_role role) { return static_cast<double>(step.of(role)); };
-  return {step.parameters, step.record.operations() / static_cast<double>(step.places), bytes(memory_role::weights), bytes(memory_role::gradients),
+  return {step.parameters, step.record.operations() / static_cast<double>(step.num_tokens), bytes(memory_role::weights), bytes(memory_role::gradients),
           bytes(memory_role::optimizer)};
 }
 
 /// What a rank sends in a step, from a dry run of `rehearsed` micro-batches.
-[[nodiscard]] step_traffic sent_in_step(const rehearsal& one, std::size_t rehearsed, const run_layout& layout);
+[[nodiscard]] step_traffic sent_in_step(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout);
 
-inline constexpr std::size_t most_devices = std::size_t{1} << 20;         // groups list their ranks
-inline constexpr std::size_t most_stage_batches = std::size_t{1} << 22;  // schedules list the actions of stages
+inline constexpr std::size_t max_devices = std::size_t{1} << 20;        // groups list their ranks
+inline constexpr std::size_t max_stage_batches = std::size_t{1} << 22;  // schedules list the actions of stages
 
 /// throws config_error when no run can have these numbers
 void require_mesh(const mesh_settings& s, const machine& on);
 
 /// As plan_mesh. Stops early when it needs more than `limit` bytes: then only memory is filled in.
-///   shelf   the cache of checked schedules, reused for the next mesh
+///   cache   the cache of checked schedules, reused for the next mesh
 template <class Model, class Strategy>
-[[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config& sizes, const mesh_settings& s,
+[[nodiscard]] found_plan plan_mesh_within(std::size_t limit, const model_needs& needs, const typename Model::config_type& sizes, const mesh_settings& s,
                                           const machine& on, const typename Model::device::properties& properties,
-                                          const std::shared_ptr<schedule_shelf>& shelf) {
+                                          const std::shared_ptr<schedule_cache>& cache) {
   using model = typename Model::template with_recipe<recipe_with_strategy<typename Model::recipe, Strategy>>;
   require_mesh(s, on);
-  const std::size_t stages = s.mesh.pipeline, micro_batches = s.rows / (s.mesh.data * s.mesh.expert) / s.batch;
+  const std::size_t stages = s.mesh.pipeline_parallel_size,
+                    micro_batches = s.global_batch_size / (s.mesh.data_parallel_size * s.mesh.expert_parallel_size) / s.micro_batch_size;
   require<config_error>(has_stages<Strategy> || (stages == 1 && s.chunks == 1), "mesh: ", Strategy::name, " has no stages; given ", stages, " x ", s.chunks);
-  require<config_error>(!divides_between_layers<Strategy>() || s.mesh.tensor > 1, "mesh: ", Strategy::name, " must have tensor ranks; given tensor 1");
-  require<config_error>(strategy_spreads_experts<Strategy> || s.mesh.expert == 1, "mesh: ", Strategy::name, " does not spread experts; given expert ", s.mesh.expert);
+  require<config_error>(!has_sequence_parallel<Strategy>() || s.mesh.tensor_parallel_size > 1, "mesh: ", Strategy::name,
+                        " must have tensor ranks; given tensor 1");
+  require<config_error>(strategy_spreads_experts<Strategy> || s.mesh.expert_parallel_size == 1, "mesh: ", Strategy::name,
+                        " has no expert parallelism; given expert ", s.mesh.expert_parallel_size);
   // a rank never has more micro-batches in flight than this: more of them take more time, but not more memory
-  const std::size_t rehearsed = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
+  const std::size_t dry_micro_batches = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
   std::vector<std::size_t> places{0};
   if (stages > 2) places.push_back(1);
   if (stages > 1) places.push_back(stages - 1);
-  found_plan found{.strategy = Strategy::name, .recompute = Model::recipe::recompute::name, .parameters = needs.parameters, .batch = s.batch};
-  std::vector<rehearsal> ranks;
+  found_plan found{.strategy = Strategy::name,
+                   .recompute = Model::recipe::recompute::name,
+                   .parameters = needs.parameters,
+                   .micro_batch_size = s.micro_batch_size};
+  std::vector<dry_run> ranks;
   for (const std::size_t place : places) {
     typename model::options options;
     options.parallel.ranks = std::make_shared<dry_transport>(place * (s.mesh.ranks() / stages), s.mesh.ranks());
-    options.parallel.tensor = s.mesh.tensor;
-    options.parallel.context = s.mesh.context;
-    options.parallel.expert = s.mesh.expert;
+    options.parallel.tensor_parallel_size = s.mesh.tensor_parallel_size;
+    options.parallel.context_parallel_size = s.mesh.context_parallel_size;
+    options.parallel.expert_parallel_size = s.mesh.expert_parallel_size;
     options.parallel.shards = s.shards;
     if constexpr (has_stages<Strategy>) {
-      options.parallel.data = s.mesh.data * s.mesh.expert;
+      options.parallel.data_parallel_size = s.mesh.data_parallel_size * s.mesh.expert_parallel_size;
       options.parallel.chunks = stages > 1 ? s.chunks : 1;
-      options.parallel.shelf = shelf;
+      options.parallel.cache = cache;
     }
     if (ranks.empty()) {
       found.layout = layout_of<typename model::recipe>(options.parallel, micro_batches);
-      if (sizes.experts > 0 && sizes.balances_experts) found.layout.stage_messages = 2;
+      if (sizes.num_experts > 0 && sizes.balances_experts) found.layout.stage_messages = 2;
     }
-    ranks.push_back(plan<trainer<model>>(sizes, options, {.steps = 1, .batch = s.batch, .accumulate = rehearsed, .context = s.context}, properties));
+    ranks.push_back(plan<trainer<model>>(sizes, options,
+                                         {.max_steps = 1,
+                                          .micro_batch_size = s.micro_batch_size,
+                                          .gradient_accumulation_steps = dry_micro_batches,
+                                          .seq_length = s.seq_length},
+                                         properties));
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();
       found.memory = ranks.back().bytes;
       found.stage = place;
     }
-    const step_traffic sent = sent_in_step(ranks.back(), rehearsed, found.layout);
+    const step_traffic sent = sent_in_step(ranks.back(), dry_micro_batches, found.layout);
     if (sent.total().bytes >= found.sent.total().bytes) found.sent = sent;
     if (found.bytes > limit) return found;
   }
-  const std::string_view number = number_traits<typename Model::recipe::precision::compute>::name;
-  found.time = predict(ranks, found.layout, on, number, rehearsed);
-  const double tokens = static_cast<double>(s.rows) * static_cast<double>(s.context == 0 ? sizes.context : s.context);
+  const std::string_view dtype = dtype_traits<typename Model::recipe::precision::compute>::name;
+  found.time = predict(ranks, found.layout, on, dtype, dry_micro_batches);
+  const double tokens = static_cast<double>(s.global_batch_size) * static_cast<double>(s.seq_length == 0 ? sizes.max_position_embeddings : s.seq_length);
   found.tokens_per_second = tokens / found.time.seconds / static_cast<double>(s.mesh.ranks());
-  found.share_of_peak = found.time.share_of_peak(tokens * needs.operations, s.mesh.ranks(), on.peak(number));
+  found.share_of_peak = found.time.share_of_peak(tokens * needs.operations, s.mesh.ranks(), on.peak(dtype));
   return found;
 }
 
@@ -168,13 +179,13 @@ template <class Model, class Strategy>
 /// adapter; Strategy replaces its own.
 ///   throws  config_error when heads, layers or sequences are not divisible this way
 template <class Model, class Strategy>
-[[nodiscard]] found_plan plan_mesh(const typename Model::config& sizes, const mesh_settings& settings, const machine& on,
+[[nodiscard]] found_plan plan_mesh(const typename Model::config_type& sizes, const mesh_settings& settings, const machine& on,
                                    const typename Model::device::properties& properties) {
   require_machine(on);
   detail::require_mesh(settings, on);
-  const auto needs = detail::needs_of<Model>(sizes, settings.context, properties);
+  const auto needs = detail::needs_of<Model>(sizes, settings.seq_length, properties);
   return detail::plan_mesh_within<Model, Strategy>(~std::size_t{0}, needs, sizes, settings, on, properties,
-                                                 std::make_shared<schedule_shelf>());
+                                                 std::make_shared<schedule_cache>());
 }
 
 /// A plan as printable text.

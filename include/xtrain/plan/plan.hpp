@@ -13,20 +13,20 @@ namespace xtrain {
 
 /// A dry run of one step of the trainer. Nothing of the run is allocated.
 ///   throws  config_error when sizes and settings contradict each other
-template <rehearsable_trainer Trainer>
-[[nodiscard]] rehearsal plan(const typename Trainer::model_type::config& sizes, const typename Trainer::model_type::options& options,
+template <trainer_with_dry_run Trainer>
+[[nodiscard]] dry_run plan(const typename Trainer::model_type::config_type& sizes, const typename Trainer::model_type::options& options,
                              const typename Trainer::config& settings, const typename Trainer::device::properties& properties) {
-  return Trainer::rehearse(sizes, options, settings, properties);
+  return Trainer::run_dry(sizes, options, settings, properties);
 }
 
 /// The plan as a printable table: parameters, memory by role, operations by kernel.
-[[nodiscard]] inline std::string plan_text(const rehearsal& plan) {
+[[nodiscard]] inline std::string plan_text(const dry_run& plan) {
   const auto padded = [](std::string text, std::size_t width) {
     text.resize(std::max(text.size(), width), ' ');
     return text;
   };
   std::string text =
-      concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trained ", plan.trained, "\n");
+      concat("parameters     ", plan.parameters, " (", count_text(static_cast<double>(plan.parameters)), "), trainable ", plan.trained, "\n");
   text += "memory\n";
   for (std::size_t r = 0; r < memory_roles; ++r)
     if (const auto role = static_cast<memory_role>(r); plan.bytes[r] > 0)
@@ -34,7 +34,7 @@ template <rehearsable_trainer Trainer>
   text += concat("  total        ", bytes_text(plan.total()), "\n");
   if (plan.total_in_files() > 0) text += concat("  in files     ", bytes_text(plan.total_in_files()), "\n");
   if (plan.host > 0) text += concat("  host         ", bytes_text(plan.host), "\n");
-  text += concat("a step of ", plan.places, " tokens\n");
+  text += concat("a step of ", plan.num_tokens, " tokens\n");
   text += concat("  operations   ", count_text(plan.record.operations()), "FLOP in ", plan.record.runs(), " kernels\n");
   for (const kernel_count& kernel : plan.record.kernels)
     if (kernel.operations > 0.001 * plan.record.operations())
@@ -51,9 +51,9 @@ template <rehearsable_trainer Trainer>
 }
 
 /// throws memory_error, with the plan, when the run does not fit in `limit` bytes
-inline void require_fit(const rehearsal& plan, std::size_t limit) {
+inline void require_fit(const dry_run& plan, std::size_t limit) {
   require<memory_error>(plan.total() <= limit, "memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan.total()),
-                        ":\n", plan_text(plan), "Lower batch or context, or choose another precision, recompute or adapter policy");
+                        ":\n", plan_text(plan), "Lower micro_batch_size or seq_length, or choose another precision, recompute or adapter policy");
 }
 
 }  // namespace xtrain

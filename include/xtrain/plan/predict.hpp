@@ -39,7 +39,7 @@ namespace detail {
 [[nodiscard]] inline bool is_update(std::string_view kernel) { return kernel == "adamw" || kernel == "sgd" || kernel == "sum_of_squares"; }
 
 /// Compute overlaps memory access: the longer of the two counts.                      [Williams et al. 2009, "Roofline"]
-[[nodiscard]] double seconds_of(const kernel_count& kernel, const machine& on, std::string_view number);
+[[nodiscard]] double seconds_of(const kernel_count& kernel, const machine& on, std::string_view dtype);
 
 /// Ranks first, first + stride, ..., some of which are on the same node.
 struct rank_line {
@@ -65,7 +65,7 @@ struct rank_seconds {
   double table = 0, update = 0;             // likewise
   double message = 0, message_latency = 0;  // of what a micro-batch sends to the next stage
 
-  rank_seconds(const rehearsal& one, std::size_t rehearsed, const run_layout& layout, const machine& on, std::string_view number);
+  rank_seconds(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout, const machine& on, std::string_view dtype);
 };
 
 }  // namespace detail
@@ -73,15 +73,15 @@ struct rank_seconds {
 /// A step's time, from dry runs of ranks of one pipeline in the order of stages: of one rank for all, of the first and the last, of the
 /// first, a middle one and the last, or of each.
 ///   rehearsed   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
-///   number      the dtype of products, by name: number_traits<T>::name
+///   number      the dtype of products, by name: dtype_traits<T>::name
 ///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node reduces before it sends
 ///               over the network. Additions and copies are assumed to be hidden behind the links
 ///   throws      config_error when the schedule cannot be made, or the machine lacks this dtype or these links
-[[nodiscard]] predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
-                                     std::size_t rehearsed = 0);
+[[nodiscard]] predicted_step predict(std::span<const dry_run> ranks, const run_layout& layout, const machine& on, std::string_view dtype,
+                                     std::size_t dry_micro_batches = 0);
 
 /// From the dry run of one rank, for all ranks.
-[[nodiscard]] predicted_step predict(const rehearsal& rank, const run_layout& layout, const machine& on, std::string_view number);
+[[nodiscard]] predicted_step predict(const dry_run& rank, const run_layout& layout, const machine& on, std::string_view dtype);
 
 /// A prediction as printable text.
 [[nodiscard]] std::string prediction_text(const predicted_step& step);

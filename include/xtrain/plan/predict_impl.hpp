@@ -34,8 +34,8 @@ XTRAIN_INLINE bool is_product(std::string_view kernel) {
   return std::find(products.begin(), products.end(), kernel) != products.end();
 }
 
-XTRAIN_INLINE double seconds_of(const kernel_count& kernel, const machine& on, std::string_view number) {
-  const double rate = is_product(kernel.name) ? on.peak(number) : on.fp32;
+XTRAIN_INLINE double seconds_of(const kernel_count& kernel, const machine& on, std::string_view dtype) {
+  const double rate = is_product(kernel.name) ? on.peak(dtype) : on.fp32;
   return static_cast<double>(kernel.runs) * on.launch +
          std::max(kernel.operations / (rate * on.matmul_share), kernel.bytes / (on.memory_bandwidth * on.bandwidth_share));
 }
@@ -54,16 +54,16 @@ XTRAIN_INLINE double seconds_of(const traffic& sent, const rank_line& ranks, con
   if (sent.messages == 0 || ranks.count < 2) return 0;
   const recursive_halving tree(ranks.count);
   const std::vector<halving_round> rounds = directly ? std::vector<halving_round>{{ranks.count, 1}} : tree.rounds();
-  const auto share_of = [](const halving_round& round) {
+  const auto shard_of = [](const halving_round& round) {
     return static_cast<double>(round.ranks - 1) / static_cast<double>(round.ranks * round.stride);
   };
   double shares = 0, seconds = static_cast<double>(sent.messages) * on.message;
-  for (const halving_round& round : rounds) shares += share_of(round);
+  for (const halving_round& round : rounds) shares += shard_of(round);
   for (const halving_round& round : rounds) {
     const rank_line line{round.ranks, round.stride * ranks.stride};
     const std::size_t together = line.on_a_node(on);
     const double near = static_cast<double>(together - 1) / static_cast<double>(round.ranks - 1);
-    const double bytes = static_cast<double>(sent.bytes) * share_of(round) / shares;
+    const double bytes = static_cast<double>(sent.bytes) * shard_of(round) / shares;
     const double latency = together == round.ranks ? on.inside.latency : on.between.latency;
     seconds += std::max(seconds_of(near * bytes, on.inside, on), seconds_of((1 - near) * bytes, on.between, on)) +
                static_cast<double>(sent.rounds) / static_cast<double>(rounds.size()) * latency;
@@ -77,25 +77,25 @@ XTRAIN_INLINE double seconds_round(const traffic& sent, const rank_line& ranks, 
   return seconds_of(static_cast<double>(sent.bytes), link, on) + static_cast<double>(sent.messages) * (link.latency + on.message);
 }
 
-XTRAIN_INLINE rank_seconds::rank_seconds(const rehearsal& one, std::size_t rehearsed, const run_layout& layout, const machine& on,
-                                         std::string_view number) {
+XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout, const machine& on,
+                                         std::string_view dtype) {
   const auto& [data, tensor, pipeline, context, expert] = layout.mesh;
-  const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(rehearsed);
+  const double times = static_cast<double>(layout.micro_batches) / static_cast<double>(dry_micro_batches);
   double attention = 0;  // on blocks of keys, while the next ones are in flight
   for (const kernel_count& kernel : one.record.kernels) {
-    const double seconds = seconds_of(kernel, on, number);
+    const double seconds = seconds_of(kernel, on, dtype);
     if (is_update(kernel.name)) update += seconds;
     else passes += times * seconds;
     if (kernel.name.starts_with("attention_block")) attention += seconds;
   }
   const rank_line beside{data * context, tensor * expert};  // ranks with the same weights
-  const traffic& shared = one.sent.of(traffic_role::places);
+  const traffic& shared = one.sent.of(traffic_role::context_parallel);
   // in all turns of a ring but the last, keys are in flight
   const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
   const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
                                     : seconds_of(shared, {context, tensor}, on, true);
-  layers = times * (seconds_of(one.sent.of(traffic_role::layers), {tensor, 1}, on) + places +
-                    seconds_of(one.sent.of(traffic_role::experts), {expert, tensor}, on, true));
+  layers = times * (seconds_of(one.sent.of(traffic_role::tensor_parallel), {tensor, 1}, on) + places +
+                    seconds_of(one.sent.of(traffic_role::expert_parallel), {expert, tensor}, on, true));
   gradients = (layout.zero_stage >= 2 ? times : 1) *
               (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
                seconds_of(one.sent.of(traffic_role::parts), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
@@ -103,7 +103,7 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const rehearsal& one, std::size_t rehea
   const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
   const link_speed& link = one_node ? on.inside : on.between;
   table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
-  if (const traffic& stages = one.sent.of(traffic_role::stages); stages.messages > 0) {
+  if (const traffic& stages = one.sent.of(traffic_role::pipeline_parallel); stages.messages > 0) {
     // messages sent together take as long as their bytes in total, and their latencies overlap
     message = seconds_of(
         static_cast<double>(stages.bytes) / (static_cast<double>(stages.messages) / static_cast<double>(layout.stage_messages)), link, on);
@@ -113,15 +113,15 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const rehearsal& one, std::size_t rehea
 
 }  // namespace detail
 
-XTRAIN_INLINE predicted_step predict(std::span<const rehearsal> ranks, const run_layout& layout, const machine& on, std::string_view number,
-                                     std::size_t rehearsed) {
+XTRAIN_INLINE predicted_step predict(std::span<const dry_run> ranks, const run_layout& layout, const machine& on, std::string_view dtype,
+                                     std::size_t dry_micro_batches) {
   require_machine(on);
-  const std::size_t places = layout.mesh.pipeline, m = layout.micro_batches;
+  const std::size_t places = layout.mesh.pipeline_parallel_size, m = layout.micro_batches;
   require<config_error>(!ranks.empty() && ranks.size() <= places && m > 0,
-                        "predict: rehearsals must be of one rank at least, and at most of the ", places, " of a pipeline; given ",
+                        "predict: dry runs must be of at least one rank, and at most of the ", places, " ranks of a pipeline; given ",
                         ranks.size());
   std::vector<detail::rank_seconds> spent;
-  for (const rehearsal& one : ranks) spent.emplace_back(one, rehearsed == 0 ? m : rehearsed, layout, on, number);
+  for (const dry_run& one : ranks) spent.emplace_back(one, dry_micro_batches == 0 ? m : dry_micro_batches, layout, on, dtype);
   const auto of_place = [&](std::size_t place) -> const detail::rank_seconds& {
     if (place + 1 == places) return spent.back();
     return spent[std::min(place, spent.size() < 3 ? 0 : spent.size() - 2)];
@@ -172,8 +172,8 @@ XTRAIN_INLINE predicted_step predict(std::span<const rehearsal> ranks, const run
   return step;
 }
 
-XTRAIN_INLINE predicted_step predict(const rehearsal& rank, const run_layout& layout, const machine& on, std::string_view number) {
-  return predict(std::span<const rehearsal>(&rank, 1), layout, on, number);
+XTRAIN_INLINE predicted_step predict(const dry_run& rank, const run_layout& layout, const machine& on, std::string_view dtype) {
+  return predict(std::span<const dry_run>(&rank, 1), layout, on, dtype);
 }
 
 XTRAIN_INLINE std::string prediction_text(const predicted_step& step) {

@@ -7,7 +7,7 @@
 
 #include <xtrain/comm/mesh.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/layers/place_share.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/parallel/pipeline.hpp>
 #include <xtrain/parallel/schedule/schedule.hpp>
 
@@ -17,10 +17,10 @@ namespace xtrain {
 /// order in which strategies assign them.
 struct run_layout {
   mesh_sizes mesh{};
-  bool between_layers = false;    ///< sequence parallelism: the regions between layers are sharded too
-  bool ring = false;              ///< ring attention: keys and values circulate
-  std::size_t chunks = 1;         ///< stages on each rank
-  std::size_t micro_batches = 1;  ///< of a step
+  bool has_sequence_parallel = false;  ///< sequence parallelism: the regions between layers are sharded too
+  bool ring = false;                   ///< ring attention: keys and values circulate
+  std::size_t chunks = 1;              ///< stages on each rank
+  std::size_t micro_batches = 1;       ///< of a step
   std::size_t zero_stage = 0;
   std::size_t stage_messages = 1;  ///< from a stage to the next, sent together: 2 with the load of balanced experts
   double forward_share = 1.0 / 3;  ///< of forward and backward together; a quarter with full recomputation
@@ -45,8 +45,8 @@ inline constexpr std::size_t zero_stage_of<Strategy> = static_cast<std::size_t>(
 template <class Schedule, class Beside>
 inline constexpr std::size_t zero_stage_of<pipeline<Schedule, Beside>> = zero_stage_of<Beside>;
 template <class Strategy>
-[[nodiscard]] constexpr bool divides_between_layers() {
-  if constexpr (requires { Strategy::divides_between_layers; }) return Strategy::divides_between_layers;
+[[nodiscard]] constexpr bool has_sequence_parallel() {
+  if constexpr (requires { Strategy::has_sequence_parallel; }) return Strategy::has_sequence_parallel;
   else return false;
 }
 
@@ -57,8 +57,8 @@ template <class Strategy>
 template <class Recipe>
 [[nodiscard]] run_layout layout_of(const typename Recipe::parallel::config& config, std::size_t micro_batches) {
   using strategy = typename Recipe::parallel;
-  run_layout layout{.between_layers = detail::divides_between_layers<strategy>(),
-                    .ring = sends_keys_round<Recipe>,
+  run_layout layout{.has_sequence_parallel = detail::has_sequence_parallel<strategy>(),
+                    .ring = has_ring_attention<Recipe>,
                     .micro_batches = micro_batches,
                     .zero_stage = detail::zero_stage_of<strategy>,
                     .forward_share = Recipe::recompute::drops_blocks ? 1.0 / 4 : 1.0 / 3,
@@ -66,18 +66,18 @@ template <class Recipe>
   if constexpr (requires { config.ranks; }) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
     auto& [data, tensor, stages, context, expert] = layout.mesh;
-    tensor = config.tensor;
-    context = config.context;
-    expert = config.expert;
+    tensor = config.tensor_parallel_size;
+    context = config.context_parallel_size;
+    expert = config.expert_parallel_size;
     const std::size_t together = tensor * context * expert;
     if constexpr (requires { config.shards; })
       if (config.shards == 1) layout.zero_stage = 0;  // no sharding
     if constexpr (requires { config.chunks; }) {  // `data` counts all ranks that see other sequences, whatever experts they hold
-      const std::size_t beside = config.data * tensor * context;
-      require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data % expert == 0,
-                            "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ", config.data, ", ", tensor, ", ",
-                            context, " and ", expert);
-      data = config.data / expert;
+      const std::size_t beside = config.data_parallel_size * tensor * context;
+      require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data_parallel_size % expert == 0,
+                            "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ",
+                            config.data_parallel_size, ", ", tensor, ", ", context, " and ", expert);
+      data = config.data_parallel_size / expert;
       stages = ranks / beside;
       layout.chunks = stages == 1 ? 1 : config.chunks;
     } else {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 namespace xtrain {
 
@@ -21,8 +21,8 @@ concept precision_has_a_name = requires {
 };
 
 template <class P>
-concept precision_names_a_number_for_every_role = number<typename P::parameter> && number<typename P::compute> &&
-    number<typename P::gradient> && number<typename P::master> && number<typename P::state>;
+concept precision_names_a_dtype_for_every_role = dtype<typename P::parameter> && dtype<typename P::compute> &&
+    dtype<typename P::gradient> && dtype<typename P::master> && dtype<typename P::state>;
 
 template <class P>
 concept precision_says_how_updates_are_rounded = std::same_as<std::remove_cv_t<decltype(P::update)>, rounding>;
@@ -43,7 +43,7 @@ concept gradient_is_of_compute_or_accumulate_type =
 
 template <class P>
 concept master_not_narrower_than_parameter =
-    number_traits<typename P::master>::unit_roundoff <= number_traits<typename P::parameter>::unit_roundoff;
+    dtype_traits<typename P::master>::unit_roundoff <= dtype_traits<typename P::parameter>::unit_roundoff;
 
 /// Without either, updates smaller than half a unit in the last place of the parameter vanish and training stalls silently.
 template <class P>
@@ -53,13 +53,13 @@ concept narrow_parameters_have_a_master_or_round_stochastically =
 /// Gradients below 6e-8 underflow to zero in fp16.
 template <class P>
 concept narrow_exponent_scales_the_loss =
-    (number_traits<typename P::compute>::exponent_bits >= 8 && number_traits<typename P::gradient>::exponent_bits >= 8) || P::scales_loss;
+    (dtype_traits<typename P::compute>::exponent_bits >= 8 && dtype_traits<typename P::gradient>::exponent_bits >= 8) || P::scales_loss;
 
 }  // namespace clause
 
 /// Dtypes by role, and how updates are rounded.
 template <class P>
-concept precision = clause::precision_has_a_name<P> && clause::precision_names_a_number_for_every_role<P> &&
+concept precision = clause::precision_has_a_name<P> && clause::precision_names_a_dtype_for_every_role<P> &&
     clause::precision_says_how_updates_are_rounded<P> && clause::precision_says_whether_the_loss_is_scaled<P> &&
     clause::parameter_is_of_compute_type<P> && clause::gradient_is_of_compute_or_accumulate_type<P> &&
     clause::master_not_narrower_than_parameter<P> && clause::narrow_parameters_have_a_master_or_round_stochastically<P> &&

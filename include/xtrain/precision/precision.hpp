@@ -1,7 +1,7 @@
 // Which dtype is used where, and where it is rounded. One struct per policy.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/precision/concepts.hpp>
 
 namespace xtrain {

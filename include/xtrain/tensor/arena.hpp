@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>
-#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -24,7 +24,7 @@ class arena {
 
   /// `bytes` of device memory; ignored in a dry run.
   arena(const typename Device::context& device, std::size_t bytes, memory_role role)
-      : measures_(rehearses(device)), memory_(device, measures_ ? 0 : bytes, role), role_(role), capacity_(measures_ ? ~std::size_t{0} : bytes) {}
+      : measures_(is_dry_run(device)), memory_(device, measures_ ? 0 : bytes, role), role_(role), capacity_(measures_ ? ~std::size_t{0} : bytes) {}
 
   /// Uninitialized elements.
   ///   throws  memory_error when the arena is smaller than the pass needs

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 
 namespace xtrain {
@@ -86,7 +86,7 @@ struct parameter_spec {
   std::size_t copies = 0;
   bool gradients_are_parts = false;
   /// With expert parallelism: the owner rank; nullopt: every rank has it, and each computes a partial gradient.
-  std::optional<std::size_t> holder{};
+  std::optional<std::size_t> owner{};
 
   /// The shape in files.
   [[nodiscard]] const std::vector<std::size_t>& whole_shape() const { return cut.exists() ? cut.whole : shape; }

@@ -4,7 +4,7 @@
 // Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
 // vectors. So a block is a range, and so is the part of a block that weight decay applies to.
 //
-// Data-parallel ranks can shard the array: each keeps an equal part of every block (see `slicing`, ZeRO). Blocks in use are then gathered
+// Data-parallel ranks can shard the array: each keeps an equal part of every block (see `shard_spec`, ZeRO). Blocks in use are then gathered
 // into windows: memory that blocks share in turn. Pipeline- and expert-parallel ranks, which have different blocks or experts, know the
 // names and shapes of all parameters, and allocate memory for their own (see `keep`, `hold`).
 #pragma once
@@ -31,7 +31,7 @@
 #include <xtrain/precision/concepts.hpp>
 #include <xtrain/tensor/nf4.hpp>
 #include <xtrain/tensor/parameter.hpp>
-#include <xtrain/tensor/slicing.hpp>
+#include <xtrain/tensor/shard_spec.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
@@ -77,7 +77,7 @@ class parameter_store {
   void begin_block(std::size_t index) { block_ = index; }
   [[nodiscard]] std::size_t blocks() const { return block_ + 1; }
   /// Parameters declared after this call have the given owner among the expert-parallel ranks, or are on all of them.
-  void begin_holder(std::optional<std::size_t> rank) { holder_ = rank; }
+  void begin_owner(std::optional<std::size_t> rank) { owner_ = rank; }
 
   /// Declares parameters that will be adjacent in memory, in this order.
   ///   throws  config_error when a name is taken or the parameters do not have the same rank, columns and trainability
@@ -91,11 +91,11 @@ class parameter_store {
       require<config_error>(spec.trainable == first.trainable, "parameters: '", spec.name, "' and '", first.name,
                             "' are computed together; train both or none");
       require<config_error>(spec.quantised == first.quantised && !(spec.quantised && spec.trainable), "parameters: '", spec.name,
-                            "' must be quantised only if it is frozen and '", first.name, "' is too");
+                            "' must be quantized only if it is frozen and '", first.name, "' is too");
     }
     const parameter handle(static_cast<std::uint32_t>(entries_.size()), static_cast<std::uint32_t>(adjacent.size()));
     for (parameter_spec& spec : adjacent) {
-      spec.holder = holder_;
+      spec.owner = owner_;
       numbers_.emplace(spec.name, entries_.size());
       entries_.push_back({std::move(spec), block_, 0, handle.first()});
     }
@@ -128,9 +128,9 @@ class parameter_store {
   }
   /// Of the parameters with an owner, this expert-parallel rank (number `rank`) allocates memory for those that it owns; every rank has
   /// the other parameters. Call before allocate().
-  void hold(std::size_t rank) {
+  void keep_owned_by(std::size_t rank) {
     for (entry& e : entries_) {
-      e.is_here = !e.spec.holder || *e.spec.holder == rank;
+      e.is_here = !e.spec.owner || *e.spec.owner == rank;
       all_here_ = all_here_ && e.is_here;
     }
   }
@@ -139,8 +139,8 @@ class parameter_store {
 
   /// Assigns offsets to all declared parameters and allocates their values. Nothing can be declared afterwards.
   ///   throws  memory_error when they do not fit
-  void allocate(const slicing& divided = {}) {
-    divided_ = divided;
+  void allocate(const shard_spec& sharding = {}) {
+    sharding_ = sharding;
     double numbers = 0;  // shapes may come from a file: their products must not overflow
     for (const entry& e : entries_) {
       double product = 1;
@@ -150,8 +150,8 @@ class parameter_store {
     require<memory_error>(numbers < 0x1p56, "parameters: a model must have fewer than 2^56 numbers; its shapes make ", count_text(numbers));
     lay_out();
     find_runs();
-    values_ = buffer<Device>(device_, (divided_.values ? total_ / divided_.parts : total_) * sizeof(parameter_type), memory_role::weights);
-    if (divided_.values)
+    values_ = buffer<Device>(device_, (sharding_.values ? total_ / sharding_.parts : total_) * sizeof(parameter_type), memory_role::weights);
+    if (sharding_.values)
       value_windows_ = buffer<Device>(device_, place_windows(value_window_, true) * sizeof(parameter_type), memory_role::weights);
     if (quantised_.empty()) return;
     codes_ = buffer<Device>(device_, quantised_.back().codes_end(), memory_role::weights);
@@ -160,9 +160,9 @@ class parameter_store {
 
   /// Allocates gradients of the trained parameters, uninitialized.
   void allocate_gradients() {
-    gradients_ = buffer<Device>(device_, (divided_.gradients ? trained_ / divided_.parts : trained_) * sizeof(gradient_type),
+    gradients_ = buffer<Device>(device_, (sharding_.gradients ? trained_ / sharding_.parts : trained_) * sizeof(gradient_type),
                                 memory_role::gradients);
-    if (divided_.gradients)
+    if (sharding_.gradients)
       gradient_windows_ = buffer<Device>(device_, place_windows(gradient_window_, false) * sizeof(gradient_type), memory_role::gradients);
   }
   [[nodiscard]] bool has_gradients() const { return gradients_.bytes() != 0; }
@@ -216,8 +216,9 @@ class parameter_store {
   }
   /// throws config_error when weights are sharded within blocks
   void require_undivided(std::string_view who) const {
-    const bool whole = !divided_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
-    require<config_error>(whole, who, ": all weights must be on this rank; its strategy divides them among ranks. ", "Save the model, and do it where one rank loads it");
+    const bool whole = !sharding_.values && std::none_of(entries_.begin(), entries_.end(), [](const entry& e) { return e.spec.cut.exists(); });
+    require<config_error>(whole, who, ": all weights must be on this rank; its strategy shards them among ranks. ",
+                          "Save the model, and do it where one rank loads it");
   }
   /// Sets elements of a parameter from `first` on, as far as this rank stores them. The host memory must stay valid until the
   /// stream is synchronized.
@@ -226,7 +227,7 @@ class parameter_store {
     if (!e.is_here) return;
     await(e.block);
     const auto all = values_.template as<parameter_type>();
-    if (!divided_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
+    if (!sharding_.values) return copy_to_device(stream, all.subspan(e.offset + first, host.size()), host);
     const piece own = piece_of(e);
     const std::size_t from = std::max(first, own.first), to = std::min(first + host.size(), own.first + own.count);
     if (from < to) copy_to_device(stream, all.subspan(own.kept + from - own.first, to - from), host.subspan(from - first, to - from));
@@ -271,12 +272,12 @@ class parameter_store {
     return found == nullptr ? parameter{} : parameter(static_cast<std::uint32_t>(found - entries_.data()), 1);
   }
 
-  [[nodiscard]] const slicing& divided() const { return divided_; }
+  [[nodiscard]] const shard_spec& sharding() const { return sharding_; }
   /// All trained values, including the padding between parameters (padding is zero and stays zero). Empty if this rank stores only
   /// its shard.
   [[nodiscard]] device_span<parameter_type, memory> trained_values() const {
     await_all();
-    return values_.template as<parameter_type>().subspan(0, divided_.values ? 0 : trained_);
+    return values_.template as<parameter_type>().subspan(0, sharding_.values ? 0 : trained_);
   }
   /// The gradients that this rank stores: of all trained parameters, or of its shard.
   [[nodiscard]] device_span<gradient_type, memory> gradients() const { return gradients_.template as<gradient_type>(); }
@@ -284,13 +285,13 @@ class parameter_store {
   /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
   /// Number of elements in all runs: the length of the optimizer state arrays.
-  [[nodiscard]] std::size_t stepped() const { return trained_ / divided_.parts; }
+  [[nodiscard]] std::size_t stepped() const { return trained_ / sharding_.parts; }
   [[nodiscard]] device_span<parameter_type, memory> values_of(const decay_run& run) const {
     await_all();
-    return values_.template as<parameter_type>().subspan(divided_.values ? run.kept : run.begin, run.size());
+    return values_.template as<parameter_type>().subspan(sharding_.values ? run.kept : run.begin, run.size());
   }
   [[nodiscard]] device_span<gradient_type, memory> gradients_of(const decay_run& run) const {
-    return gradients_.template as<gradient_type>().subspan(divided_.gradients ? run.kept : run.begin, run.size());
+    return gradients_.template as<gradient_type>().subspan(sharding_.gradients ? run.kept : run.begin, run.size());
   }
   /// Elements of a parameter that one rank stores, and where they begin in its arrays.
   struct piece {
@@ -301,11 +302,11 @@ class parameter_store {
     if (!e.is_here || e.spec.quantised) return {};  // 4-bit values are stored separately and are never sharded
     const std::size_t block = begins_of(e)[e.block], size = own_size(e), own = block + part * size;
     const std::size_t from = std::max(e.offset, own), to = std::min(e.offset + e.size(), own + size);
-    return from < to ? piece{from - e.offset, block / divided_.parts + (from - own), to - from} : piece{};
+    return from < to ? piece{from - e.offset, block / sharding_.parts + (from - own), to - from} : piece{};
   }
-  [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, divided_.part); }
+  [[nodiscard]] piece piece_of(const entry& e) const { return piece_of(e, sharding_.part); }
   /// The weights that this rank stores: all of them, or its shards.
-  [[nodiscard]] device_span<parameter_type, memory> kept_values() const {
+  [[nodiscard]] device_span<parameter_type, memory> stored_values() const {
     await_all();
     return values_.template as<parameter_type>();
   }
@@ -319,23 +320,23 @@ class parameter_store {
   };
   /// Gradients: the shard is inside the whole block until it is added to the gradients that this rank stores.
   [[nodiscard]] block_memory<gradient_type> block_gradients(std::size_t index) const {
-    const std::size_t begin = block_begin_[index], n = block_begin_[index + 1] - begin, part = n / divided_.parts;
-    const auto whole = divided_.gradients ? gradient_windows_.template as<gradient_type>().subspan(gradient_window_[index], n)
+    const std::size_t begin = block_begin_[index], n = block_begin_[index + 1] - begin, part = n / sharding_.parts;
+    const auto whole = sharding_.gradients ? gradient_windows_.template as<gradient_type>().subspan(gradient_window_[index], n)
                                           : gradients_.template as<gradient_type>().subspan(begin, n);
-    return {whole, whole.subspan(divided_.part * part, part)};
+    return {whole, whole.subspan(sharding_.part * part, part)};
   }
-  [[nodiscard]] device_span<gradient_type, memory> kept_gradients(std::size_t index) const {
-    return gradients_.template as<gradient_type>().subspan(block_begin_[index] / divided_.parts,
-                                                           (block_begin_[index + 1] - block_begin_[index]) / divided_.parts);
+  [[nodiscard]] device_span<gradient_type, memory> stored_gradients(std::size_t index) const {
+    return gradients_.template as<gradient_type>().subspan(block_begin_[index] / sharding_.parts,
+                                                           (block_begin_[index + 1] - block_begin_[index]) / sharding_.parts);
   }
   /// The trained weights of a block, or its frozen ones if `frozen`.
   [[nodiscard]] block_memory<parameter_type> block_values(std::size_t index, bool frozen) const {
     const std::vector<std::size_t>& begins = frozen ? frozen_begin_ : block_begin_;
-    const std::size_t begin = begins[index], n = begins[index + 1] - begin, part = n / divided_.parts;
+    const std::size_t begin = begins[index], n = begins[index + 1] - begin, part = n / sharding_.parts;
     const auto all = values_.template as<parameter_type>();
-    if (!divided_.values) return {all.subspan(begin, n), all.subspan(begin + divided_.part * part, part)};
+    if (!sharding_.values) return {all.subspan(begin, n), all.subspan(begin + sharding_.part * part, part)};
     const std::size_t window = value_window_[index] + (frozen ? block_begin_[index + 1] - block_begin_[index] : 0);
-    return {value_windows_.template as<parameter_type>().subspan(window, n), all.subspan(begin / divided_.parts, part)};
+    return {value_windows_.template as<parameter_type>().subspan(window, n), all.subspan(begin / sharding_.parts, part)};
   }
   /// Whether two blocks use the same window: the first and the last block have their own, the others alternate between two windows.
   [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const {
@@ -357,7 +358,7 @@ class parameter_store {
   template <class Stream, class Chosen>
   void initialise(Stream& stream, std::uint64_t seed, Chosen&& chosen) const {
     fill_zero(stream, values_.template as<parameter_type>());
-    if (divided_.values) fill_zero(stream, value_windows_.template as<parameter_type>());
+    if (sharding_.values) fill_zero(stream, value_windows_.template as<parameter_type>());
     fill_zero(stream, codes_.template as<std::uint8_t>());
     fill_zero(stream, outer_scales_.template as<float>());
     std::vector<parameter_type> host;
@@ -403,7 +404,7 @@ class parameter_store {
     return {.n = n, .codes = others.back().codes_end(), .outer = others.back().outer_end()};
   }
   static void require_values(const entry& e) {
-    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantised where its values are asked for");
+    require<config_error>(!e.spec.quantised, "parameter '", e.spec.name, "': must not be quantized where its values are asked for");
   }
 
   [[nodiscard]] std::size_t counted(bool trained_only) const {
@@ -443,7 +444,7 @@ class parameter_store {
           }
           end = (end + alignment - 1) / alignment * alignment;
         }
-        const std::size_t equal = alignment * divided_.parts;
+        const std::size_t equal = alignment * sharding_.parts;
         offset = (offset + equal - 1) / equal * equal;
         elsewhere = (elsewhere + equal - 1) / equal * equal;
         begins[b + 1] = offset;
@@ -475,7 +476,7 @@ class parameter_store {
       }
     };
     for (std::size_t b = 0; b < blocks(); ++b) {
-      const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / divided_.parts;
+      const std::size_t begin = block_begin_[b], end = block_begin_[b + 1], part = (end - begin) / sharding_.parts;
       std::size_t vectors = begin;  // where matrices end: padding belongs to what precedes it
       bool any = false;
       for (const entry& e : entries_) {
@@ -484,8 +485,8 @@ class parameter_store {
         any = true;
       }
       if (!any) vectors = end;
-      const std::size_t own = begin + divided_.part * part, own_end = own + part;
-      const auto kept = [&](std::size_t at) { return begin / divided_.parts + (at - own); };
+      const std::size_t own = begin + sharding_.part * part, own_end = own + part;
+      const auto kept = [&](std::size_t at) { return begin / sharding_.parts + (at - own); };
       const std::size_t middle = std::clamp(vectors, own, own_end);
       add_pieces(own, middle, true, kept(own));
       add_pieces(middle, own_end, false, kept(middle));
@@ -495,7 +496,7 @@ class parameter_store {
   /// The block boundaries for an entry's kind (trained or frozen), and the shard size of its block.
   [[nodiscard]] const std::vector<std::size_t>& begins_of(const entry& e) const { return e.spec.trainable ? block_begin_ : frozen_begin_; }
   [[nodiscard]] std::size_t own_size(const entry& e) const {
-    return (begins_of(e)[e.block + 1] - begins_of(e)[e.block]) / divided_.parts;
+    return (begins_of(e)[e.block + 1] - begins_of(e)[e.block]) / sharding_.parts;
   }
 
   /// Computes where each block's window begins; returns the total length.
@@ -522,13 +523,13 @@ class parameter_store {
 
   [[nodiscard]] device_span<parameter_type, memory> value_at(const entry& e, std::size_t n) const {
     await(e.block);
-    if (!divided_.values) return values_.template as<parameter_type>().subspan(e.offset, n);
+    if (!sharding_.values) return values_.template as<parameter_type>().subspan(e.offset, n);
     const std::size_t in_block =
         e.offset - begins_of(e)[e.block] + (e.spec.trainable ? 0 : block_begin_[e.block + 1] - block_begin_[e.block]);
     return value_windows_.template as<parameter_type>().subspan(value_window_[e.block] + in_block, n);
   }
   [[nodiscard]] device_span<gradient_type, memory> gradient_at(const entry& e, std::size_t n) const {
-    if (!divided_.gradients) return gradients_.template as<gradient_type>().subspan(e.offset, n);
+    if (!sharding_.gradients) return gradients_.template as<gradient_type>().subspan(e.offset, n);
     return gradient_windows_.template as<gradient_type>().subspan(gradient_window_[e.block] + e.offset - block_begin_[e.block], n);
   }
 
@@ -537,7 +538,7 @@ class parameter_store {
   std::map<std::string, std::size_t, std::less<>> numbers_;  // index of an entry by name
   std::vector<decay_run> runs_;
   std::vector<std::pair<std::size_t, std::size_t>> also_read_;
-  slicing divided_{};
+  shard_spec sharding_{};
   std::vector<std::size_t> block_begin_, frozen_begin_;     // in the flat array, by block; number of blocks + 1 elements
   struct displacement {
     std::size_t offset = 0, elsewhere = 0;
@@ -545,7 +546,7 @@ class parameter_store {
   std::vector<displacement> in_front_;  // from an offset on, how many elements in front are on other ranks
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::size_t block_ = 0;
-  std::optional<std::size_t> holder_{};
+  std::optional<std::size_t> owner_{};
   std::function<void(std::size_t)> arrive_{};  // empty: all weights are present
   bool all_here_ = true, blocks_here_ = true;
   std::size_t trained_ = 0;

@@ -70,7 +70,7 @@ struct bare_strategy {
     bare_communicator& data() { return communicator_; }
     bare_communicator& tensor() { return communicator_; }
     bare_communicator& everyone() { return communicator_; }
-    [[nodiscard]] slicing divided() const { return {}; }
+    [[nodiscard]] shard_spec sharding() const { return {}; }
     template <class Stream, class Store>
     void block_begins(Stream&, Store&, std::size_t, block_visit) {}
     template <class Stream, class Store>

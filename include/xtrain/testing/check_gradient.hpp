@@ -62,9 +62,9 @@ template <class Recipe = gradient_recipe, class Make, class Forward, class Backw
 [[nodiscard]] gradient_report check_gradient(const gradient_check& what, Make&& make, Forward&& forward, Backward&& backward,
                                              const typename Recipe::adapter::config& adapter = {}) {
   using device = typename Recipe::device;
-  using number = typename Recipe::precision::compute;
+  using dtype = typename Recipe::precision::compute;
   static_assert(
-      std::is_same_v<number, double> && host_addressable<device>,
+      std::is_same_v<dtype, double> && host_addressable<device>,
       "xtrain check_gradient: the recipe must compute in fp64 on a host-addressable device; inherit xtrain::testing::gradient_recipe; see "
       "testing/README.md");
   typename device::context on{};

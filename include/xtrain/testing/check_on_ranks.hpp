@@ -67,9 +67,9 @@ void run_layer(const gradient_check& what, const typename Recipe::parallel::conf
   typename device::stream stream(on);
   parameter_store<device, fp64> store(on);
   typename Recipe::parallel::template state<device> parallel{ranks};
-  layer_share share{};
-  if constexpr (divides_layers<Recipe>) share = parallel.layers();
-  builder<Recipe> build(store, adapter, share);
+  tensor_shard shard{};
+  if constexpr (has_tensor_parallel<Recipe>) shard = parallel.layers();
+  builder<Recipe> build(store, adapter, shard);
   const auto layer = make(build);
   store.allocate();
   store.allocate_gradients();
@@ -91,9 +91,9 @@ void run_layer(const gradient_check& what, const typename Recipe::parallel::conf
   p.batch = {.b = what.b, .t = what.t};
   p.batch.positions_n = {span_of(std::span<const token>(positions)), {n}};
   p.random = {.seed = 3, .step = 1};
-  p.divide_between_layers();
+  p.begin_sequence_parallel();
 
-  const std::size_t first = p.first_between_layers(), own_n = p.places_between_layers();
+  const std::size_t first = p.first_sequence_parallel_token(), own_n = p.sequence_parallel_tokens();
   const auto own_rows = [&](std::string_view name, std::size_t width) {
     const std::vector<double> whole = all_drawn(name, n * width);
     const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(first * width);
@@ -149,8 +149,8 @@ template <class Strategy, class Recipe = gradient_recipe, class Make, class Forw
   detail::layer_results one, many;
   std::mutex guard;
   detail::run_layer<on_ranks<Recipe, single>>(what, {}, make, forward, backward, adapter, one, guard);
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-    detail::run_layer<on_ranks<Recipe, Strategy>>(what, {.ranks = wires, .tensor = ranks}, make, forward, backward, adapter, many, guard);
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+    detail::run_layer<on_ranks<Recipe, Strategy>>(what, {.ranks = network, .tensor_parallel_size = ranks}, make, forward, backward, adapter, many, guard);
   });
   gradient_report report;
   report.problem = many.problem;

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/text.hpp>
 
 namespace xtrain::testing {

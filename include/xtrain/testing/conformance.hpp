@@ -39,7 +39,7 @@ namespace xtrain::testing {
 /// Result of one kernel for one dtype.
 struct conformance_result {
   std::string_view kernel = {};
-  std::string_view number = {};
+  std::string_view dtype = {};
   bool missing = false;
   std::size_t cases = 0;
   std::size_t failed = 0;
@@ -64,7 +64,7 @@ class conformance {
   }
 
   /// Every kernel for one dtype.
-  template <number T>
+  template <dtype T>
   void check() {
     detail::check_products<T>(*this);
     detail::check_norms<T>(*this);
@@ -89,7 +89,7 @@ class conformance {
     std::string all = concat("conformance of device ", Device::name, " with reference\n");
     std::size_t good = 0, bad = 0, missing = 0;
     for (const conformance_result& r : results_) {
-      std::string line = concat("  ", r.kernel, " ", r.number, " ");
+      std::string line = concat("  ", r.kernel, " ", r.dtype, " ");
       line.resize(std::max<std::size_t>(line.size(), 36), '.');
       (r.missing ? missing : r.failed != 0 ? bad : good) += 1;
       if (r.missing) all += line + " missing\n";
@@ -106,11 +106,11 @@ class conformance {
   /// accumulate type, with a factor of 8 for the longest excursion and for the functions (exp, tanh) inside.
   template <class T, class Kernel>
   void check_kernel(const Kernel& kernel, double terms, double magnitude) {
-    conformance_result& result = entry(Kernel::name, number_traits<T>::name);
+    conformance_result& result = entry(Kernel::name, dtype_traits<T>::name);
     if constexpr (!runs_kernel<Device, decltype(kernel::moved_to<typename Device::memory>(kernel, to_device_span{}))>) {
       result.missing = true;
     } else {
-      const double walk = 8.0 * number_traits<accumulate_t<T>>::unit_roundoff * std::sqrt(terms + 1.0) * magnitude;
+      const double walk = 8.0 * dtype_traits<accumulate_t<T>>::unit_roundoff * std::sqrt(terms + 1.0) * magnitude;
       std::vector<guarded> operands;
       std::vector<const void*> hosts;  // operands that alias on the host alias on the device too
       std::vector<bool> changes;
@@ -162,7 +162,7 @@ class conformance {
             if (wrong != copy.end())
               report("operand ", index, ": the first that differs is at ", wrong - copy.begin(), ": got ", *wrong, ", expected ", *right);
           } else {
-            const tolerance allowed{.absolute = walk, .relative = 2.0 * number_traits<value>::unit_roundoff};
+            const tolerance allowed{.absolute = walk, .relative = 2.0 * dtype_traits<value>::unit_roundoff};
             const comparison found =
                 compare<value, value>(std::span<const value>(copy), std::span<const value>(operand.raw(), operand.size()), allowed);
             result.largest_error = std::max(result.largest_error, found.largest_error);
@@ -215,10 +215,10 @@ class conformance {
     buffer<Device> memory_;
   };
 
-  conformance_result& entry(std::string_view kernel, std::string_view number) {
+  conformance_result& entry(std::string_view kernel, std::string_view dtype) {
     for (conformance_result& known : results_)
-      if (known.kernel == kernel && known.number == number) return known;
-    return results_.emplace_back(conformance_result{.kernel = kernel, .number = number});
+      if (known.kernel == kernel && known.dtype == dtype) return known;
+    return results_.emplace_back(conformance_result{.kernel = kernel, .dtype = dtype});
   }
 
   typename Device::context context_;

@@ -27,8 +27,8 @@ namespace xtrain::testing {
 class delayed_rank {
  public:
   /// `costs` in seconds. Message costs are those of the transport, and a reduce takes no time.
-  delayed_rank(const pipeline_schedule& schedule, const pipeline_costs& costs, std::shared_ptr<transport> wires, send_mode mode)
-      : schedule_(&schedule), costs_(&costs), all_(std::move(wires)), mode_(mode) {}
+  delayed_rank(const pipeline_schedule& schedule, const pipeline_costs& costs, std::shared_ptr<transport> network, send_mode mode)
+      : schedule_(&schedule), costs_(&costs), all_(std::move(network)), mode_(mode) {}
 
   /// Start and end of each action, in seconds of a clock that all ranks of a process share.
   ///   throws  comm_error when a message is not the one that the list expects
@@ -90,8 +90,8 @@ class delayed_rank {
   (void)simulate_schedule(schedule, costs, mode);  // throws if the schedule cannot be executed
   pipeline_timeline timeline;
   timeline.ranks.resize(schedule.ranks());
-  run_ranks(schedule.ranks(), [&](const std::shared_ptr<transport>& wires) {
-    timeline.ranks[wires->rank()] = delayed_rank(schedule, costs, wires, mode).run();
+  run_ranks(schedule.ranks(), [&](const std::shared_ptr<transport>& network) {
+    timeline.ranks[network->rank()] = delayed_rank(schedule, costs, network, mode).run();
   });
   double begin = std::numeric_limits<double>::infinity();
   for (const auto& rank : timeline.ranks) begin = std::min(begin, rank.front().start);

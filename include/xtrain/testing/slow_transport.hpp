@@ -20,7 +20,7 @@
 
 namespace xtrain::testing {
 
-struct slow_wires {
+struct slow_network {
   std::chrono::duration<double> latency{0};  ///< of every message
   double bytes_per_second = 0;               ///< send bandwidth of a rank; 0: unlimited
   std::chrono::duration<double> jitter{0};   ///< a random delay up to this is added, determined by the seed
@@ -31,7 +31,7 @@ struct slow_wires {
 /// arrive in order, whatever their delays.
 class slow_transport final : public transport {
  public:
-  slow_transport(std::shared_ptr<transport> of, const slow_wires& how) : of_(std::move(of)), how_(how) {}
+  slow_transport(std::shared_ptr<transport> of, const slow_network& how) : of_(std::move(of)), how_(how) {}
 
   [[nodiscard]] std::string_view name() const override { return "slow"; }
   [[nodiscard]] std::size_t rank() const override { return of_->rank(); }
@@ -112,7 +112,7 @@ class slow_transport final : public transport {
   }
 
   std::shared_ptr<transport> of_;
-  slow_wires how_;
+  slow_network how_;
   std::mutex mutex_;
   std::map<std::pair<std::size_t, std::uint32_t>, std::shared_ptr<channel_order>> orders_;
   clock::time_point free_at_{};

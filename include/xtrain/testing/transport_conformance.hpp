@@ -1,7 +1,7 @@
 // The conformance suite of transports: every collective, on odd sizes and every dtype, against values that each rank
 // computes itself. All ranks of a run call it; run it when you bring up a transport.
 //
-//     for (const std::string& problem : xtrain::testing::transport_conformance(wires)) std::puts(problem.c_str());
+//     for (const std::string& problem : xtrain::testing::transport_conformance(network)) std::puts(problem.c_str());
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/mesh.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/core/text.hpp>
 
@@ -94,7 +94,7 @@ class transport_check {
   }
   /// Elements [first, first + count) of the reduction of all ranks' values, summed in rank order.
   [[nodiscard]] std::vector<T> reduced(std::size_t n, reduction how, std::size_t first, std::size_t count) const {
-    using sum = typename sum_number<T>::type;
+    using sum = typename accumulate_dtype<T>::type;
     std::vector<sum> values(count);
     for (std::size_t r = 0; r < ranks_->size(); ++r) {
       const std::vector<T> theirs = drawn(r, n);
@@ -162,7 +162,7 @@ void check_transport(group& ranks, std::size_t n, std::vector<std::string>& prob
 }  // namespace detail
 
 /// Problems found with the transport; empty if there are none. Every rank of the run calls it.
-[[nodiscard]] inline std::vector<std::string> transport_conformance(const std::shared_ptr<transport>& wires) {
+[[nodiscard]] inline std::vector<std::string> transport_conformance(const std::shared_ptr<transport>& network) {
   std::vector<std::string> problems;
   const auto check = [&](group& ranks) {
     for (const std::size_t n : {0U, 1U, 7U, 64U, 1025U, 5000U})
@@ -170,12 +170,12 @@ void check_transport(group& ranks, std::size_t n, std::vector<std::string>& prob
                                                                                                                             problems);
     ranks.barrier();
   };
-  group all(wires);
+  group all(network);
   check(all);
-  const std::size_t size = wires->size();
+  const std::size_t size = network->size();
   for (std::size_t columns = 2; columns < size; ++columns) {
     if (size % columns != 0) continue;
-    const mesh grid(wires, {.data = size / columns, .tensor = columns});
+    const mesh grid(network, {.data_parallel_size = size / columns, .tensor_parallel_size = columns});
     group rows = grid.along(axis::data), neighbours = grid.along(axis::tensor);
     check(rows);
     check(neighbours);

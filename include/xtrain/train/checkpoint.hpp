@@ -21,10 +21,10 @@
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/core/file.hpp>
+#include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/folder_lock.hpp>
 #include <xtrain/io/pretrained.hpp>
-#include <xtrain/io/file_writers.hpp>
 #include <xtrain/train/checkpoint_state.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/optimizer_file.hpp>
@@ -34,10 +34,10 @@
 namespace xtrain {
 
 struct checkpoint_options {
-  std::size_t every = 0;         ///< steps between checkpoints; 0: only when the run is stopped
-  std::size_t keep = 0;          ///< number of newest checkpoints to keep; 0: all
-  std::string tokenizer_from{};  ///< folder or file whose tokenizer files are copied into the checkpoint
-  std::string base_model{};      ///< name or path of the model that this one, or an adapter, is trained from
+  std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
+  std::size_t save_total_limit = 0;  ///< number of newest checkpoints to keep; 0: all
+  std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied into the checkpoint
+  std::string base_model{};          ///< name or path of the model that this one, or an adapter, is trained from
   /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
   /// when all of it is on disk.
   bool asynchronous = false;
@@ -72,7 +72,7 @@ class checkpoint_folder final : public observer {
 
   using observer::on;
   void on(const step_done& done) override {
-    if (options_.every > 0 && done.step % options_.every == 0) save();
+    if (options_.save_steps > 0 && done.step % options_.save_steps == 0) save();
   }
   void on(const run_ended& ended) override {
     if (ended.stopped && (!saved_ || *saved_ != ended.step)) save();
@@ -170,21 +170,21 @@ class checkpoint_folder final : public observer {
     const auto& c = trainer_->settings();
     checkpoint_state state{.progress = trainer_->progress(),
                            .seed = c.seed,
-                           .batch = c.batch,
-                           .accumulate = c.accumulate,
+                           .micro_batch_size = c.micro_batch_size,
+                           .gradient_accumulation_steps = c.gradient_accumulation_steps,
                            .ranks = trainer_->model().parallel().data().size(),
-                           .context = c.context,
+                           .seq_length = c.seq_length,
                            .precision = std::string(model_type::precision::name),
                            .optimizer = std::string(model_type::recipe::optimizer::name)};
     json_settings& all = state.settings;
-    all.set("steps", c.steps);
+    all.set("max_steps", c.max_steps);
     all.set("epochs", c.epochs);
     all.set("learning_rate", c.learning_rate);
     all.set("warmup_ratio", c.warmup_ratio);
     all.set("warmup_steps", c.warmup_steps);
-    all.set("schedule", std::string(name_of(c.shape)));
-    all.set("floor", c.floor);
-    all.set("max_gradient_norm", c.max_gradient_norm);
+    all.set("lr_schedule", std::string(name_of(c.lr_schedule)));
+    all.set("min_lr_ratio", c.min_lr_ratio);
+    all.set("max_grad_norm", c.max_grad_norm);
     if constexpr (requires { c.optimizer.weight_decay; }) all.set("weight_decay", c.optimizer.weight_decay);
     if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all.set("betas", std::vector<double>{c.optimizer.beta1, c.optimizer.beta2});
     if constexpr (requires { c.optimizer.momentum; }) all.set("momentum", c.optimizer.momentum);
@@ -215,9 +215,9 @@ class checkpoint_folder final : public observer {
   /// Every rank runs work(), and if it fails on one, all throw. Has a channel of its own, so it may run concurrently with training.
   template <class Work>
   void on_all_ranks(const std::string& path, Work&& work) {
-    if constexpr (requires { everyone().wires(); }) {
+    if constexpr (requires { everyone().network(); }) {
       constexpr std::uint32_t channel = 32;  // lower channels belong to parallel strategies
-      std::remove_cvref_t<decltype(everyone())> beside(everyone().wires(), channel);
+      std::remove_cvref_t<decltype(everyone())> beside(everyone().network(), channel);
       writers_of(beside).all_do(path, work);
     } else {
       work();
@@ -225,10 +225,10 @@ class checkpoint_folder final : public observer {
   }
 
   void remove_old() const {
-    if (options_.keep == 0) return;
+    if (options_.save_total_limit == 0) return;
     const auto found = checkpoints_in(folder_);
     std::error_code ignored;
-    for (std::size_t i = 0; i + options_.keep < found.size(); ++i) {
+    for (std::size_t i = 0; i + options_.save_total_limit < found.size(); ++i) {
       // rename first, so that a partly removed checkpoint is never mistaken for a complete one
       const std::string hidden = concat(folder_, "/.removed-", found[i].first, ".", ::getpid(), ".part");
       std::filesystem::rename(found[i].second, hidden, ignored);

@@ -51,15 +51,15 @@ XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const check
   const training_progress& p = state.progress;
   json all{{"step", p.step},
            {"data", {{"epoch", p.data.epoch}, {"step", p.data.step}}},
-           {"loss_scale", {{"scale", p.loss_scale.scale}, {"good", p.loss_scale.good}, {"overflows_left", p.loss_scale.overflows_left}}},
+           {"loss_scale", {{"scale", p.loss_scale.scale}, {"growth_tracker", p.loss_scale.good}, {"hysteresis_tracker", p.loss_scale.overflows_left}}},
            {"updates", p.updates},
            {"skipped", p.skipped},
            {"bad_in_a_row", p.bad_in_a_row},
            {"seed", p.seed},
-           {"batch", state.batch},
-           {"accumulate", state.accumulate},
+           {"micro_batch_size", state.micro_batch_size},
+           {"gradient_accumulation_steps", state.gradient_accumulation_steps},
            {"ranks", state.ranks},
-           {"context", state.context},
+           {"seq_length", state.seq_length},
            {"precision", state.precision},
            {"optimizer", state.optimizer},
            {"settings", state.settings.object()},
@@ -99,15 +99,15 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   const std::string& path = s.who();
   const auto same = [&](const char* key, std::size_t now) {
     const std::size_t then = s.size({key});
-    require<config_error>(then == now, path, ": an interrupted run goes on with the same ", key, "; it was ", then, ", now ", now,
+    require<config_error>(then == now, path, ": a resumed run must have the same ", key, "; it was ", then, ", now ", now,
                           " is given");
   };
   // the global batch must be the same; the number of data-parallel ranks may differ
-  const std::size_t rows = s.size({"batch"}) * s.size({"accumulate"}) * s.size_or(1, {"ranks"});
-  require<config_error>(rows == c.batch * c.accumulate * c.ranks, path,
-                        ": an interrupted run goes on with as many rows in a step (batch x accumulate x ranks): it had ", rows, ", now ",
-                        c.batch, " x ", c.accumulate, " x ", c.ranks, " are given");
-  same("context", c.context);
+  const std::size_t rows = s.size({"micro_batch_size"}) * s.size({"gradient_accumulation_steps"}) * s.size_or(1, {"ranks"});
+  require<config_error>(rows == c.micro_batch_size * c.gradient_accumulation_steps * c.ranks, path,
+                        ": a resumed run must have the same global batch size (micro_batch_size x gradient_accumulation_steps x ranks): it had ", rows,
+                        ", now ", c.micro_batch_size, " x ", c.gradient_accumulation_steps, " x ", c.ranks, " are given");
+  same("seq_length", c.seq_length);
   const auto count = [&](const json_settings& from, const char* key) {
     const auto at = from.object().find(key);
     require<config_error>(at != from.object().end() && at->is_number_unsigned(), from.who(), ": '", key, "' must be a whole number");
@@ -115,7 +115,7 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   };
   const auto steps = [&](const json_settings& from, const char* key) {
     const std::size_t value = count(from, key);
-    require<config_error>(value < std::size_t{1} << 53, from.who(), ": '", key, "' must be below 2^53: steps are counted on; given ",
+    require<config_error>(value < std::size_t{1} << 53, from.who(), ": '", key, "' must be below 2^53, because steps are counted from it; given ",
                           value);
     return value;
   };
@@ -123,16 +123,16 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   p.step = steps(s, "step");
   const json_settings data = s.inner({"data"}), scale = s.inner({"loss_scale"});
   p.data = {steps(data, "epoch"), steps(data, "step")};
-  p.loss_scale = {scale.number_or(1.0, {"scale"}), steps(scale, "good"), steps(scale, "overflows_left")};
+  p.loss_scale = {scale.number_or(1.0, {"scale"}), steps(scale, "growth_tracker"), steps(scale, "hysteresis_tracker")};
   require<config_error>(p.loss_scale.scale > 0.0, scale.who(), ": 'scale' must be positive; given ", p.loss_scale.scale);
   p.updates = steps(s, "updates");
   p.skipped = steps(s, "skipped");
   p.bad_in_a_row = steps(s, "bad_in_a_row");
   p.seed = count(s, "seed");
-  require<config_error>(p.seed == c.seed, path, ": an interrupted run goes on with the same seed; it was ", p.seed, ", now ", c.seed,
+  require<config_error>(p.seed == c.seed, path, ": a resumed run must have the same seed; it was ", p.seed, ", now ", c.seed,
                         " is given");
   for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", c.precision}, {"optimizer", c.optimizer}})
-    require<config_error>(s.text_or("", {key}) == now, path, ": an interrupted run goes on with the same ", key, "; it was '",
+    require<config_error>(s.text_or("", {key}) == now, path, ": a resumed run must have the same ", key, "; it was '",
                           s.text_or("", {key}), "', now it is '", now, "'");
   return p;
 }

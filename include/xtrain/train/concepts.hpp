@@ -7,9 +7,9 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/text.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/memory.hpp>
-#include <xtrain/device/rehearsal.hpp>
 #include <xtrain/models/pass_memory.hpp>
 #include <xtrain/parallel/traffic.hpp>
 
@@ -19,15 +19,15 @@ template <class Model>
 class trainer;  // trainer.hpp; forward declaration for code that only names it
 
 /// What a run needs: the result of a dry run of one step.
-struct rehearsal {
+struct dry_run {
   std::array<std::size_t, memory_roles> bytes{};  ///< memory, by role
   memory_role_set in_files{};                     ///< roles that are offloaded to files
   pass_sizes passes{};
   std::size_t parameters = 0, trained = 0;
-  std::size_t places = 0;  ///< tokens of a full step
-  std::size_t host = 0;    ///< bytes of host memory in addition: batches of two steps, scratch memory of collectives, a parameter collected to be saved
-  dry_record record{};     ///< of one step
-  step_traffic sent{};     ///< by this rank in one step
+  std::size_t num_tokens = 0;  ///< tokens of a full step
+  std::size_t host = 0;        ///< bytes of host memory in addition: batches of two steps, scratch memory of collectives, a parameter collected to be saved
+  dry_record record{};         ///< of one step
+  step_traffic sent{};         ///< by this rank in one step
 
   /// Bytes of device memory.
   [[nodiscard]] std::size_t total() const { return sum(false); }
@@ -36,10 +36,10 @@ struct rehearsal {
 
   /// The result for more micro-batches, extrapolated: `more` times the difference to `without`, which has one micro-batch less, or as many less as
   /// a pipeline has stages.
-  [[nodiscard]] rehearsal with_more_micro_batches(const rehearsal& without, std::size_t more) const {
-    rehearsal all = *this;
+  [[nodiscard]] dry_run with_more_micro_batches(const dry_run& without, std::size_t more) const {
+    dry_run all = *this;
     const auto times = static_cast<double>(more);
-    all.places += (places - without.places) * more;
+    all.num_tokens += (num_tokens - without.num_tokens) * more;
     for (std::size_t r = 0; r < memory_roles; ++r)
       if (bytes[r] > without.bytes[r]) all.bytes[r] += (bytes[r] - without.bytes[r]) * more;
     if (host > without.host) all.host += (host - without.host) * more;
@@ -71,25 +71,25 @@ struct rehearsal {
 ///   used    bytes of the device's that are in use already
 ///   throws  memory_error
 template <class Device>
-void require_host_fit(const rehearsal& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
+void require_host_fit(const dry_run& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
   constexpr bool is_same = clause::memory_is_host_addressable<typename Device::memory>;
   const std::size_t there = is_same ? plan.total() + used : 0;
   require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ", bytes_text(available),
                         "; batches of two steps and messages need ", bytes_text(plan.host), " of it", is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
-                        ". Lower batch, accumulate or context");
+                        ". Lower micro_batch_size, gradient_accumulation_steps or seq_length");
 }
 
 namespace clause {
 
 template <class T>
-concept trainer_can_be_rehearsed = requires(const typename T::model_type::config& sizes, const typename T::model_type::options& options,
+concept trainer_has_dry_run = requires(const typename T::model_type::config_type& sizes, const typename T::model_type::options& options,
                                             const typename T::config& settings, const typename T::device::properties& properties) {
-  { T::rehearse(sizes, options, settings, properties) } -> std::same_as<rehearsal>;
+  { T::run_dry(sizes, options, settings, properties) } -> std::same_as<dry_run>;
 };
 
 }  // namespace clause
 
 template <class T>
-concept rehearsable_trainer = clause::trainer_can_be_rehearsed<T>;
+concept trainer_with_dry_run = clause::trainer_has_dry_run<T>;
 
 }  // namespace xtrain

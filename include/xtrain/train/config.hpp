@@ -12,24 +12,24 @@ namespace xtrain {
 /// How to train. Every member has a default; set what differs: {.epochs = 3, .learning_rate = 2e-5}.
 template <class Optimizer>
 struct training_config {
-  std::size_t epochs = 1;                      ///< passes over the data
-  std::size_t steps = 0;                       ///< optimizer steps; 0: as many as the epochs need
-  std::size_t batch = 8;                       ///< micro-batch size, in sequences
-  std::size_t accumulate = 1;                  ///< gradient accumulation: micro-batches per step
-  std::size_t context = 0;                     ///< maximum sequence length in tokens; 0: the model's
-  double learning_rate = 1e-3;                 ///< peak learning rate
-  double warmup_ratio = 0.0;                   ///< warm-up, as a fraction of all steps
-  std::size_t warmup_steps = 0;                ///< warm-up in steps; takes precedence over the ratio
-  schedule shape = schedule::cosine;           ///< lr schedule after the warm-up
-  double floor = 0.0;                          ///< minimum learning rate, as a fraction of the peak
-  typename Optimizer::config optimizer = {};   ///< betas, weight decay, …
-  double max_gradient_norm = 1.0;              ///< gradient clipping: maximum norm; 0: no clipping
-  dynamic_loss_scale::config loss_scale = {};  ///< for precisions with loss scaling
-  std::size_t evaluate_every = 0;              ///< steps between evaluations; 0: only at the end
-  std::size_t measure_ranks_every = 0;         ///< steps between measurements of all ranks' step times; 0: never. The same on all ranks
-  std::size_t max_bad_steps = 8;               ///< consecutive steps with a loss or gradients that are not finite before the run fails
-  bool shuffle = true;                         ///< shuffle sequences in every epoch
-  std::uint64_t seed = 42;                     ///< of shuffling, dropout, stochastic rounding
+  std::size_t epochs = 1;                                   ///< passes over the data
+  std::size_t max_steps = 0;                                ///< optimizer steps; 0: as many as the epochs need
+  std::size_t micro_batch_size = 8;                         ///< micro-batch size, in sequences
+  std::size_t gradient_accumulation_steps = 1;              ///< gradient accumulation: micro-batches per step
+  std::size_t seq_length = 0;                               ///< maximum sequence length in tokens; 0: the model's
+  double learning_rate = 1e-3;                              ///< peak learning rate
+  double warmup_ratio = 0.0;                                ///< warm-up, as a fraction of all steps
+  std::size_t warmup_steps = 0;                             ///< warm-up in steps; takes precedence over the ratio
+  lr_schedule_kind lr_schedule = lr_schedule_kind::cosine;  ///< lr schedule after the warm-up
+  double min_lr_ratio = 0.0;                                ///< minimum learning rate, as a fraction of the peak
+  typename Optimizer::config optimizer = {};                ///< betas, weight decay, …
+  double max_grad_norm = 1.0;                               ///< gradient clipping: maximum norm; 0: no clipping
+  dynamic_loss_scale::config loss_scale = {};               ///< for precisions with loss scaling
+  std::size_t eval_steps = 0;                               ///< steps between evaluations; 0: only at the end
+  std::size_t measure_ranks_every = 0;                      ///< steps between measurements of all ranks' step times; 0: never. The same on all ranks
+  std::size_t max_bad_steps = 8;                            ///< consecutive steps with a loss or gradients that are not finite before the run fails
+  bool shuffle = true;                                      ///< shuffle sequences in every epoch
+  std::uint64_t seed = 42;                                  ///< of shuffling, dropout, stochastic rounding
 };
 
 }  // namespace xtrain

@@ -12,12 +12,12 @@ namespace xtrain {
 /// A run begins.
 struct run_began {
   std::size_t first_step = 0;  ///< 0, or the step that a resumed run continues from
-  std::size_t steps = 0;       ///< of the whole run
+  std::size_t max_steps = 0;   ///< of the whole run
   std::size_t steps_per_epoch = 0;
   std::size_t parameters = 0;  ///< of the model
   std::size_t trained = 0;     ///< number of trainable parameters
-  std::size_t rows_per_step = 0;
-  std::size_t context = 0;
+  std::size_t sequences_per_step = 0;
+  std::size_t seq_length = 0;
   double operations_per_step = 0;  ///< FLOPs of a full step, as planned
   memory_count memory{};
 };

@@ -14,7 +14,7 @@ class history final : public observer {
  public:
   using observer::on;
   void on(const run_began& run) override {
-    for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + run.steps - run.first_step);
+    for (std::vector<double>* values : {&losses_, &rates_, &norms_}) values->reserve(values->size() + run.max_steps - run.first_step);
   }
   void on(const step_done& done) override {
     losses_.push_back(done.loss);

@@ -21,12 +21,12 @@ XTRAIN_INLINE json_lines_record::json_lines_record(const std::string& path, doub
 
 XTRAIN_INLINE void json_lines_record::on(const run_began& run) {
   begin("run");
-  put("steps", run.steps);
+  put("max_steps", run.max_steps);
   put("first_step", run.first_step);
   put("parameters", run.parameters);
-  put("trained", run.trained);
-  put("rows_per_step", run.rows_per_step);
-  put("context", run.context);
+  put("trainable_parameters", run.trained);
+  put("global_batch_size", run.sequences_per_step);
+  put("seq_length", run.seq_length);
   end();
 }
 
@@ -42,7 +42,7 @@ XTRAIN_INLINE void json_lines_record::on(const step_done& done) {
   put("seconds", done.seconds);
   put("loss_scale", done.loss_scale);
   put("peak_memory", done.peak_memory);
-  if (peak_ > 0 && done.seconds > 0) put("share_of_peak", done.operations / done.seconds / peak_);
+  if (peak_ > 0 && done.seconds > 0) put("mfu", done.operations / done.seconds / peak_);
   end();
 }
 

@@ -37,21 +37,21 @@ template <class Model, class Span, class Entry>
 [[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry) {
   using value = typename Span::element_type;
   tensor_to_write tensor{.name = std::move(name),
-                         .number = std::string(file_number_of<value>()),
+                         .dtype = std::string(safetensors_dtype_of<value>()),
                          .shape = entry.spec.whole_shape(),
                          .bytes = entry.whole_size() * sizeof(value)};
   tensor.produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
     // if this rank has all of it, it is written in chunks
-    const bool whole = model.parameters().divided().parts > 1 || entry.spec.cut.exists() || !model.parameters().all_here();
+    const bool whole = model.parameters().sharding().parts > 1 || entry.spec.cut.exists() || !model.parameters().all_here();
     const std::size_t size = entry.whole_size();
     std::vector<value> host(whole ? size : std::min(size, numbers_at_once));
     for (std::size_t first = 0; first < size; first += host.size()) {
       const std::span<value> piece(host.data(), std::min(host.size(), size - first));
       if (whole) {
-        model.parallel().collect(model.work(), model.parameters(), entry, span, piece);
+        model.parallel().collect(model.stream(), model.parameters(), entry, span, piece);
       } else {
-        copy_to_host(model.work(), piece, span.subspan(entry.offset + first, piece.size()));
-        model.work().synchronize();
+        copy_to_host(model.stream(), piece, span.subspan(entry.offset + first, piece.size()));
+        model.stream().synchronize();
       }
       sink(piece.data(), piece.size_bytes());
     }
@@ -59,7 +59,7 @@ template <class Model, class Span, class Entry>
   if constexpr (tells_what_is_kept<std::remove_cvref_t<decltype(model.parallel())>, typename Model::store>)
     tensor.produce_own = [&model, &entry, span](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
       const auto& store = model.parameters();
-      write_kept<value>(model.work(), entry.spec, model.parallel().kept(store, entry, span.size()), span, false,
+      write_kept<value>(model.stream(), entry.spec, model.parallel().kept(store, entry, span.size()), span, false,
                         static_cast<std::size_t>(&entry - store.entries().data()), sink);
     };
   return tensor;
@@ -85,7 +85,7 @@ std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writ
 template <class Trainer>
 void read_optimizer(Trainer& trainer, const std::string& path) {
   const safetensors_file file(path);
-  auto& stream = trainer.model().work();
+  auto& stream = trainer.model().stream();
   const auto& store = trainer.model().parameters();
   detail::for_each_optimizer_array(trainer, [&](const std::string& name, auto span, const auto& entry) {
     const std::vector<std::size_t>& shape = entry.spec.whole_shape();
@@ -93,8 +93,8 @@ void read_optimizer(Trainer& trainer, const std::string& path) {
     const file_tensor* tensor = file.find(name);
     require<config_error>(tensor != nullptr, path, ": must hold '", name,
                           "'; it is missing. Was the run made with another optimizer or precision?");
-    require<config_error>(tensor->shape == shape && tensor->number == file_number_of<value>(), path, ": '", name, "' must be ",
-                          file_number_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->number,
+    require<config_error>(tensor->shape == shape && tensor->dtype == safetensors_dtype_of<value>(), path, ": '", name, "' must be ",
+                          safetensors_dtype_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->dtype,
                           " of ", std::span<const std::size_t>(tensor->shape));
     const auto own = store.piece_of(entry);
     std::vector<value> host(entry.spec.cut.exists() ? entry.size() : own.count);

@@ -52,9 +52,9 @@ template <class Recipe>
   std::string device(Recipe::device::name);
   if constexpr (requires { Recipe::device::instructions(); }) device += concat(" (", Recipe::device::instructions(), ")");
   return concat("device     ", device, "\n",                                                                                  //
-                "precision  ", p::name, " (parameter ", number_traits<typename p::parameter>::name, ", gradient ",            //
-                number_traits<typename p::gradient>::name, ", master ", number_traits<typename p::master>::name, ", state ",  //
-                number_traits<typename p::state>::name, ", updates rounded ",
+                "precision  ", p::name, " (parameter ", dtype_traits<typename p::parameter>::name, ", gradient ",            //
+                dtype_traits<typename p::gradient>::name, ", master ", dtype_traits<typename p::master>::name, ", state ",  //
+                dtype_traits<typename p::state>::name, ", updates rounded ",
                 p::update == rounding::nearest ? "to nearest" : "stochastically",  //
                 p::scales_loss ? ", loss scaled)\n" : ")\n",                       //
                 "parallel   ", Recipe::parallel::name, "\n",                       //

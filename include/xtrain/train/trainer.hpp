@@ -78,42 +78,42 @@ class trainer {
   explicit trainer(Model& model, training_config<typename Model::recipe::optimizer> settings = {})
       : model_(&model), config_(complete(model, std::move(settings))), scale_(config_.loss_scale) {
     if constexpr (!is_dry<device>) {
-      if (!rehearses(model.on())) {
-        plan_ = rehearse(model.sizes(), model.settings(), config_, model.on().properties());
+      if (!is_dry_run(model.context())) {
+        plan_ = run_dry(model.config(), model.settings(), config_, model.context().properties());
         require_room();
       }
     }
     model.parameters().allocate_gradients();
     memory_.emplace(model, config_, plan_.passes);
-    views_.reserve(config_.accumulate);
+    views_.reserve(config_.gradient_accumulation_steps);
     auto on = memory_->passes.execution_on();
     optimizer_.emplace(config_.optimizer, on, model.parameters());
-    model.work().synchronize();
+    model.stream().synchronize();
     progress_.seed = config_.seed;
     progress_.loss_scale = scale_.save();
   }
 
   /// Dry run of one step with this trainer: what a run would need. Allocates nothing.
-  [[nodiscard]] static rehearsal rehearse(const typename Model::config& sizes, const typename Model::options& options,
+  [[nodiscard]] static dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
                                           const config& settings, const typename device::properties& properties) {
-    auto model = rehearse_model<Model>(sizes, options, properties);
-    using rehearsing = trainer<rehearsed<Model>>;
+    auto model = make_dry_model<Model>(sizes, options, properties);
+    using dry_trainer = trainer<dry_model<Model>>;
     // every micro-batch is like the one before, so the difference that the last one makes is extrapolated; in a pipeline, the last `depth` ones
-    const config all = rehearsing::complete(model, settings);
+    const config all = dry_trainer::complete(model, settings);
     std::size_t few = 8, together = 1;
-    if constexpr (strategy_runs && requires { model.parallel().depth(); options.parallel.rows; }) {
+    if constexpr (strategy_runs && requires { model.parallel().depth(); options.parallel.micro_batch_sizes; }) {
       together = model.parallel().depth();
-      few = options.parallel.rows.empty() ? 8 * together + all.accumulate % together : all.accumulate;
+      few = options.parallel.micro_batch_sizes.empty() ? 8 * together + all.gradient_accumulation_steps % together : all.gradient_accumulation_steps;
     } else if constexpr (strategy_runs) {
-      few = all.accumulate;
+      few = all.gradient_accumulation_steps;
     }
-    if (all.accumulate <= few) return rehearsing(model, settings).rehearse_step();
+    if (all.gradient_accumulation_steps <= few) return dry_trainer(model, settings).run_dry_step();
     config fewer = all;
-    fewer.accumulate = few - together;
-    const rehearsal without = rehearsing(model, fewer).rehearse_step();
-    auto again = rehearse_model<Model>(sizes, options, properties);
-    fewer.accumulate = few;
-    return rehearsing(again, fewer).rehearse_step().with_more_micro_batches(without, (all.accumulate - few) / together);
+    fewer.gradient_accumulation_steps = few - together;
+    const dry_run without = dry_trainer(model, fewer).run_dry_step();
+    auto again = make_dry_model<Model>(sizes, options, properties);
+    fewer.gradient_accumulation_steps = few;
+    return dry_trainer(again, fewer).run_dry_step().with_more_micro_batches(without, (all.gradient_accumulation_steps - few) / together);
   }
 
   void attach(observer& watcher) { observers_.push_back(&watcher); }
@@ -127,37 +127,37 @@ class trainer {
   ///   throws  data_error when the data does not fit the model, non_finite_error after too many bad steps in a row
   void fit(const dataset& data, const dataset* held_out = nullptr, std::stop_token stop = {}) {
     loader rows(data, loader_settings());
-    require_tokens_below(data, model_->sizes().vocabulary);
-    if (held_out != nullptr) require_tokens_below(*held_out, model_->sizes().vocabulary);
+    require_tokens_below(data, model_->config().vocab_size);
+    if (held_out != nullptr) require_tokens_below(*held_out, model_->config().vocab_size);
     fit(rows, held_out, std::move(stop));
   }
   void fit(loader& rows, const dataset* held_out = nullptr, std::stop_token stop = {}) {
     static_assert(
         causal_model<Model>,
-        "xtrain trainer::fit: the model must predict what follows, as the rows of a dataset ask; this one sees what follows; give it a "
-        "sentence_dataset, or call step() with rows from sentence_batch(); see models/README.md");
+        "xtrain trainer::fit: the model must be causal, to train on a dataset; this one is bidirectional; give it a sentence_dataset, or call step() with a "
+        "batch from sentence_batch(); see models/README.md");
     fit_rows(rows, held_out, std::move(stop));
   }
   /// The same for an encoder.
   void fit(const sentence_dataset& data, const sentence_dataset* held_out = nullptr, std::stop_token stop = {}) {
     static_assert(!causal_model<Model>,
-                  "xtrain trainer::fit: the model must see whole rows, as those of a sentence_dataset are; this one predicts what follows; "
-                  "give it a dataset; see data/README.md");
+                  "xtrain trainer::fit: the model must be bidirectional, to train on a sentence_dataset; this one is causal; give it a dataset; see "
+                  "data/README.md");
     sentence_loader rows(data, loader_settings());
     for (const sentence_dataset* each : {&data, held_out})
-      if (each != nullptr) require_tokens_below(*each, model_->sizes().vocabulary);
+      if (each != nullptr) require_tokens_below(*each, model_->config().vocab_size);
     fit_rows(rows, held_out, std::move(stop));
   }
 
   /// Mean loss and perplexity over the data, in one pass.
   [[nodiscard]] evaluation evaluate(const dataset& data) {
-    require_tokens_below(data, model_->sizes().vocabulary);
+    require_tokens_below(data, model_->config().vocab_size);
     loader rows(data, evaluation_settings());
     return evaluate(rows);
   }
   /// The same for an encoder: the mean loss of masked tokens plus the mean loss of labels.
   [[nodiscard]] evaluation evaluate(const sentence_dataset& data) {
-    require_tokens_below(data, model_->sizes().vocabulary);
+    require_tokens_below(data, model_->config().vocab_size);
     return evaluate(sentence_loader(data, evaluation_settings()));
   }
 
@@ -178,7 +178,7 @@ class trainer {
   [[nodiscard]] const config& settings() const { return config_; }
   [[nodiscard]] Model& model() { return *model_; }
   [[nodiscard]] const Model& model() const { return *model_; }
-  [[nodiscard]] const rehearsal& plan() const { return plan_; }
+  [[nodiscard]] const dry_run& plan() const { return plan_; }
   [[nodiscard]] const training_progress& progress() const { return progress_; }
   /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
@@ -204,7 +204,7 @@ class trainer {
     for (const auto& entry : all.entries()) {
       if (entry.spec.quantised) continue;  // quantized weights are frozen
       const auto own = all.piece_of(entry);
-      const auto values = all.divided().values ? all.kept_values().subspan(own.kept, own.count) : all.value(entry);
+      const auto values = all.sharding().values ? all.stored_values().subspan(own.kept, own.count) : all.value(entry);
       if (values.empty() || std::isfinite(squares_of(values))) continue;
       require<non_finite_error>(not_finite_in(values) == 0, "training: weights must be finite to be saved; ", entry.spec.name,
                                 " is not (block ", entry.block, ")");
@@ -213,15 +213,15 @@ class trainer {
 
   /// How this trainer reads a dataset.
   [[nodiscard]] loader_config loader_settings() const {
-    return {.batch = config_.batch,
-            .accumulate = config_.accumulate,
-            .context = config_.context,
+    return {.micro_batch_size = config_.micro_batch_size,
+            .gradient_accumulation_steps = config_.gradient_accumulation_steps,
+            .seq_length = config_.seq_length,
             .shuffle = config_.shuffle,
             .seed = config_.seed,
             .ranks = model_->parallel().data().size(),
             .rank = model_->parallel().data().rank(),
-            .multiple = std::lcm(std::size_t{8}, dividing_rows(*model_)),
-            .rows = unequal_rows()};
+            .pad_to_multiple_of = std::lcm(std::size_t{8}, dividing_rows(*model_)),
+            .micro_batch_sizes = unequal_rows()};
   }
 
   /// Writes the model as a Hugging Face folder; see io/pretrained.hpp.
@@ -243,9 +243,9 @@ class trainer {
   /// A pipeline strategy runs a step's micro-batches in an order of its own.
   static constexpr bool strategy_runs = clause::strategy_runs_steps<typename recipe::parallel, Model>;
   struct no_runner {
-    std::size_t most_places;
-    no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : most_places(batch * context) {}
-    [[nodiscard]] std::size_t places() const { return most_places; }
+    std::size_t max_num_tokens;
+    no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : max_num_tokens(batch * context) {}
+    [[nodiscard]] std::size_t num_tokens() const { return max_num_tokens; }
   };
   template <class Strategy, bool Runs>
   struct runner_of {
@@ -265,13 +265,13 @@ class trainer {
     std::vector<accumulate> host_losses;
 
     step_memory(Model& of, const config& c, const pass_sizes& sizes)
-        : runner(of, c.batch, c.accumulate, c.context, sizes),
+        : runner(of, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, sizes),
           passes(of, strategy_runs ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
-          batch(of.on(), strategy_runs ? 0 : runner.places(), sight_of(of), places_of(of.parallel())),
-          losses(of.on(), own_places_of(of) * sizeof(accumulate), memory_role::batch), norm(of.on(), sizeof(double), memory_role::batch),
-          host_losses(own_places_of(of)) {}
+          batch(of.context(), strategy_runs ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
+          losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), norm(of.context(), sizeof(double), memory_role::batch),
+          host_losses(local_tokens_of(of)) {}
 
-    [[nodiscard]] std::size_t own_places_of(const Model& of) const { return runner.places() / places_of(of.parallel()).ranks; }
+    [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
     [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
     [[nodiscard]] pass_sizes high_water() const {
       pass_sizes most = passes.high_water();
@@ -298,17 +298,17 @@ class trainer {
   struct step_sums {
     double loss = 0;  // mean over targets
     double gradient_norm = 0;
-    std::size_t targets = 0, tokens = 0, places = 0;
+    std::size_t targets = 0, tokens = 0, num_tokens = 0;
   };
 
   step_done step_of(std::span<const batch_view> batches, double learning_rate) {
     const auto begin = clock::now();
     require_whole_steps();
-    if (!rehearses(model_->on())) require_rows(batches);
+    if (!is_dry_run(model_->context())) require_rows(batches);
     if constexpr (strategy_runs) memory_->runner.require_batches(batches);
     const step_sums sums = together(remains::nothing, [&] { return forward_backward(batches); });
     step_done done{.step = progress_.step + 1,
-                   .steps = config_.steps,
+                   .steps = config_.max_steps,
                    .loss = sums.loss,
                    .learning_rate = learning_rate,
                    .gradient_norm = sums.gradient_norm,
@@ -328,8 +328,8 @@ class trainer {
     progress_.loss_scale = scale_.save();
     done.seconds = seconds_since(begin);
     done.operations =
-        plan_.record.operations() * static_cast<double>(sums.places) / static_cast<double>(std::max<std::size_t>(plan_.places, 1));
-    done.peak_memory = model_->on().memory().total_peak;
+        plan_.record.operations() * static_cast<double>(sums.num_tokens) / static_cast<double>(std::max<std::size_t>(plan_.num_tokens, 1));
+    done.peak_memory = model_->context().memory().total_peak;
     return done;
   }
 
@@ -344,42 +344,44 @@ class trainer {
     const learning_rate_schedule rates = schedule_for(steps);
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
-                   rows.rows_per_step(), config_.context, plan_.record.operations(), model_->on().memory()});
+                   rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory()});
     while (progress_.step < steps) {
       stopwatch_.begin();
       if (stopped_anywhere(stop)) break;
       const auto batches = together(remains::nothing, [&] { return rows.next(); });
       step_and_tell(batches, rates.at(progress_.step), steps, rows);
       tell_of_ranks();
-      if (held_out_rows && config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0) evaluate_and_tell(*held_out_rows);
+      if (held_out_rows && config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0) evaluate_and_tell(*held_out_rows);
     }
     // a stop request should lead to a checkpoint quickly, so skip the evaluation
-    const bool evaluated = config_.evaluate_every > 0 && progress_.step % config_.evaluate_every == 0;
+    const bool evaluated = config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0;
     if (held_out_rows && !evaluated && !stopped_) evaluate_and_tell(*held_out_rows);
-    tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->on().memory()});
+    tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
   }
 
   static config complete(const Model& model, config c) {
-    const std::size_t longest = model.sizes().context;
-    if (c.context == 0) c.context = longest;
-    require<config_error>(c.context <= longest, "context: must not be longer than the model's ", longest, " tokens; given ", c.context);
+    const std::size_t longest = model.config().max_position_embeddings;
+    if (c.seq_length == 0) c.seq_length = longest;
+    require<config_error>(c.seq_length <= longest, "seq_length: must not be longer than the model's ", longest, " tokens; given ", c.seq_length);
     const std::size_t sharing = ranks_sharing_rows(model), dividing = dividing_rows(model);
-    require<config_error>(c.context % dividing == 0, "context: rows must be divisible by ", dividing > sharing ? "twice the " : "the ", sharing,
-                          " ranks that share them; given ", c.context, " tokens");
-    require<config_error>(c.batch > 0 && c.accumulate > 0, "batch and accumulate: must be positive; given ", c.batch, " and ",
-                          c.accumulate);
-    require<config_error>(c.steps > 0 || c.epochs > 0, "steps and epochs: one of them must be positive");
+    require<config_error>(c.seq_length % dividing == 0, "context: seq_length must be divisible by ", dividing > sharing ? "twice the " : "the ", sharing,
+                          " context-parallel ranks; given ", c.seq_length, " tokens");
+    require<config_error>(c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
+                          "micro_batch_size and gradient_accumulation_steps: must be positive; given ", c.micro_batch_size, " and ",
+                          c.gradient_accumulation_steps);
+    require<config_error>(c.max_steps > 0 || c.epochs > 0, "max_steps and epochs: one of them must be positive");
     require<config_error>(c.warmup_ratio >= 0.0 && c.warmup_ratio <= 1.0, "warmup_ratio: must be in [0, 1]; given ", c.warmup_ratio);
     require<config_error>(std::isfinite(c.learning_rate) && c.learning_rate >= 0.0,
                           "learning_rate: must be a number that is not negative; given ", c.learning_rate);
-    require<config_error>(c.max_gradient_norm >= 0.0, "max_gradient_norm: must not be negative; given ", c.max_gradient_norm);
+    require<config_error>(c.max_grad_norm >= 0.0, "max_grad_norm: must not be negative; given ", c.max_grad_norm);
     require_host_room(c);
     return c;
   }
   /// Host memory holds the sequences of one step, and those of the next, which are prefetched.
   [[nodiscard]] static double bytes_of_rows(const config& c) {
-    const double micro_batches = static_cast<double>(c.accumulate), places = static_cast<double>(c.batch) * static_cast<double>(c.context);
-    return 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * places + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
+    const double micro_batches = static_cast<double>(c.gradient_accumulation_steps),
+                 num_tokens = static_cast<double>(c.micro_batch_size) * static_cast<double>(c.seq_length);
+    return 2.0 * micro_batches * (4.0 * static_cast<double>(sizeof(token)) * num_tokens + static_cast<double>(sizeof(host_batch) + sizeof(batch_view)));
   }
   /// These alone must fit, or nothing can be planned; require_room() adds everything else.
   static void require_host_room(const config& c) {
@@ -387,38 +389,39 @@ class trainer {
     constexpr double never_much = 1 << 26;
     if (bytes < never_much) return;
     const std::size_t available = detail::host_memory_available();
-    require<memory_error>(bytes <= static_cast<double>(available), "memory: the rows of a step must fit the host's ", bytes_text(available), "; batch ", c.batch,
-                          " x accumulate ", c.accumulate, " rows of ", c.context, " tokens need ", count_text(bytes), "B");
+    require<memory_error>(bytes <= static_cast<double>(available), "memory: the global batch must fit the host's ", bytes_text(available),
+                          "; micro_batch_size ", c.micro_batch_size, " x gradient_accumulation_steps ", c.gradient_accumulation_steps,
+                          " sequences of ", c.seq_length, " tokens need ", count_text(bytes), "B");
   }
 
   /// The number of ranks that shard a sequence: context-parallel times sequence-parallel ranks.
   [[nodiscard]] static std::size_t ranks_sharing_rows(const Model& model) {
-    return places_of(model.parallel()).ranks * ranks_between_layers(model.parallel());
+    return context_shard_of(model.parallel()).ranks * sequence_parallel_ranks(model.parallel());
   }
   /// What sequence lengths must be divisible by: that number of ranks, and the number of chunks of a sequence.
   [[nodiscard]] static std::size_t dividing_rows(const Model& model) {
-    return std::lcm(ranks_sharing_rows(model), places_of(model.parallel()).chunks());
+    return std::lcm(ranks_sharing_rows(model), context_shard_of(model.parallel()).chunks());
   }
 
   template <class Rows>
   [[nodiscard]] std::size_t steps_of(const Rows& rows) const {
-    return config_.steps > 0 ? config_.steps : config_.epochs * rows.steps_per_epoch();
+    return config_.max_steps > 0 ? config_.max_steps : config_.epochs * rows.steps_per_epoch();
   }
   [[nodiscard]] learning_rate_schedule schedule_for(std::size_t steps) const {
     const auto warmup = config_.warmup_steps > 0 ? config_.warmup_steps
                                                  : static_cast<std::size_t>(std::ceil(config_.warmup_ratio * static_cast<double>(steps)));
-    return {config_.shape, config_.learning_rate, warmup, steps, config_.floor};
+    return {config_.lr_schedule, config_.learning_rate, warmup, steps, config_.min_lr_ratio};
   }
   [[nodiscard]] loader_config evaluation_settings() const {
     loader_config settings = loader_settings();
-    settings.accumulate = 1;
-    settings.rows.clear();
+    settings.gradient_accumulation_steps = 1;
+    settings.micro_batch_sizes.clear();
     settings.shuffle = false;
     return settings;
   }
   /// Sequences per micro-batch, if the strategy is configured with unequal ones.
   [[nodiscard]] std::vector<std::size_t> unequal_rows() const {
-    if constexpr (strategy_runs) return model_->parallel().rows_of(config_.batch, config_.accumulate);
+    if constexpr (strategy_runs) return model_->parallel().rows_of(config_.micro_batch_size, config_.gradient_accumulation_steps);
     else return {};
   }
   [[nodiscard]] double loss_scale() const { return precision::scales_loss ? scale_.scale() : 1.0; }
@@ -431,8 +434,8 @@ class trainer {
   }
   /// Checks that the whole run fits, before anything is allocated.
   void require_room() const {
-    const std::size_t limit = model_->on().memory_limit();
-    const std::size_t used = model_->on().memory().total_now;
+    const std::size_t limit = model_->context().memory_limit();
+    const std::size_t used = model_->context().memory().total_now;
     const std::size_t there = plan_.in_files.has(memory_role::weights) ? 0 : plan_.of(memory_role::weights);
     const std::size_t more = plan_.total() - there;
     if (used <= limit && more <= limit - used) {
@@ -446,34 +449,34 @@ class trainer {
         roles += concat(roles.empty() ? "" : ", ", name_of(static_cast<memory_role>(r)), " ", bytes_text(plan_.bytes[r]));
     fail<memory_error>("memory: the run must fit ", bytes_text(limit), "; it needs ", bytes_text(plan_.total()), " (", roles, "), and ",
                        bytes_text(used),
-                       " are in use now. Lower batch or context, or choose another precision, recompute or adapter policy");
+                       " are in use now. Lower micro_batch_size or seq_length, or choose another precision, recompute or adapter policy");
   }
 
   /// One step on full sequences. Dry run only.
-  [[nodiscard]] rehearsal rehearse_step() {
-    std::vector<batch_view> batches(config_.accumulate);
+  [[nodiscard]] dry_run run_dry_step() {
+    std::vector<batch_view> batches(config_.gradient_accumulation_steps);
     const std::vector<std::size_t> rows = unequal_rows();
-    const std::size_t most = rows.empty() ? config_.batch : *std::max_element(rows.begin(), rows.end());
-    const std::vector<token> zeros(most * config_.context);  // shared by all micro-batches: there may be thousands
+    const std::size_t most = rows.empty() ? config_.micro_batch_size : *std::max_element(rows.begin(), rows.end());
+    const std::vector<token> zeros(most * config_.seq_length);  // shared by all micro-batches: there may be thousands
     for (std::size_t m = 0; m < batches.size(); ++m) {
       batch_view& batch = batches[m];
-      batch.b = rows.empty() ? config_.batch : rows[m];
-      batch.t = config_.context;
+      batch.b = rows.empty() ? config_.micro_batch_size : rows[m];
+      batch.t = config_.seq_length;
       batch.target_count = batch.token_count = batch.b * batch.t;
       batch.tokens = batch.targets = batch.positions = batch.starts = std::span(zeros).first(batch.token_count);
-      batch.first_row = m * config_.batch;
+      batch.first_sequence = m * config_.micro_batch_size;
     }
-    model_->on().record() = {};  // constructing the model is not part of a step
+    model_->context().record() = {};  // constructing the model is not part of a step
     const step_traffic before = traffic_of(model_->parallel());
     (void)step_of(batches, 0.0);
-    rehearsal found;
+    dry_run found;
     found.sent = traffic_of(model_->parallel()).since(before);
-    found.record = model_->on().record();
+    found.record = model_->context().record();
     found.passes = memory_->high_water();
     found.parameters = model_->parameters().count();
     found.trained = model_->parameters().trained_count();
-    found.places = config_.batch * config_.accumulate * config_.context;
-    const memory_count counted = model_->on().memory();
+    found.num_tokens = config_.micro_batch_size * config_.gradient_accumulation_steps * config_.seq_length;
+    const memory_count counted = model_->context().memory();
     found.in_files = recipe::offload::roles;
     found.host = static_cast<std::size_t>(bytes_of_rows(config_)) + found.sent.total().scratch;
     if (model_->parallel().everyone().size() > 1) {  // a whole parameter, and the part of one rank
@@ -489,13 +492,13 @@ class trainer {
 
   /// Sums losses over context-parallel ranks.
   void add_up_places(std::span<double> losses) {
-    if constexpr (shares_rows<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
+    if constexpr (has_context_parallel<recipe>) model_->parallel().context().all_reduce(losses, reduction::sum);
   }
   /// Sum of a micro-batch's losses, in a fixed order.
   [[nodiscard]] double sum_losses(std::size_t n) {
     const std::span<accumulate> host(memory_->host_losses.data(), n);
-    copy_to_host(model_->work(), host, memory_->losses.template as<accumulate>().subspan(0, n));
-    model_->work().synchronize();
+    copy_to_host(model_->stream(), host, memory_->losses.template as<accumulate>().subspan(0, n));
+    model_->stream().synchronize();
     double sum = 0;
     for (const accumulate loss : host) sum += static_cast<double>(loss);
     return sum;
@@ -504,8 +507,8 @@ class trainer {
   /// What a failed step has left behind.
   enum class remains : std::uint8_t { nothing, half_a_step, ranks_apart };
   void require_ranks_together() const {
-    require<comm_error>(left_ != remains::ranks_apart, "training: ranks must come through every step together; one failed halfway, and others may be "
-                        "elsewhere in it. Open the ranks anew, and load the last checkpoint");
+    require<comm_error>(left_ != remains::ranks_apart, "training: all ranks must finish every step together; one failed halfway, and others may be "
+                        "elsewhere in it. Create new ranks, and load the last checkpoint");
   }
   void require_whole_steps() const {
     require_ranks_together();
@@ -526,13 +529,13 @@ class trainer {
   }
 
   void change_weights(double gradient_norm, double learning_rate) {
-    const double clip = config_.max_gradient_norm > 0 ? std::min(1.0, config_.max_gradient_norm / (gradient_norm + 1e-6)) : 1.0;
+    const double clip = config_.max_grad_norm > 0 ? std::min(1.0, config_.max_grad_norm / (gradient_norm + 1e-6)) : 1.0;
     auto on = memory_->passes.execution_on();
     optimizer_->step(
         on, model_->parameters(),
         {.learning_rate = learning_rate, .gradient_scale = clip / loss_scale(), .step = progress_.updates + 1, .seed = config_.seed});
-    model_->parallel().weights_changed(model_->work(), model_->parameters());
-    model_->work().synchronize();
+    model_->parallel().weights_changed(model_->stream(), model_->parameters());
+    model_->stream().synchronize();
   }
 
   [[nodiscard]] step_sums forward_backward(std::span<const batch_view> batches) {
@@ -542,13 +545,13 @@ class trainer {
       for (const token label : batch.labels) counts[2] += label >= 0 ? 1 : 0;
       counts[0] += static_cast<double>(batch.target_count);
       counts[1] += static_cast<double>(batch.token_count);
-      sums.places += batch.b * batch.t;
+      sums.num_tokens += batch.b * batch.t;
     }
     model_->parallel().data().all_reduce(counts, reduction::sum);
     const double labels = counts[2], targets = counts[0] > 0 ? counts[0] : labels;  // there may be sequence labels only
     sums.targets = static_cast<std::size_t>(targets);
     sums.tokens = static_cast<std::size_t>(counts[1]);
-    fill_zero(model_->work(), model_->parameters().gradients());
+    fill_zero(model_->stream(), model_->parameters().gradients());
     std::array<double, 1> loss{};
     const auto prepare = [&](pass<recipe>& p) {
       // counted across fit() calls, so that random numbers are not repeated
@@ -564,10 +567,10 @@ class trainer {
     } else {
       for (std::size_t m = 0; m < batches.size(); ++m) {
         pass<recipe> p = memory_->passes.new_pass(pass_mode::training);
-        p.batch = memory_->batch.upload(model_->work(), batches[m]);
+        p.batch = memory_->batch.upload(model_->stream(), batches[m]);
         prepare(p);
-        model_->forward(p, memory_->passes.boundaries(), losses(p.batch.n()));
-        model_->backward(p, memory_->passes.boundaries(), m + 1 == batches.size());
+        model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
+        model_->backward(p, memory_->passes.layer_inputs(), m + 1 == batches.size());
         loss[0] += sum(p.batch.n());
       }
     }
@@ -580,7 +583,7 @@ class trainer {
   }
 
   void require_rows(std::span<const batch_view> batches) const {
-    const std::size_t vocabulary = model_->sizes().vocabulary;
+    const std::size_t vocabulary = model_->config().vocab_size;
     for (const batch_view& batch : batches) {
       detail::require_rows(*model_, batch, "trainer");
       for (const token t : batch.targets)  // negative: ignored
@@ -595,8 +598,8 @@ class trainer {
     const auto sum = memory_->norm.template as<double>();
     ops::sum_of_squares(on, values, sum);
     std::array<double, 1> host{};
-    copy_to_host(model_->work(), std::span<double>(host), sum);
-    model_->work().synchronize();
+    copy_to_host(model_->stream(), std::span<double>(host), sum);
+    model_->stream().synchronize();
     return host[0];
   }
 
@@ -608,8 +611,8 @@ class trainer {
     const auto sums = on.workspace.template take<double>(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) ops::sum_of_squares(on, all[i], sums.subspan(i, 1));
     std::vector<double> host(all.size());
-    copy_to_host(model_->work(), std::span<double>(host), sums);
-    model_->work().synchronize();
+    copy_to_host(model_->stream(), std::span<double>(host), sums);
+    model_->stream().synchronize();
     return std::accumulate(host.begin(), host.end(), 0.0);
   }
 
@@ -645,8 +648,8 @@ class trainer {
   template <class T>
   [[nodiscard]] std::size_t not_finite_in(device_span<T, memory> values) {
     std::vector<T> host(values.size());
-    copy_to_host(model_->work(), std::span<T>(host), values);
-    model_->work().synchronize();
+    copy_to_host(model_->stream(), std::span<T>(host), values);
+    model_->stream().synchronize();
     return static_cast<std::size_t>(
         std::count_if(host.begin(), host.end(), [](T x) { return !std::isfinite(static_cast<accumulate_t<T>>(x)); }));
   }
@@ -669,7 +672,7 @@ class trainer {
   void tell_of_ranks() {
     if (config_.measure_ranks_every == 0 || progress_.step % config_.measure_ranks_every != 0) return;
     auto& everyone = model_->parallel().everyone();
-    const auto own = stopwatch_.take(model_->on().memory().total_peak);
+    const auto own = stopwatch_.take(model_->context().memory().total_peak);
     std::vector<double> all(own.size() * everyone.size());
     detail::gather_at_first(everyone, own, std::span<double>(all));
     if (everyone.rank() != 0) return;
@@ -693,8 +696,8 @@ class trainer {
             return memory_->runner.evaluate(memory_->passes.execution_on(), batch_view(batch), losses, sum);
           } else {
             pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-            p.batch = memory_->batch.upload(model_->work(), batch_view(batch));
-            model_->forward(p, memory_->passes.boundaries(), losses(p.batch.n()));
+            p.batch = memory_->batch.upload(model_->stream(), batch_view(batch));
+            model_->forward(p, memory_->passes.layer_inputs(), losses(p.batch.n()));
             return sum(p.batch.n());
           }
         },
@@ -713,9 +716,9 @@ class trainer {
         rows,
         [&](const host_batch& batch, double label_weight) {
           pass<recipe> p = memory_->passes.new_pass(pass_mode::evaluation);
-          p.batch = memory_->batch.upload(model_->work(), batch_view(batch));
+          p.batch = memory_->batch.upload(model_->stream(), batch_view(batch));
           p.label_weight = label_weight;
-          model_->forward(p, memory_->passes.boundaries(), memory_->losses_of(p.batch.n()));
+          model_->forward(p, memory_->passes.layer_inputs(), memory_->losses_of(p.batch.n()));
           return sum_losses(p.batch.n());
         },
         [&](std::span<double> sums) { model_->parallel().data().all_reduce(sums, reduction::sum); });
@@ -729,7 +732,7 @@ class trainer {
 
   Model* model_;
   config config_;
-  rehearsal plan_{};
+  dry_run plan_{};
   std::optional<step_memory> memory_;
   std::optional<typename optimizer::template state<device, precision>> optimizer_;
   dynamic_loss_scale scale_;

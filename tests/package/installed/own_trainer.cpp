@@ -16,7 +16,7 @@ int main(int argc, char** argv) try {
   const auto tokenizer = xtrain::load_tokenizer(argv[2]);
   const auto data = xtrain::text_dataset(argv[1], tokenizer);
   auto model = xtrain::llama<recipe>::from_pretrained(argv[2]);
-  xtrain::trainer trainer(model, {.steps = 5, .batch = 2, .learning_rate = 1e-1});
+  xtrain::trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-1});
   const double before = trainer.evaluate(data).loss;
   trainer.fit(data);
   const double after = trainer.evaluate(data).loss;

@@ -6,7 +6,7 @@
 
 int main() try {
   xtrain::mpi_session session;
-  session.run([](const std::shared_ptr<xtrain::transport>& wires) { std::printf("rank %zu of %zu\n", wires->rank(), wires->size()); });
+  session.run([](const std::shared_ptr<xtrain::transport>& network) { std::printf("rank %zu of %zu\n", network->rank(), network->size()); });
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "rank: %s\n", problem.what());
   return 1;

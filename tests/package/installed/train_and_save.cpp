@@ -11,8 +11,13 @@ int main(int argc, char** argv) try {
   using model = xtrain::llama<xtrain::defaults>;
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(argv[1], tokenizer);
-  model small({.vocabulary = tokenizer.vocabulary(), .width = 16, .layers = 2, .heads = 2, .feed_forward = 24, .context = 16});
-  xtrain::trainer trainer(small, {.steps = 5, .batch = 2, .learning_rate = 1e-2});
+  model small({.vocab_size = tokenizer.vocab_size(),
+               .hidden_size = 16,
+               .num_layers = 2,
+               .num_heads = 2,
+               .intermediate_size = 24,
+               .max_position_embeddings = 16});
+  xtrain::trainer trainer(small, {.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-2});
   const double before = trainer.evaluate(data).loss;
   trainer.fit(data);
   const double after = trainer.evaluate(data).loss;
@@ -20,7 +25,7 @@ int main(int argc, char** argv) try {
   tokenizer.save(argv[2]);
 
   auto again = model::from_pretrained(argv[2]);
-  xtrain::trainer reader(again, {.steps = 1, .batch = 2});
+  xtrain::trainer reader(again, {.max_steps = 1, .micro_batch_size = 2});
   const double read = reader.evaluate(data).loss;
   std::printf("loss %.4f, then %.4f, read again %.4f\n", before, after, read);
   return after < before && read == after ? 0 : 1;  // fp32 is saved as it is, so the same numbers are added up

@@ -14,7 +14,10 @@ void check(bool holds, const char* what) {
   ++failures;
 }
 
-tiny::model fresh() { return tiny::model({.vocabulary = 31, .width = 16, .layers = 2, .heads = 2, .feed_forward = 24, .context = 12}); }
+tiny::model fresh() {
+  return tiny::model(
+      {.vocab_size = 31, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .intermediate_size = 24, .max_position_embeddings = 12});
+}
 
 }  // namespace
 
@@ -25,7 +28,7 @@ int main() {
   for (std::size_t i = 0; i < x.size(); ++i) x.data()[i] = static_cast<double>(i);
   check(plain::doubled(x) == optimised::doubled(x), "arrays pass from one unit to the other");
 
-  xtrain::dataset data("numbers", xtrain::row_layout::stream);
+  xtrain::dataset data("numbers", xtrain::sequence_layout::stream);
   std::vector<xtrain::token> tokens;
   for (xtrain::token i = 0; i < 400; ++i) tokens.push_back(i * i % 31);
   data.add(tokens);

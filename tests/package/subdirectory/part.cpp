@@ -18,7 +18,7 @@ std::vector<seen_type> types() {
 }
 
 std::vector<double> train(tiny::model& small, const xtrain::dataset& data) {
-  xtrain::trainer trainer(small, {.steps = 5, .batch = 2, .learning_rate = 1e-2, .shape = xtrain::schedule::constant});
+  xtrain::trainer trainer(small, {.max_steps = 5, .micro_batch_size = 2, .learning_rate = 1e-2, .lr_schedule = xtrain::lr_schedule_kind::constant});
   xtrain::history history;
   trainer.attach(history);
   trainer.fit(data);

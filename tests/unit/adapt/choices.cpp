@@ -21,8 +21,14 @@ struct recipe : defaults {
 using names = std::set<std::string>;
 
 decoder_config sizes() {
-  return {
-      .vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .feed_forward = 12, .context = 6, .attention_bias = true, .tied_head = false};
+  return {.vocab_size = 11,
+          .hidden_size = 8,
+          .num_layers = 2,
+          .num_heads = 2,
+          .intermediate_size = 12,
+          .max_position_embeddings = 6,
+          .attention_bias = true,
+          .tie_word_embeddings = false};
 }
 
 /// Modules that get an adapter, without "model.layers." or "transformer.h.".
@@ -90,7 +96,7 @@ TEST_CASE("layers are chosen by number, behind what they are called") {
         names{"1.self_attn.q_proj", "0.mlp.up_proj"});
   refused({.targets = {"q_proj"}, .layers = {0, 2}}, "layers must be layers of the model; it has no layer 2");
   refused({.targets = {"q_proj"}, .layers = {0}, .layers_pattern = {"h"}}, "layers must be layers of the model; it has no layer 0");
-  const gpt2<recipe> model({.vocabulary = 11, .width = 8, .layers = 2, .heads = 2, .context = 6}, {},
+  const gpt2<recipe> model({.vocab_size = 11, .hidden_size = 8, .num_layers = 2, .num_heads = 2, .max_position_embeddings = 6}, {},
                            {.adapter = {.targets = {"c_proj"}, .layers = {1}, .layers_pattern = {"h"}}});
   CHECK(adapted_of(model) == names{"1.attn.c_proj", "1.mlp.c_proj"});
 }
@@ -134,7 +140,7 @@ TEST_CASE("modules to save are named by their ends, dots or not, and contain wha
 
 TEST_CASE("biases are trained everywhere or beside adapters") {
   const auto trained = [](const lora::config& c) {
-    return trained_of(gpt2<recipe>({.vocabulary = 11, .width = 8, .layers = 1, .heads = 2, .context = 6}, {}, {.adapter = c}));
+    return trained_of(gpt2<recipe>({.vocab_size = 11, .hidden_size = 8, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 6}, {}, {.adapter = c}));
   };
   CHECK(trained({}).empty());
   const std::string h = "transformer.h.0.";

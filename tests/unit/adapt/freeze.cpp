@@ -37,7 +37,7 @@ TEST_CASE("what is named is trained, by its name's end, its beginning, or what i
   for (const std::vector<std::string>& trained : {std::vector<std::string>{"model.layers.1"}, {"mlp", "model.norm"}, {"down_proj"}}) {
     frozen_model model(small_run::sizes(), {}, {.adapter = {.trained = trained}});
     const frozen_model before(small_run::sizes(), {}, {.adapter = {.trained = trained}});
-    trainer trainer(model, {.steps = 3, .batch = 2, .learning_rate = 1e-2});
+    trainer trainer(model, {.max_steps = 3, .micro_batch_size = 2, .learning_rate = 1e-2});
     std::size_t numbers = 0;
     trainer.fit(small_run::data());
     for (const auto& entry : model.parameters().entries()) {
@@ -58,7 +58,7 @@ TEST_CASE("what is named is trained, by its name's end, its beginning, or what i
 
 TEST_CASE("with recomputation the same weights come out, bit for bit") {
   const auto train = [](auto model) {
-    trainer trainer(model, {.steps = 4, .batch = 2, .learning_rate = 1e-2});
+    trainer trainer(model, {.max_steps = 4, .micro_batch_size = 2, .learning_rate = 1e-2});
     trainer.fit(small_run::data());
     const auto values = model.parameters().trained_values().host();
     return std::vector<float>(values.begin(), values.end());
@@ -71,7 +71,7 @@ TEST_CASE("with recomputation the same weights come out, bit for bit") {
 TEST_CASE("the whole model is saved, and a checkpoint goes on where it was") {
   const scratch_folder folder, checkpoints;
   const auto fresh = [] { return frozen_model(small_run::sizes(), {}, {.adapter = {.trained = {"model.embed_tokens", "model.norm"}}}); };
-  const training_config<adamw> eight{.steps = 8, .batch = 2, .learning_rate = 1e-2};
+  const training_config<adamw> eight{.max_steps = 8, .micro_batch_size = 2, .learning_rate = 1e-2};
   frozen_model through = fresh();
   trainer straight(through, eight);
   straight.fit(small_run::data());
@@ -81,7 +81,7 @@ TEST_CASE("the whole model is saved, and a checkpoint goes on where it was") {
 
   frozen_model half = fresh();
   trainer first(half, eight);
-  checkpoint_folder files(first, checkpoints.path(), {.every = 4, .keep = 0});
+  checkpoint_folder files(first, checkpoints.path(), {.save_steps = 4, .save_total_limit = 0});
   first.attach(files);
   first.fit(small_run::data());
   frozen_model rest = fresh();

@@ -143,7 +143,7 @@ TEST_CASE("the gradients of adapters on embeddings, of tokens and of positions, 
       {.b = 2, .t = 3, .inputs = 1, .outputs = 7},
       [](auto& build) {
         return token_embedding<lora_gradient_recipe>(
-            build, {.vocabulary = 5, .width = 7, .name = "words", .position_name = "places", .positions = 3, .dropout = 0.3});
+            build, {.vocab_size = 5, .hidden_size = 7, .name = "words", .position_name = "places", .positions = 3, .dropout = 0.3});
       },
       [&](const auto& layer, auto& p, auto, auto y) {
         give_tokens(p);

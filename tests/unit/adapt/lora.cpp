@@ -23,22 +23,22 @@ using plain_model = llama<plain_recipe>;
 using lora_model = llama<adapted_recipe>;
 
 decoder_config sizes(std::size_t width = 24) {
-  return {.vocabulary = 29,
-          .width = width,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = 1,
-          .feed_forward = 40,
-          .context = 12,
-          .tied_head = false,
-          .initial_deviation = 0.1};
+  return {.vocab_size = 29,
+          .hidden_size = width,
+          .num_layers = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .intermediate_size = 40,
+          .max_position_embeddings = 12,
+          .tie_word_embeddings = false,
+          .initializer_range = 0.1};
 }
 
 const std::vector<std::string> all_linear{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 
 const dataset& data() {
   static const dataset all = [] {
-    dataset d("numbers", row_layout::separate);
+    dataset d("numbers", sequence_layout::separate);
     for (std::size_t s = 0; s < 8; ++s) {
       std::vector<token> tokens;
       for (std::size_t i = 0; i < 6 + s % 5; ++i) tokens.push_back(static_cast<token>((s * 11 + i * i * 5) % 29));
@@ -74,7 +74,7 @@ std::vector<float> values_of(const Model& model, const std::string& ending) {
 /// An adapter with an effect: B is nonzero.
 lora_model trained_model(const lora::config& adapter, std::size_t steps = 10) {
   lora_model model(sizes(), {}, {.adapter = adapter});
-  trainer trainer(model, {.steps = steps, .batch = 8, .learning_rate = 3e-2});
+  trainer trainer(model, {.max_steps = steps, .micro_batch_size = 8, .learning_rate = 3e-2});
   trainer.fit(data());
   return model;
 }
@@ -153,11 +153,11 @@ TEST_CASE("merging leaves the computed numbers where they are, and merging again
 
 TEST_CASE("frozen weights have no gradient and no optimizer state, and stay as they are") {
   lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = {"q_proj"}}});
-  trainer trainer(model, {.steps = 3, .batch = 8, .learning_rate = 1e-2});
+  trainer trainer(model, {.max_steps = 3, .micro_batch_size = 8, .learning_rate = 1e-2});
   const std::size_t trained = 2 * 4 * (24 + 24);  // of two layers; each of A and B fills its 32-element lines
   CHECK(model.parameters().trained_count() == trained);
-  CHECK(model.on().memory().of(memory_role::gradients) == trained * sizeof(float));
-  CHECK(model.on().memory().of(memory_role::optimizer) == 2 * trained * sizeof(float));
+  CHECK(model.context().memory().of(memory_role::gradients) == trained * sizeof(float));
+  CHECK(model.context().memory().of(memory_role::optimizer) == 2 * trained * sizeof(float));
   std::size_t arrays = 0;
   trainer.visit_optimizer([&](std::string_view, auto span) {
     ++arrays;
@@ -183,7 +183,7 @@ TEST_CASE("frozen weights have no gradient and no optimizer state, and stay as t
 TEST_CASE("an adapter learns") {
   lora_model model(sizes(), {}, {.adapter = {.rank = 4, .targets = all_linear}});
   const double before = perplexity(model, data()).loss;
-  trainer trainer(model, {.steps = 40, .batch = 8, .learning_rate = 3e-2});
+  trainer trainer(model, {.max_steps = 40, .micro_batch_size = 8, .learning_rate = 3e-2});
   trainer.fit(data());
   CHECK(perplexity(model, data()).loss < 0.8 * before);
 }
@@ -213,7 +213,7 @@ TEST_CASE("dropout of the adapter's input is drawn while training and never othe
   CHECK(perplexity(without, data()).loss == perplexity(with, data()).loss);
   // the loss of a step is that of the forward pass before the update
   const auto loss_of_step = [&](lora_model& model, std::uint64_t seed) {
-    trainer trainer(model, {.steps = 1, .batch = 8, .shuffle = false, .seed = seed});
+    trainer trainer(model, {.max_steps = 1, .micro_batch_size = 8, .shuffle = false, .seed = seed});
     loader rows(data(), trainer.loader_settings());
     return trainer.step(rows.next(), 0.0).loss;
   };
@@ -308,12 +308,12 @@ TEST_CASE("an adapter that does not fit the model is refused, with what it has a
   };
   refuses(sizes(), {.rank = 4, .alpha = 7, .targets = adapter.targets}, "rank must be the model's 4; the adapter has 3");
   refuses(sizes(), {.rank = 3, .alpha = 8, .targets = adapter.targets}, "alpha must be the model's 8; the adapter has 7");
-  refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj"}}, "holds 8 tensors; the model has a place for 4");
+  refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj"}}, "holds 8 tensors; the model uses 4");
   refuses(sizes(), {.rank = 3, .alpha = 7, .targets = {"q_proj", "k_proj"}},
           "must hold 'base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight'; it is missing");
   refuses(sizes(32), adapter, "'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight' must have shape [3, 32]");
   decoder_config deeper = sizes();
-  deeper.layers = 3;
+  deeper.num_layers = 3;
   refuses(deeper, adapter, "must hold 'base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight'; it is missing");
   // merged into a plain model of another hidden size
   plain_model wider(sizes(32));

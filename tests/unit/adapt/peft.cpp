@@ -27,23 +27,25 @@ struct bf16_recipe : adapted_recipe {
 };
 
 decoder_config sizes(bool tied = false) {
-  return {.vocabulary = 29,
-          .width = 24,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = 1,
-          .feed_forward = 40,
-          .context = 12,
+  return {.vocab_size = 29,
+          .hidden_size = 24,
+          .num_layers = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .intermediate_size = 40,
+          .max_position_embeddings = 12,
           .attention_bias = true,
           .output_bias = true,
-          .tied_head = tied,
-          .initial_deviation = 0.1};
+          .tie_word_embeddings = tied,
+          .initializer_range = 0.1};
 }
-decoder_config bloom_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 12, .initial_deviation = 0.1}; }
+decoder_config bloom_sizes() {
+  return {.vocab_size = 29, .hidden_size = 24, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 12, .initializer_range = 0.1};
+}
 
 const dataset& data() {
   static const dataset all = [] {
-    dataset d("numbers", row_layout::stream);
+    dataset d("numbers", sequence_layout::stream);
     std::vector<token> tokens;
     for (token i = 0; i < 300; ++i) tokens.push_back((i * i * 5 + i) % 29);
     d.add(tokens);
@@ -62,7 +64,7 @@ std::vector<float> logits_of(Model& model) {
 }
 template <class Model>
 void train(Model& model, std::size_t steps = 8) {
-  trainer trainer(model, {.steps = steps, .batch = 4, .learning_rate = 2e-2});
+  trainer trainer(model, {.max_steps = steps, .micro_batch_size = 4, .learning_rate = 2e-2});
   trainer.fit(data());
 }
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -201,11 +203,11 @@ TEST_CASE("a run of DoRA, embeddings and biases goes on where it was stopped, bi
     return std::vector<float>(values.begin(), values.end());
   };
   for (const bool dora : {false, true}) {
-    const training_config<adamw> eight{.steps = 8, .batch = 2, .learning_rate = 1e-2};
+    const training_config<adamw> eight{.max_steps = 8, .micro_batch_size = 2, .learning_rate = 1e-2};
     const std::string here = folder / (dora ? "dora" : "lora");
     auto through = fresh(dora);
     trainer straight(through, eight);
-    checkpoint_folder files(straight, here, {.every = 4});
+    checkpoint_folder files(straight, here, {.save_steps = 4});
     straight.attach(files);
     straight.fit(data());
     auto rest = fresh(dora);

@@ -38,19 +38,19 @@ void check_gradients(double dropout, std::size_t window, std::size_t projection 
   CAPTURE(window);
   reference::context on;
   reference::stream stream(on);
-  const rotary_positions<Recipe> positions(on, stream, position_options{.context = 8, .heads = 4, .head_dim = 6, .first = 3});
+  const rotary_positions<Recipe> positions(on, stream, position_options{.max_position_embeddings = 8, .num_heads = 4, .head_dim = 6, .first = 3});
   const auto report = testing::check_gradient<Recipe>(
       {.b = 2, .t = 5, .inputs = 7, .outputs = 7},
       [&](auto& build) {
-        return causal_attention<Recipe, rotary_positions<Recipe>>(build, {.width = 7,
-                                                                          .heads = 4,
-                                                                          .kv_heads = 2,
+        return causal_attention<Recipe, rotary_positions<Recipe>>(build, {.hidden_size = 7,
+                                                                          .num_heads = 4,
+                                                                          .num_kv_heads = 2,
                                                                           .head_dim = 6,
                                                                           .bias = true,
                                                                           .output_bias = true,
                                                                           .dropout = dropout,
                                                                           .site = 5,
-                                                                          .window = window,
+                                                                          .sliding_window = window,
                                                                           .qkv_names = {"q", "k", "v"},
                                                                           .output_name = "o"});
       },
@@ -64,19 +64,21 @@ void check_gradients(double dropout, std::size_t window, std::size_t projection 
 }
 
 decoder_config sizes() {
-  return {.vocabulary = 29,
-          .width = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .feed_forward = 40,
-          .context = 24,
-          .tied_head = false,
-          .initial_deviation = 0.1};
+  return {.vocab_size = 29,
+          .hidden_size = 24,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .intermediate_size = 40,
+          .max_position_embeddings = 24,
+          .tie_word_embeddings = false,
+          .initializer_range = 0.1};
 }
-decoder_config bloom_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
+decoder_config bloom_sizes() {
+  return {.vocab_size = 29, .hidden_size = 24, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 24, .initializer_range = 0.1};
+}
 
-dataset numbers(row_layout layout = row_layout::stream) {
+dataset numbers(sequence_layout layout = sequence_layout::stream) {
   dataset d("numbers", layout);
   for (token sample = 0; sample < 20; ++sample) {
     std::vector<token> tokens;
@@ -107,7 +109,7 @@ void there_and_back(const decoder_config& model_sizes, const prefix_config& sett
   save_pretrained(base, base_folder.path());
   auto model = Family<prefix_recipe>::from_pretrained(base_folder.path(), {}, {.adapter = settings});
   const auto before = logits_of(model);
-  trainer trainer(model, {.steps = 6, .batch = 4, .learning_rate = 5e-2});
+  trainer trainer(model, {.max_steps = 6, .micro_batch_size = 4, .learning_rate = 5e-2});
   trainer.fit(numbers());
   const auto trained = logits_of(model);
   CHECK(largest_difference(before, trained) > 1e-2);
@@ -150,7 +152,7 @@ TEST_CASE("a prefix is saved and read beside the same base, in PEFT's form and i
   there_and_back<llama>(sizes(), {.length = 5, .projection = 7, .counts_in_positions = false});
   there_and_back<gpt2>(bloom_sizes(), {.length = 3, .counts_in_positions = false});
   auto chatglm_sizes = sizes();
-  chatglm_sizes.width = 32;
+  chatglm_sizes.hidden_size = 32;
   there_and_back<chatglm>(chatglm_sizes, {.length = 4, .counts_in_positions = false});
 }
 
@@ -158,15 +160,15 @@ TEST_CASE("blocks that are computed again train the same prefix") {
   const prefix_config settings{.length = 4};
   llama<prefix_recipe> kept(sizes(), {}, {.adapter = settings});
   llama<recomputing_recipe> recomputed(sizes(), {}, {.adapter = settings});
-  trainer(kept, {.steps = 3, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
-  trainer(recomputed, {.steps = 3, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
+  trainer(kept, {.max_steps = 3, .micro_batch_size = 4, .learning_rate = 5e-2}).fit(numbers());
+  trainer(recomputed, {.max_steps = 3, .micro_batch_size = 4, .learning_rate = 5e-2}).fit(numbers());
   CHECK(logits_of(kept) == logits_of(recomputed));
 }
 
 TEST_CASE("a cache begins with the prefix: tokens chosen one by one are those that whole rows say") {
   for (const bool counts : {true, false}) {
     llama<prefix_recipe> model(sizes(), {}, {.adapter = {.length = 6, .counts_in_positions = counts}});
-    trainer(model, {.steps = 6, .batch = 4, .learning_rate = 5e-2}).fit(numbers());
+    trainer(model, {.max_steps = 6, .micro_batch_size = 4, .learning_rate = 5e-2}).fit(numbers());
     generator generate(model, 2);
     const std::vector<std::vector<token>> prompts{{3, 9, 1, 17}, {5, 2}};
     const auto fresh = generate.generate(prompts, {.max_new_tokens = 8, .sampling = {.temperature = 0}});
@@ -190,19 +192,19 @@ TEST_CASE("a prefix is refused where it cannot be, and says why") {
   using model = llama<prefix_recipe>;
   CHECK_THROWS_WITH_AS(model(sizes(), {}, {.adapter = {.length = 0}}), "prefix_tuning: length must be 1 to 65536; given 0", config_error);
   CHECK_THROWS_WITH_AS(gpt2<prefix_recipe>(bloom_sizes(), {}, {.adapter = {.length = 2}}),
-                       "gpt2: positions must be counted from 0, as each has a vector of its own; the adapter counts from 2", config_error);
-  const dataset packed = numbers(row_layout::packed);
+                       "gpt2: positions must start at 0, because each has its own embedding; with the adapter they start at 2", config_error);
+  const dataset packed = numbers(sequence_layout::packed);
   model m(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(packed), doctest::Contains("a row must hold one sample"),
+  CHECK_THROWS_WITH_AS(trainer(m, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 24}).fit(packed), doctest::Contains("a sequence must hold one sample"),
                        config_error);
-  trainer(m, {.steps = 1, .batch = 2, .context = 24}).fit(numbers(row_layout::separate));  // padding is not a sample
+  trainer(m, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 24}).fit(numbers(sequence_layout::separate));  // padding is not a sample
 
   const scratch_folder folder;
   save_pretrained(m, folder.path());
   model longer(sizes(), {}, {.adapter = {.length = 3}});
-  CHECK_THROWS_WITH_AS(load_adapter(longer, folder.path()), doctest::Contains("must have the model's 3 places; it has 2"), config_error);
+  CHECK_THROWS_WITH_AS(load_adapter(longer, folder.path()), doctest::Contains("must have the model's 3 virtual tokens; it has 2"), config_error);
   auto other_sizes = sizes();
-  other_sizes.layers = 3;
+  other_sizes.num_layers = 3;
   model deeper(other_sizes, {}, {.adapter = {.length = 2}});
   CHECK_THROWS_WITH_AS(load_adapter(deeper, folder.path()), doctest::Contains("Does the prefix belong to this model?"), config_error);
 }

@@ -38,28 +38,30 @@ struct recomputing_recipe : qlora_recipe {
 };
 
 decoder_config sizes() {
-  return {.vocabulary = 29,
-          .width = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .feed_forward = 44,
-          .context = 24,
-          .tied_head = false,
-          .initial_deviation = 0.1};
+  return {.vocab_size = 29,
+          .hidden_size = 24,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .intermediate_size = 44,
+          .max_position_embeddings = 24,
+          .tie_word_embeddings = false,
+          .initializer_range = 0.1};
 }
 decoder_config mixtral_sizes() {
   auto c = sizes();
-  c.experts = 3;
-  c.experts_per_token = 2;
+  c.num_experts = 3;
+  c.num_experts_per_token = 2;
   return c;
 }
-decoder_config gpt2_sizes() { return {.vocabulary = 29, .width = 24, .layers = 2, .heads = 3, .context = 24, .initial_deviation = 0.1}; }
+decoder_config gpt2_sizes() {
+  return {.vocab_size = 29, .hidden_size = 24, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 24, .initializer_range = 0.1};
+}
 const lora_config settings{.rank = 3, .alpha = 6, .target_pattern = "all-linear"};
 
 const dataset& data() {
   static const dataset all = [] {
-    dataset d("numbers", row_layout::stream);
+    dataset d("numbers", sequence_layout::stream);
     std::vector<token> tokens;
     for (token i = 0; i < 300; ++i) tokens.push_back((i * i * 5 + i) % 29);
     d.add(tokens);
@@ -77,7 +79,7 @@ std::vector<float> logits_of(Model& model) {
 }
 template <class Model>
 void train(Model& model) {
-  trainer(model, {.steps = 4, .batch = 4, .learning_rate = 2e-2}).fit(data());
+  trainer(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2}).fit(data());
 }
 
 /// Rounds, in the other model, every parameter that `quantised` stores in four bits.
@@ -118,7 +120,7 @@ void is_lora_on_rounded_weights(const decoder_config& model_sizes, std::size_t m
 
 }  // namespace
 
-TEST_CASE("gradients flow through quantised weights, and are difference quotients") {
+TEST_CASE("gradients flow through quantized weights, and are difference quotients") {
   const auto report =
       testing::check_gradient<gradient_recipe>({.inputs = 21, .outputs = 9},
                                                [](auto& build) {
@@ -137,7 +139,7 @@ TEST_CASE("qlora is lora on weights that were rounded to four bits") {
   is_lora_on_rounded_weights<qlora_recipe, lora_recipe, mixtral>(mixtral_sizes(), 2 * (4 + 1 + 3 * 3));
 }
 
-TEST_CASE("a model that is drawn is quantised as one that is loaded") {
+TEST_CASE("a model that is drawn is quantized as one that is loaded") {
   llama<qlora_recipe> drawn(sizes(), {}, {.adapter = settings});
   llama<lora_recipe> other(sizes(), {}, {.adapter = settings});
   CHECK(round_as(drawn, other) == 14);
@@ -146,8 +148,8 @@ TEST_CASE("a model that is drawn is quantised as one that is loaded") {
 
 TEST_CASE("a weight takes half a byte and a sixty-fourth, and nothing else keeps it") {
   auto c = sizes();
-  c.width = 64;
-  c.feed_forward = 128;
+  c.hidden_size = 64;
+  c.intermediate_size = 128;
   const cpu::context on, other_on;
   const llama<bf16_recipe> model(c, on, {.adapter = settings});
   const llama<bf16_lora_recipe> other(c, other_on, {.adapter = settings});
@@ -181,20 +183,20 @@ TEST_CASE("what qlora trains is a LoRA adapter: read by both, and merged into wh
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1.5e-4f);
 }
 
-TEST_CASE("checkpoints, generating and modules to save work beside quantised weights") {
+TEST_CASE("checkpoints, generating and modules to save work beside quantized weights") {
   auto with_saved = settings;
   with_saved.modules_to_save = {"lm_head", "down_proj"};
   llama<qlora_recipe> model(sizes(), {}, {.adapter = with_saved});
   for (const auto& entry : model.parameters().entries())
     if (entry.spec.name.ends_with("down_proj.weight")) CHECK((entry.spec.trainable && !entry.spec.quantised));
   const scratch_folder folder;
-  trainer first(model, {.steps = 4, .batch = 4, .learning_rate = 2e-2});
-  checkpoint_folder checkpoints(first, folder.path(), {.every = 2});
+  trainer first(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2});
+  checkpoint_folder checkpoints(first, folder.path(), {.save_steps = 2});
   first.attach(checkpoints);
   first.fit(data());
   const auto trained = logits_of(model);
   llama<qlora_recipe> other(sizes(), {}, {.adapter = with_saved});
-  trainer second(other, {.steps = 4, .batch = 4, .learning_rate = 2e-2});
+  trainer second(other, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 2e-2});
   checkpoint_folder half(second, folder.path());
   half.resume_from(folder.path() + "/checkpoint-2");
   second.fit(data());
@@ -202,15 +204,15 @@ TEST_CASE("checkpoints, generating and modules to save work beside quantised wei
   CHECK(generator(model).generate(std::vector<token>{3, 1}, {.max_new_tokens = 5}).size() == 5);
 }
 
-TEST_CASE("what cannot be quantised is refused") {
+TEST_CASE("what cannot be quantized is refused") {
   auto dora = settings;
   dora.dora = true;
   CHECK_THROWS_WITH_AS(llama<qlora_recipe>(sizes(), {}, {.adapter = dora}),
-                       "lora: rows of 'model.layers.0.self_attn.q_proj' must not be decomposed (DoRA) where the weight is quantised",
+                       "lora: rows of 'model.layers.0.self_attn.q_proj' must not be decomposed (DoRA) where the weight is quantized",
                        config_error);
   llama<qlora_recipe> model(sizes(), {}, {.adapter = settings});
   CHECK_THROWS_WITH_AS((void)model.parameter<2>("model.layers.0.self_attn.q_proj.weight"),
-                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantised where its values are asked for",
+                       "parameter 'model.layers.0.self_attn.q_proj.weight': must not be quantized where its values are asked for",
                        config_error);
   CHECK_NOTHROW((void)model.parameter<2>("model.embed_tokens.weight"));
 }

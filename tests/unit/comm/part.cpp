@@ -14,10 +14,10 @@ using namespace xtrain;
 TEST_CASE("parts of a run pass the conformance suite beside one another, and across") {
   std::vector<std::string> problems;
   std::mutex mutex;
-  run_ranks(6, [&](const std::shared_ptr<transport>& wires) {
-    const std::size_t rank = wires->rank();
-    for (const auto& part : {std::make_shared<transport_part>(wires, std::vector<std::size_t>{rank / 3 * 3, rank / 3 * 3 + 1, rank / 3 * 3 + 2}, 0),
-                             std::make_shared<transport_part>(wires, std::vector<std::size_t>{rank % 3, rank % 3 + 3}, 100)}) {
+  run_ranks(6, [&](const std::shared_ptr<transport>& network) {
+    const std::size_t rank = network->rank();
+    for (const auto& part : {std::make_shared<transport_part>(network, std::vector<std::size_t>{rank / 3 * 3, rank / 3 * 3 + 1, rank / 3 * 3 + 2}, 0),
+                             std::make_shared<transport_part>(network, std::vector<std::size_t>{rank % 3, rank % 3 + 3}, 100)}) {
       CHECK(part->carries());
       for (const std::string& problem : testing::transport_conformance(part)) {
         const std::lock_guard lock(mutex);
@@ -29,12 +29,12 @@ TEST_CASE("parts of a run pass the conformance suite beside one another, and acr
 }
 
 TEST_CASE("a part's ranks are counted in the order of its members") {
-  run_ranks(3, [](const std::shared_ptr<transport>& wires) {
-    const transport_part backwards(wires, {2, 1, 0}, 0);
-    CHECK(backwards.rank() == 2 - wires->rank());
+  run_ranks(3, [](const std::shared_ptr<transport>& network) {
+    const transport_part backwards(network, {2, 1, 0}, 0);
+    CHECK(backwards.rank() == 2 - network->rank());
     CHECK(backwards.size() == 3);
-    CHECK_THROWS_WITH_AS(transport_part(wires, {}, 0), doctest::Contains("makes it and must be a member"), config_error);
-    CHECK_THROWS_WITH_AS(transport_part(wires, {wires->rank(), 3}, 0), "transport_part: members must be below the 3 ranks there are; given 3",
+    CHECK_THROWS_WITH_AS(transport_part(network, {}, 0), doctest::Contains("creates it and must be a member"), config_error);
+    CHECK_THROWS_WITH_AS(transport_part(network, {network->rank(), 3}, 0), "transport_part: members must be below the 3 ranks there are; given 3",
                          config_error);
   });
 }

@@ -22,7 +22,7 @@ using namespace xtrain;
 
 namespace {
 
-using wires = std::shared_ptr<transport>;
+using network = std::shared_ptr<transport>;
 
 std::string message_of(const std::function<void()>& work) {
   try {
@@ -39,7 +39,7 @@ TEST_CASE("ranks that are threads pass the conformance suite") {
   for (const std::size_t ranks : {1U, 2U, 3U, 4U, 8U}) {
     std::vector<std::string> problems;
     std::mutex mutex;
-    run_ranks(ranks, [&](const wires& w) {
+    run_ranks(ranks, [&](const network& w) {
       for (const std::string& problem : testing::transport_conformance(w)) {
         const std::lock_guard lock(mutex);
         problems.push_back(problem);
@@ -54,8 +54,8 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
   std::vector<std::vector<float>> results;
   for (const double jitter : {0.0, 0.002}) {
     std::vector<float> result(n);
-    run_ranks(ranks, [&](const wires& w) {
-      group all(std::make_shared<testing::slow_transport>(w, testing::slow_wires{.jitter = std::chrono::duration<double>(jitter)}));
+    run_ranks(ranks, [&](const network& w) {
+      group all(std::make_shared<testing::slow_transport>(w, testing::slow_network{.jitter = std::chrono::duration<double>(jitter)}));
       std::vector<float> values(n);
       for (std::size_t i = 0; i < n; ++i) values[i] = 1.0F / static_cast<float>(1 + i * 7 + w->rank());
       for (const std::size_t part : {std::size_t{1000}, std::size_t{1}, std::size_t{2000}}) {  // one after the other: all 3001
@@ -67,7 +67,7 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
     });
     results.push_back(result);
   }
-  run_ranks(ranks, [&](const wires& w) {
+  run_ranks(ranks, [&](const network& w) {
     group all(w);
     std::vector<float> values(n);
     for (std::size_t i = 0; i < n; ++i) values[i] = 1.0F / static_cast<float>(1 + i * 7 + w->rank());
@@ -99,7 +99,7 @@ Sum sum_in_rounds(std::vector<Sum> values) {
 }
 
 /// Messages that a rank sends with each piece: those of its digits, and two of ranks that stand aside.
-std::size_t most_messages(std::size_t ranks) {
+std::size_t max_messages(std::size_t ranks) {
   const recursive_halving tree(ranks);
   std::size_t all = tree.aside() > 0 ? 1 : 0;
   for (const halving_round& round : tree.rounds()) all += round.ranks - 1;
@@ -119,7 +119,7 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
     expected[i] = static_cast<T>(sum_in_rounds(numbers));
   }
   std::atomic<std::size_t> wrong = 0, dear = 0;
-  run_ranks(ranks, [&](const wires& w) {
+  run_ranks(ranks, [&](const network& w) {
     group all(w), parts(w, 1), few(w, 2), one(w, 3);
     const auto unreal = std::make_shared<dry_transport>(w->rank(), ranks);
     group dry(unreal), dry_parts(unreal), dry_few(unreal), dry_one(unreal);
@@ -150,7 +150,7 @@ void check_many_ranks(std::size_t ranks, std::size_t n) {
     right = right && dry.sent() == all.sent() && dry_parts.sent() == parts.sent() && dry_few.sent() == few.sent();
     // pieces of 32 MiB of all parts together
     const std::size_t length = (std::size_t{1} << 25) / sizeof(Sum) / ranks, pieces = (part + length - 1) / length;
-    if (!recursive_halving(ranks).is_direct() && (parts.sent().messages > pieces * most_messages(ranks) || few.sent().messages > most_messages(ranks))) ++dear;
+    if (!recursive_halving(ranks).is_direct() && (parts.sent().messages > pieces * max_messages(ranks) || few.sent().messages > max_messages(ranks))) ++dear;
     std::vector<T> largest(3);
     for (std::size_t i = 0; i < 3; ++i) largest[i] = static_cast<T>(static_cast<float>(w->rank() * (i + 1)));
     largest.resize(3 * 2000, largest[0]);
@@ -180,7 +180,7 @@ TEST_CASE("many ranks pass the conformance suite") {
   for (const std::size_t ranks : {9U, 10U}) {
     std::vector<std::string> problems;
     std::mutex mutex;
-    run_ranks(ranks, [&](const wires& w) {
+    run_ranks(ranks, [&](const network& w) {
       for (const std::string& problem : testing::transport_conformance(w)) {
         const std::lock_guard lock(mutex);
         problems.push_back(problem);
@@ -228,7 +228,7 @@ TEST_CASE("a barrier, a norm and a stop take a rank of thousands a few messages"
 
 TEST_CASE("what is sent is what the formulas say") {
   constexpr std::size_t ranks = 4, n = 1 << 16;
-  run_ranks(ranks, [&](const wires& w) {
+  run_ranks(ranks, [&](const network& w) {
     group all(w), scatters(w, 1), gathers(w, 2);
     std::vector<float> values(n), part(n / ranks);
     all.all_reduce(std::span<float>(values), reduction::sum);
@@ -249,7 +249,7 @@ TEST_CASE("what is sent is what the formulas say") {
 TEST_CASE("parts of any length and order go to the ranks they are for") {
   using device = testing::isolated<cpu>;
   constexpr std::size_t ranks = 3, length = 2;
-  run_ranks(ranks, [](const wires& w) {
+  run_ranks(ranks, [](const network& w) {
     const device::context on;
     device::stream stream(on);
     group all(w);
@@ -285,7 +285,7 @@ TEST_CASE("parts of any length and order go to the ranks they are for") {
 
 TEST_CASE("device memory that the host cannot reach is brought there and back") {
   using device = testing::isolated<cpu>;
-  run_ranks(2, [](const wires& w) {
+  run_ranks(2, [](const network& w) {
     const device::context on;
     device::stream stream(on);
     group all(w);
@@ -310,7 +310,7 @@ TEST_CASE("device memory that the host cannot reach is brought there and back") 
 TEST_CASE("a rank that fails is named to those who wait for it") {
   std::string told;
   const std::string cause = message_of([&] {
-    run_ranks(3, [&](const wires& w) {
+    run_ranks(3, [&](const network& w) {
       group all(w);
       all.barrier();
       if (w->rank() == 1) fail<comm_error>("disk: full");
@@ -322,35 +322,35 @@ TEST_CASE("a rank that fails is named to those who wait for it") {
 
   // a rank that returned early, and a rank that calls another operation
   CHECK(message_of([] {
-          run_ranks(2, [](const wires& w) {
+          run_ranks(2, [](const network& w) {
             if (w->rank() == 1) return;
             group(w).barrier();
           });
         }).find("but that rank has returned") != std::string::npos);
   CHECK(message_of([] {
-          run_ranks(2, [](const wires& w) {
+          run_ranks(2, [](const network& w) {
             std::vector<float> values(w->rank() == 0 ? 3 : 4);
             group(w).all_reduce(std::span<float>(values), reduction::sum);
           });
-        }).find("ranks must come to the same operations in the same order") != std::string::npos);
+        }).find("ranks must call the same operations in the same order") != std::string::npos);
 }
 
 TEST_CASE("patience has an end") {
   const std::string told = message_of([] {
     run_ranks(
         2,
-        [](const wires& w) {
+        [](const network& w) {
           if (w->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
           group(w).barrier();
         },
-        {.patience = std::chrono::milliseconds(30)});
+        {.timeout = std::chrono::milliseconds(30)});
   });
   CHECK(told.find("has waited 0.03 s for rank 1") != std::string::npos);
 }
 
 TEST_CASE("a mesh gives every rank its place and its neighbours") {
   const auto at = [](std::size_t rank, const mesh_sizes& sizes) { return mesh(std::make_shared<dry_transport>(rank, sizes.ranks()), sizes); };
-  const mesh_sizes sizes{.data = 2, .tensor = 4, .pipeline = 3};
+  const mesh_sizes sizes{.data_parallel_size = 2, .tensor_parallel_size = 4, .pipeline_parallel_size = 3};
   for (std::size_t rank = 0; rank < sizes.ranks(); ++rank) {
     const mesh here = at(rank, sizes);
     CHECK(here.place(axis::tensor) == rank % 4);
@@ -360,8 +360,8 @@ TEST_CASE("a mesh gives every rank its place and its neighbours") {
     CHECK(here.along(axis::pipeline).size() == 3);
     CHECK(here.along(axis::context).size() == 1);
   }
-  CHECK_THROWS_WITH_AS(at(0, {.data = 0}), "mesh: the axis 'data' must have at least one rank", config_error);
-  CHECK_THROWS_AS(mesh(std::make_shared<dry_transport>(0, 5), {.data = 2, .tensor = 2}), config_error);
+  CHECK_THROWS_WITH_AS(at(0, {.data_parallel_size = 0}), "mesh: the axis 'data' must have at least one rank", config_error);
+  CHECK_THROWS_AS(mesh(std::make_shared<dry_transport>(0, 5), {.data_parallel_size = 2, .tensor_parallel_size = 2}), config_error);
 }
 
 TEST_CASE("background work is done in order, and its problem is thrown where it is waited for") {

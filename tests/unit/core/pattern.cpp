@@ -104,7 +104,7 @@ TEST_CASE("expressions that are malformed or not understood are refused, with th
   refused("a{99999}", "it repeats too often");
   refused("((a{60}){60}){60}", "it becomes too long");
   refused(std::string(200, '(') + std::string(200, ')'), "groups are nested too deep");
-  refused("a\\", "a backslash stands at the end");
+  refused("a\\", "a backslash is at the end");
   refused(R"(\1)", "this escape is not understood");
   refused(R"(\p{L})", "this escape is not understood");
   refused("(?!vision).*", "only groups");

@@ -10,7 +10,7 @@
 using namespace xtrain;
 
 TEST_CASE("concat joins texts, numbers and shapes") {
-  CHECK(concat("width (", 6, ") and ", 1.5, ' ', true, " ", std::string("end")) == "width (6) and 1.5 true end");
+  CHECK(concat("hidden_size (", 6, ") and ", 1.5, ' ', true, " ", std::string("end")) == "hidden_size (6) and 1.5 true end");
   CHECK(concat(std::array<std::size_t, 2>{2, 3}) == "[2, 3]");
   CHECK(concat(std::span<const int>()) == "[]");
   CHECK(concat(0.1f) == "0.1");
@@ -27,15 +27,15 @@ TEST_CASE("bytes and counts are written as people read them") {
 }
 
 TEST_CASE("the nearest name is found, and nothing when all are far") {
-  const std::vector<std::string> known{"--steps", "--save-every", "--seed"};
-  CHECK(nearest_name("--stpes", known) == "--steps");
-  CHECK(nearest_name("--save_every", known) == "--save-every");
+  const std::vector<std::string> known{"--max-steps", "--save-steps", "--seed"};
+  CHECK(nearest_name("--max-stpes", known) == "--max-steps");
+  CHECK(nearest_name("--save_steps", known) == "--save-steps");
   CHECK(nearest_name("--colour", known).empty());
   CHECK(nearest_name("x", {}).empty());
 }
 
 TEST_CASE("require throws its error with the parts joined, and only when it must") {
   CHECK_NOTHROW(require<config_error>(true, "never"));
-  CHECK_THROWS_WITH_AS(require<config_error>(false, "heads (", 6, ") must be divisible by kv_heads (", 4, ")"),
-                       "heads (6) must be divisible by kv_heads (4)", config_error);
+  CHECK_THROWS_WITH_AS(require<config_error>(false, "num_heads (", 6, ") must be divisible by num_kv_heads (", 4, ")"),
+                       "num_heads (6) must be divisible by num_kv_heads (4)", config_error);
 }

@@ -18,10 +18,10 @@ const std::vector<std::string> texts = {"<tool>", "zebrafish", "<tool>"};
 /// Added tokens are found in text as written, everything else is tokenized as before, and adding again changes nothing.
 void check_added(const std::string& folder) {
   const tokenizer before = load_tokenizer(folder);
-  const auto first = static_cast<token>(before.vocabulary());
+  const auto first = static_cast<token>(before.vocab_size());
   CHECK(add_tokens(folder, texts) == 2);
   const tokenizer after = load_tokenizer(folder);
-  CHECK(after.vocabulary() == before.vocabulary() + 2);
+  CHECK(after.vocab_size() == before.vocab_size() + 2);
   CHECK(after.find_token("<tool>") == first);
   CHECK(after.find_token("zebrafish") == first + 1);
   const std::vector<token> ids = after.encode("a <tool> b");
@@ -29,7 +29,7 @@ void check_added(const std::string& folder) {
   CHECK(after.encode("a tool b") == before.encode("a tool b"));
   CHECK(after.decode(std::vector<token>{first + 1}) == "zebrafish");
   CHECK(add_tokens(folder, texts) == 0);
-  CHECK(load_tokenizer(folder).vocabulary() == after.vocabulary());
+  CHECK(load_tokenizer(folder).vocab_size() == after.vocab_size());
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ TEST_CASE("ranks get tokens through a tokenizer.json beside them, whatever their
   put_file(qwen / "qwen.tiktoken", get_file(from + "/qwen/qwen.tiktoken"));
   put_file(llama / "tokenizer.model", get_file(from + "/llama3/tokenizer.model"));
   for (const scratch_folder* folder : {&qwen, &llama}) {
-    const auto first = load_tokenizer(folder->path()).vocabulary();
+    const auto first = load_tokenizer(folder->path()).vocab_size();
     check_added(folder->path());
     const json whole = read_json(*folder / "tokenizer.json");
     auto next = static_cast<token>(whole["model"]["vocab"].size());  // what another library counts on from

@@ -25,7 +25,7 @@ std::string answers_of(const chat_text& chat) {
 std::string text_of(const dataset& data, std::size_t sample, bool learned_only) {
   std::string text;
   for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
-    if (!learned_only || data.learned(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
+    if (!learned_only || data.is_target(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
   return text;
 }
 
@@ -179,8 +179,8 @@ TEST_CASE("conversations in every form become the same sample; only answers are 
     CHECK(text_of(data, 0, true) == "a<|im_end|>b<|im_end|>");
   }
   CHECK(text_of(read(forms[0], form, {.train_on_input = true}), 0, true) == text);
-  CHECK(read(forms[0], form, {.packed = true}).layout() == row_layout::packed);
-  CHECK(read(forms[0], form).layout() == row_layout::separate);
+  CHECK(read(forms[0], form, {.packed = true}).layout() == sequence_layout::packed);
+  CHECK(read(forms[0], form).layout() == sequence_layout::separate);
   CHECK(read(forms[0], form, {.when_too_long = overlong::truncate}).when_too_long == overlong::truncate);
   const dataset plain = read(R"({"instruction": "i", "input": "x", "output": "o"})", form);
   CHECK(text_of(plain, 0, false) == "<|im_start|>user\ni\nx<|im_end|>\n<|im_start|>assistant\no<|im_end|>\n");
@@ -235,10 +235,10 @@ TEST_CASE("a malformed conversation is an error with file and line") {
   refused(good + "\n{\"text\": 1}", "chats.jsonl: line 2: a record must have messages, conversations, instruction or chat");
   refused(good + "\n" + R"({"messages": 5})", "line 2: a record must have a list of messages");
   refused(good + "\n" + R"({"messages": [5]})", "every message must be an object");
-  refused(good + "\n" + R"({"messages": [{"content": "x"}]})", "must say whose it is");
+  refused(good + "\n" + R"({"messages": [{"content": "x"}]})", "must have 'role' or 'from'");
   refused(good + "\n" + R"({"messages": [{"role": 5, "content": "x"}]})", "'role' must be a string");
   refused(good + "\n" + R"({"messages": [{"role": "user"}]})", "must have content or value");
-  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to learn");
+  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to train on");
   refused(good + "\n" + R"({"messages": [{"role": "critic", "content": "u"}]})",
           "line 2: chat template 'llama2': line 11: the template refuses");
   refused(good + "\n" + R"({"instruction": "Human: u\nAssistant: a", "output": "b"})", "it ends with an answer");
@@ -247,7 +247,7 @@ TEST_CASE("a malformed conversation is an error with file and line") {
   refused(good + "\n" + R"({"chat": {"turn_2": {"Human": "u", "MOSS": "a"}}})", "'turn_1' is missing");
   refused(good + "\n" + R"({"messages": [], "tools": "{"})", "'tools'");
   refused(good + "\n{", "line 2: ");
-  refused("", "must hold text to learn from");
+  refused("", "must hold text to train on");
 }
 
 TEST_CASE("public sets of conversations are read whole") {
@@ -291,7 +291,7 @@ TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes
   std::string learned;
   for (std::size_t i = 0; i < data.tokens(); ++i) {
     ids.push_back(data.at(i));
-    learned.push_back(data.learned(i) ? 'x' : '.');
+    learned.push_back(data.is_target(i) ? 'x' : '.');
   }
   // as in Meta's own code: each turn is encoded separately, between bos and eos
   std::vector<token> expected;

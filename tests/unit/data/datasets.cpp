@@ -27,11 +27,11 @@ std::string text_of(const dataset& data, std::size_t sample) {
 std::string learned_of(const dataset& data, std::size_t sample) {
   std::string text;
   for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
-    if (data.learned(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
+    if (data.is_target(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
   return text;
 }
 
-dataset samples_of(std::initializer_list<std::size_t> lengths, row_layout layout) {
+dataset samples_of(std::initializer_list<std::size_t> lengths, sequence_layout layout) {
   dataset all("samples", layout);
   token next = 0;
   for (const std::size_t length : lengths) {
@@ -70,7 +70,7 @@ TEST_CASE("data that is not there, or is empty, is an error that names it") {
   CHECK_THROWS_WITH_AS((void)text_dataset(folder / "none", byte_tokenizer()), doctest::Contains("none: must be a file or a folder"),
                        file_error);
   CHECK_THROWS_WITH_AS((void)text_dataset(folder / "empty", byte_tokenizer()),
-                       doctest::Contains("empty: must hold text to learn from; it is empty"), data_error);
+                       doctest::Contains("empty: must hold text to train on; it is empty"), data_error);
   std::filesystem::create_directories(folder / "nothing");
   CHECK_THROWS_WITH_AS((void)text_dataset(folder / "nothing", byte_tokenizer()), doctest::Contains("the folder is empty"), data_error);
   put_file(folder / "records.jsonl", "\n\n");
@@ -147,7 +147,7 @@ TEST_CASE("an answer is found by its place, whatever it contains") {
   CHECK(learned_of(data, 1) == "3|");
   CHECK(text_of(data, 0).find("### Instruction:\nsay\n\n### Response:\n") != std::string::npos);
   CHECK(text_of(data, 1).find("### Input:\n1 2\n\n") != std::string::npos);
-  CHECK(data.layout() == row_layout::separate);
+  CHECK(data.layout() == sequence_layout::separate);
   const dataset both = instruct_dataset(folder / "a.json", byte_tokenizer(), {.train_on_input = true});
   CHECK(learned_of(both, 1) == text_of(both, 1));
   const dataset own = instruct_dataset(folder / "a.json", byte_tokenizer(),
@@ -159,12 +159,12 @@ TEST_CASE("an answer is found by its place, whatever it contains") {
 }
 
 TEST_CASE("an epoch holds every row once, in an order that seed and epoch decide") {
-  dataset data("numbers", row_layout::stream);
+  dataset data("numbers", sequence_layout::stream);
   std::vector<token> tokens(101);
   std::iota(tokens.begin(), tokens.end(), 0);
   data.add(tokens);
   data.finish();
-  loader rows(data, {.batch = 2, .accumulate = 2, .context = 10, .seed = 5});
+  loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5});
   CHECK(rows.rows() == 10);
   CHECK(rows.steps_per_epoch() == 3);
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -184,11 +184,11 @@ TEST_CASE("an epoch holds every row once, in an order that seed and epoch decide
 
 TEST_CASE("a loader goes on from where it was, prefetch or not") {
   const dataset data = [] {
-    dataset d = samples_of({5, 6, 7, 8, 9, 10, 11, 12}, row_layout::separate);
+    dataset d = samples_of({5, 6, 7, 8, 9, 10, 11, 12}, sequence_layout::separate);
     d.finish();
     return d;
   }();
-  const loader_config settings{.batch = 2, .context = 12, .seed = 3};
+  const loader_config settings{.micro_batch_size = 2, .seq_length = 12, .seed = 3};
   loader whole(data, settings);
   std::vector<std::vector<token>> steps;
   for (int s = 0; s < 9; ++s) steps.push_back(whole.next()[0].tokens);
@@ -204,9 +204,9 @@ TEST_CASE("a loader goes on from where it was, prefetch or not") {
 }
 
 TEST_CASE("rows of single samples are padded to the longest of their step, and padding is nobody's target") {
-  dataset data = samples_of({4, 9, 3}, row_layout::separate);
+  dataset data = samples_of({4, 9, 3}, sequence_layout::separate);
   data.finish();
-  loader rows(data, {.batch = 3, .context = 20, .shuffle = false});
+  loader rows(data, {.micro_batch_size = 3, .seq_length = 20, .shuffle = false});
   const host_batch batch = rows.next()[0];
   CHECK(batch.t == 8);
   CHECK(batch.target_count == 3 + 8 + 2);
@@ -217,9 +217,9 @@ TEST_CASE("rows of single samples are padded to the longest of their step, and p
 }
 
 TEST_CASE("packed rows hold several samples, each with its own positions and start") {
-  dataset data = samples_of({4, 5, 3, 9, 2}, row_layout::packed);
+  dataset data = samples_of({4, 5, 3, 9, 2}, sequence_layout::packed);
   data.finish();
-  loader rows(data, {.batch = 1, .context = 9, .shuffle = false});
+  loader rows(data, {.micro_batch_size = 1, .seq_length = 9, .shuffle = false});
   CHECK(rows.rows() == 2);  // 3 + 4 + 2 inputs fill the first sequence, 8 + 1 the second
   const host_batch first = rows.next()[0];
   CHECK(first.tokens == std::vector<token>{0, 1, 2, 100, 101, 102, 103, 200, 201});
@@ -229,21 +229,21 @@ TEST_CASE("packed rows hold several samples, each with its own positions and sta
 }
 
 TEST_CASE("samples longer than the context are refused, cut or left out, as asked") {
-  dataset data = samples_of({4, 12, 5}, row_layout::separate);
+  dataset data = samples_of({4, 12, 5}, sequence_layout::separate);
   data.finish();
-  const loader_config settings{.batch = 3, .context = 8, .shuffle = false};
-  CHECK_THROWS_WITH_AS(loader(data, settings), doctest::Contains("samples must fit the context of 8 tokens; sample 2 has 12"), data_error);
+  const loader_config settings{.micro_batch_size = 3, .seq_length = 8, .shuffle = false};
+  CHECK_THROWS_WITH_AS(loader(data, settings), doctest::Contains("samples must fit the sequence length of 8 tokens; sample 2 has 12"), data_error);
   data.when_too_long = overlong::truncate;
   loader cut(data, settings);
   CHECK(cut.next()[0].target_count == 3 + 8 + 4);
   data.when_too_long = overlong::leave_out;
   loader left(data, settings);
   CHECK(left.next()[0].target_count == 3 + 4);
-  CHECK_THROWS_AS(loader(data, {.batch = 0, .context = 8}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 0, .seq_length = 8}), config_error);
 }
 
 TEST_CASE("a token beyond the vocabulary is named with its source") {
-  dataset data = samples_of({4}, row_layout::separate);
+  dataset data = samples_of({4}, sequence_layout::separate);
   data.finish();
   CHECK_NOTHROW(require_tokens_below(data, 4));
   CHECK_THROWS_WITH_AS(require_tokens_below(data, 3),
@@ -262,7 +262,7 @@ TEST_CASE("real instruction sets are read whole") {
   const dataset data = instruct_dataset(path, byte_tokenizer(), {.packed = true});
   CHECK(data.size() == 3252);
   CHECK(learned_of(data, 0).ends_with("|"));
-  const loader rows(data, {.batch = 4, .context = 4096});
+  const loader rows(data, {.micro_batch_size = 4, .seq_length = 4096});
   std::vector<host_batch> batches;
   std::size_t targets = 0;
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {

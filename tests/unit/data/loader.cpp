@@ -13,7 +13,7 @@ namespace {
 
 /// Sequences of ten tokens; the first of sequence r is 10 r.
 dataset numbers(std::size_t rows = 10) {
-  dataset data("numbers", row_layout::stream);
+  dataset data("numbers", sequence_layout::stream);
   std::vector<token> tokens(10 * rows + 1);
   std::iota(tokens.begin(), tokens.end(), 0);
   data.add(tokens);
@@ -21,7 +21,7 @@ dataset numbers(std::size_t rows = 10) {
   return data;
 }
 
-dataset samples_of(std::initializer_list<std::size_t> lengths, row_layout layout) {
+dataset samples_of(std::initializer_list<std::size_t> lengths, sequence_layout layout) {
   dataset all("samples", layout);
   token next = 0;
   for (const std::size_t length : lengths) {
@@ -54,7 +54,7 @@ TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   const dataset data = numbers();
   // a Feistel network of four rounds of Philox, computed by an independent program
   const order first{8, 1, 4, 5, 6, 9, 2, 3, 0, 7}, second{8, 9, 0, 3, 5, 1, 6, 7, 4, 2}, third{8, 0, 1, 6, 2, 7, 4, 5, 3, 9};
-  loader rows(data, {.batch = 2, .accumulate = 2, .context = 10, .seed = 5});
+  loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 10, .seed = 5});
   CHECK(order_of_epoch(rows, 0) == first);
   CHECK(order_of_epoch(rows, 1) == second);
   CHECK(order_of_epoch(rows, 2) == third);
@@ -67,10 +67,10 @@ TEST_CASE("the order of every epoch is that of the cipher, another in each") {
   expected.insert(expected.end(), second.begin(), second.end());
   expected.insert(expected.end(), third.begin(), third.end());
   CHECK(came == expected);
-  CHECK(order_of_epoch(loader(data, {.batch = 3, .context = 10, .shuffle = false}), 4) == order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(order_of_epoch(loader(data, {.micro_batch_size = 3, .seq_length = 10, .shuffle = false}), 4) == order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   // a seed of more than 32 bits, and a number of sequences that is not a power of four
   const dataset twenty = numbers(20);
-  CHECK(order_of_epoch(loader(twenty, {.batch = 4, .context = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
+  CHECK(order_of_epoch(loader(twenty, {.micro_batch_size = 4, .seq_length = 10, .seed = (std::uint64_t{7} << 32) | 9}), 1) ==
         order{8, 13, 0, 5, 4, 10, 2, 14, 16, 19, 9, 1, 17, 7, 12, 15, 11, 6, 18, 3});
 }
 
@@ -80,34 +80,40 @@ TEST_CASE("ranks and micro-batches of different sizes cut a step alike") {
   std::vector<host_batch> batches;
   // micro-batch m of every rank comes before micro-batch m + 1 of any rank
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    const loader rows(data, {.batch = 3, .accumulate = 2, .context = 10, .shuffle = false, .ranks = 2, .rank = rank, .rows = {2, 4}});
-    CHECK(rows.rows_per_step() == 12);
+    const loader rows(data, {.micro_batch_size = 3,
+                             .gradient_accumulation_steps = 2,
+                             .seq_length = 10,
+                             .shuffle = false,
+                             .ranks = 2,
+                             .rank = rank,
+                             .micro_batch_sizes = {2, 4}});
+    CHECK(rows.sequences_per_step() == 12);
     rows.fill({0, 0}, batches);
     REQUIRE(batches.size() == 2);
     CHECK(batches[0].b == 2);
     CHECK(batches[1].b == 4);
-    CHECK(batches[0].first_row == 2 * rank);
-    CHECK(batches[1].first_row == 4 + 4 * rank);
+    CHECK(batches[0].first_sequence == 2 * rank);
+    CHECK(batches[1].first_sequence == 4 + 4 * rank);
     for (std::size_t r = 0; r < 2; ++r) CHECK(batches[0].tokens[10 * r] == static_cast<token>(10 * (2 * rank + r)));
     for (std::size_t r = 0; r < 4; ++r) CHECK(batches[1].tokens[10 * r] == static_cast<token>(10 * (4 + 4 * rank + r)));
     CHECK(batches[0].token_count == 20);
     CHECK(batches[1].target_count == 40);
   }
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {2, 5}}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {6}}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 2, .context = 10, .rows = {1, 2, 3}}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .accumulate = 0, .context = 10}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 0}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 10, .multiple = 0}), config_error);
-  CHECK_THROWS_AS(loader(data, {.batch = 3, .context = 10, .ranks = 2, .rank = 2}), config_error);
-  CHECK_NOTHROW(loader(data, {.batch = 1, .context = 1, .multiple = 1}));
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .gradient_accumulation_steps = 2, .seq_length = 10, .micro_batch_sizes = {2, 5}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .gradient_accumulation_steps = 2, .seq_length = 10, .micro_batch_sizes = {6}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .gradient_accumulation_steps = 2, .seq_length = 10, .micro_batch_sizes = {1, 2, 3}}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .gradient_accumulation_steps = 0, .seq_length = 10}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .seq_length = 0}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .seq_length = 10, .pad_to_multiple_of = 0}), config_error);
+  CHECK_THROWS_AS(loader(data, {.micro_batch_size = 3, .seq_length = 10, .ranks = 2, .rank = 2}), config_error);
+  CHECK_NOTHROW(loader(data, {.micro_batch_size = 1, .seq_length = 1, .pad_to_multiple_of = 1}));
 }
 
 TEST_CASE("a batch whole: rows, a row that is shorter than its stream, and one that is not there") {
-  dataset data("numbers", row_layout::stream);
+  dataset data("numbers", sequence_layout::stream);
   data.add(std::vector<token>{1, 2, 3, 4, 5, 6});
   data.finish();
-  const loader rows(data, {.batch = 3, .context = 3, .shuffle = false, .padding = 9});
+  const loader rows(data, {.micro_batch_size = 3, .seq_length = 3, .shuffle = false, .pad_token_id = 9});
   CHECK(rows.rows() == 2);
   std::vector<host_batch> batches;
   rows.fill({0, 0}, batches);
@@ -122,8 +128,8 @@ TEST_CASE("a batch whole: rows, a row that is shorter than its stream, and one t
 
 TEST_CASE("padding is a sample of its own, behind rows of one sample and of several") {
   std::vector<host_batch> batches;
-  const dataset data = samples_of({4, 6, 3}, row_layout::separate);
-  const loader separate(data, {.batch = 2, .context = 20, .shuffle = false, .padding = 7, .multiple = 4});
+  const dataset data = samples_of({4, 6, 3}, sequence_layout::separate);
+  const loader separate(data, {.micro_batch_size = 2, .seq_length = 20, .shuffle = false, .pad_token_id = 7, .pad_to_multiple_of = 4});
   CHECK(separate.steps_per_epoch() == 2);
   separate.fill({0, 0}, batches);
   REQUIRE(batches[0].t == 8);  // five inputs, padded to a multiple of four
@@ -133,13 +139,13 @@ TEST_CASE("padding is a sample of its own, behind rows of one sample and of seve
   separate.fill({0, 1}, batches);
   CHECK(batches[0].t == 4);
   CHECK(batches[0].tokens == std::vector<token>{200, 201, 7, 7, 7, 7, 7, 7});
-  const loader narrow(data, {.batch = 2, .context = 6, .shuffle = false, .multiple = 4});
+  const loader narrow(data, {.micro_batch_size = 2, .seq_length = 6, .shuffle = false, .pad_to_multiple_of = 4});
   narrow.fill({0, 0}, batches);
   CHECK(batches[0].t == 6);  // at most the sequence length
 
   // a sample of one token has no target and is in no sequence; one that exactly fills the remaining space of a sequence is in it
-  const dataset several = samples_of({4, 1, 3, 2, 7}, row_layout::packed);
-  const loader packed(several, {.batch = 2, .context = 6, .shuffle = false});
+  const dataset several = samples_of({4, 1, 3, 2, 7}, sequence_layout::packed);
+  const loader packed(several, {.micro_batch_size = 2, .seq_length = 6, .shuffle = false});
   CHECK(packed.rows() == 2);
   packed.fill({0, 0}, batches);
   CHECK(batches[0].tokens == std::vector<token>{0, 1, 2, 200, 201, 300, 400, 401, 402, 403, 404, 405});
@@ -149,7 +155,7 @@ TEST_CASE("padding is a sample of its own, behind rows of one sample and of seve
 
 TEST_CASE("a loader that is restored forgets what it had prepared") {
   const dataset data = numbers();
-  loader rows(data, {.batch = 1, .context = 10, .shuffle = false});
+  loader rows(data, {.micro_batch_size = 1, .seq_length = 10, .shuffle = false});
   CHECK(rows.state() == loader_state{0, 0});
   for (int round = 0; round < 50; ++round)  // whatever state the worker is in
     for (const std::size_t step : {7UL, 2UL, 9UL}) {
@@ -162,8 +168,8 @@ TEST_CASE("a loader that is restored forgets what it had prepared") {
 }
 
 TEST_CASE("data of which no sample fits is refused") {
-  dataset data = samples_of({12, 13}, row_layout::separate);
+  dataset data = samples_of({12, 13}, sequence_layout::separate);
   data.when_too_long = overlong::leave_out;
-  CHECK_THROWS_WITH_AS(loader(data, {.batch = 1, .context = 4}), doctest::Contains("must hold samples that fit the context of 4 tokens"),
+  CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 1, .seq_length = 4}), doctest::Contains("must hold samples that fit the sequence length of 4 tokens"),
                        data_error);
 }

@@ -42,13 +42,13 @@ TEST_CASE("of four ranks one reads the data, and all have it") {
   };
   const dataset alone = read();
   std::atomic<int> reads = 0, right = 0;
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-    const dataset mine = once_per_host(*wires, [&] {
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+    const dataset mine = once_per_host(*network, [&] {
       ++reads;
       return read();
     });
     bool same = same_rows(mine, alone) && mine.layout() == alone.layout() && mine.when_too_long == overlong::truncate;
-    for (std::size_t i = 0; i < mine.tokens(); ++i) same = same && mine.learned(i) == alone.learned(i);
+    for (std::size_t i = 0; i < mine.tokens(); ++i) same = same && mine.is_target(i) == alone.is_target(i);
     right += same ? 1 : 0;
   });
   CHECK(reads == 1);
@@ -65,12 +65,12 @@ TEST_CASE("rows of sentences are shared with all that is known of them") {
     row.label = 1;
     all.add(row);
     all.labels = {"no", "yes, and more of it"};
-    all.masking = word_masking{.mask = 3, .vocabulary = 9, .share = 0.5};
+    all.masking = word_masking{.mask = 3, .vocab_size = 9, .share = 0.5};
     all.finish();
     return all;
   };
-  run_ranks(3, [&](const std::shared_ptr<transport>& wires) {
-    const sentence_dataset mine = once_per_host(*wires, [&] {
+  run_ranks(3, [&](const std::shared_ptr<transport>& network) {
+    const sentence_dataset mine = once_per_host(*network, [&] {
       ++reads;
       return read();
     });
@@ -87,23 +87,28 @@ TEST_CASE("ranks wait for data longer than for messages, and hear of what is wro
   const auto slow = [](bool fails) {
     std::this_thread::sleep_for(1200ms);
     require<data_error>(!fails, "the data is of no use");
-    dataset all("made here", row_layout::stream);
+    dataset all("made here", sequence_layout::stream);
     all.add(std::vector<token>{1, 2, 3});
     all.finish();
     return all;
   };
   std::atomic<int> right = 0;
-  run_ranks(2, [&](const std::shared_ptr<transport>& wires) { right += once_per_host(*wires, [&] { return slow(false); }, 100ms).tokens() == 3 ? 1 : 0; },
-            {.patience = 400ms});
+  run_ranks(2, [&](const std::shared_ptr<transport>& network) { right += once_per_host(*network, [&] { return slow(false); }, 100ms).tokens() == 3 ? 1 : 0; },
+            {.timeout = 400ms});
   CHECK(right == 2);
-  CHECK_THROWS_WITH_AS(run_ranks(2, [&](const std::shared_ptr<transport>& wires) { (void)once_per_host(*wires, [&] { return slow(true); }, 100ms); }, {.patience = 400ms}),
+  CHECK_THROWS_WITH_AS(run_ranks(2,
+                                 [&](const std::shared_ptr<transport>& network) {
+                                   (void)once_per_host(
+                                       *network, [&] { return slow(true); }, 100ms);
+                                 },
+                                 {.timeout = 400ms}),
                        "the data is of no use", data_error);
 }
 
 TEST_CASE("one rank has its data in memory, as if there were no others") {
-  run_ranks(1, [&](const std::shared_ptr<transport>& wires) {
-    const dataset mine = once_per_host(*wires, [] {
-      dataset all("made here", row_layout::stream);
+  run_ranks(1, [&](const std::shared_ptr<transport>& network) {
+    const dataset mine = once_per_host(*network, [] {
+      dataset all("made here", sequence_layout::stream);
       all.add(std::vector<token>{1, 2, 3});
       all.finish();
       return all;
@@ -113,7 +118,7 @@ TEST_CASE("one rank has its data in memory, as if there were no others") {
 }
 
 TEST_CASE("a file that is not the first rank's is not taken for the data") {
-  dataset all("made here", row_layout::stream);
+  dataset all("made here", sequence_layout::stream);
   all.add(std::vector<token>{1, 2, 3});
   all.finish();
   const detail::packed_values packed = detail::pack(all);

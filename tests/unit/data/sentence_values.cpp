@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/masked_text_dataset.hpp>
 #include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/data/masked_text_dataset.hpp>
 #include <xtrain/data/sentence_batch.hpp>
 #include <xtrain/data/sentence_loader.hpp>
 #include "scratch.hpp"
@@ -46,8 +46,8 @@ TEST_CASE("a dataset of rows remembers of each token what was said of it") {
   data.add(row);
   CHECK(data.longest() == 5);
   CHECK_FALSE(data.has_labels());
-  CHECK_THROWS_WITH_AS(data.finish(), doctest::Contains("labels or words to be masked"), data_error);
-  data.masking = word_masking{.mask = 4, .vocabulary = 5};
+  CHECK_THROWS_WITH_AS(data.finish(), doctest::Contains("labels or tokens to mask"), data_error);
+  data.masking = word_masking{.mask = 4, .vocab_size = 5};
   const std::vector<token> tokens{0, 7, 8, 3, (1 << 29) - 1, 5};
   const std::vector<bool> maskable{false, true, true, false, true, true}, continues{false, false, true, false, false, false};
   for (std::size_t i = 0; i < 6; ++i) {
@@ -67,22 +67,29 @@ TEST_CASE("a dataset of rows remembers of each token what was said of it") {
   CHECK(small.longest() == 3);
   CHECK_NOTHROW(require_tokens_below(small, 3));
   CHECK_THROWS_AS(require_tokens_below(small, 2), data_error);
-  small.masking = word_masking{.mask = 0, .vocabulary = 9};
+  small.masking = word_masking{.mask = 0, .vocab_size = 9};
   CHECK_THROWS_AS(require_tokens_below(small, 8), data_error);
   CHECK_NOTHROW(require_tokens_below(small, 9));
 }
 
 TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where they go on") {
   const sentence_dataset data = rows_of({3, 5, 2, 4, 6, 3, 3});
-  sentence_loader rows(data, {.batch = 1, .accumulate = 2, .context = 7, .shuffle = false, .padding = 99, .ranks = 2, .rank = 1, .multiple = 4});
-  CHECK(rows.rows_per_step() == 4);
+  sentence_loader rows(data, {.micro_batch_size = 1,
+                              .gradient_accumulation_steps = 2,
+                              .seq_length = 7,
+                              .shuffle = false,
+                              .pad_token_id = 99,
+                              .ranks = 2,
+                              .rank = 1,
+                              .pad_to_multiple_of = 4});
+  CHECK(rows.sequences_per_step() == 4);
   CHECK(rows.steps_per_epoch() == 2);
   for (std::size_t epoch = 0; epoch < 2; ++epoch) {
     CHECK(rows.state() == loader_state{epoch, 0});
     const auto first = rows.next();
     CHECK(rows.state() == loader_state{epoch, 1});
     REQUIRE(first.size() == 2);
-    CHECK(std::pair(first[0].first_row, first[1].first_row) == std::pair<std::size_t, std::size_t>(1, 3));
+    CHECK(std::pair(first[0].first_sequence, first[1].first_sequence) == std::pair<std::size_t, std::size_t>(1, 3));
     CHECK(first[0].t == 7);  // five, padded to a multiple of four, at most the sequence length
     CHECK(first[0].tokens == std::vector<token>{10, 11, 12, 13, 14, 99, 99});
     CHECK(first[0].positions == std::vector<token>{0, 1, 2, 3, 4, 5, 6});
@@ -102,16 +109,17 @@ TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where the
   rows.restore({5, 1});
   CHECK(rows.state() == loader_state{5, 1});
   CHECK(rows.next()[0].tokens[0] == 50);
-  const sentence_loader exact(data, {.batch = 7, .context = 6, .shuffle = false});
+  const sentence_loader exact(data, {.micro_batch_size = 7, .seq_length = 6, .shuffle = false});
   CHECK(exact.steps_per_epoch() == 1);
-  const sentence_loader shorter(data, {.batch = 2, .context = 9, .shuffle = false, .multiple = 3});
+  const sentence_loader shorter(data, {.micro_batch_size = 2, .seq_length = 9, .shuffle = false, .pad_to_multiple_of = 3});
   std::vector<host_batch> batches;
   shorter.fill({0, 3}, batches);
   CHECK(batches[0].t == 3);
   CHECK(batches[0].positions == std::vector<token>{0, 1, 2, 0, 1, 2});
   for (const loader_config& bad :
-       {loader_config{.batch = 0, .context = 9}, loader_config{.accumulate = 0, .context = 9}, loader_config{.context = 0},
-        loader_config{.context = 9, .multiple = 0}, loader_config{.context = 9, .ranks = 2, .rank = 2}})
+       {loader_config{.micro_batch_size = 0, .seq_length = 9}, loader_config{.gradient_accumulation_steps = 0, .seq_length = 9},
+        loader_config{.context_parallel_size = 0}, loader_config{.context_parallel_size = 9, .multiple = 0},
+        loader_config{.context_parallel_size = 9, .ranks = 2, .rank = 2}})
     CHECK_THROWS_AS(sentence_loader(data, bad), config_error);
 }
 
@@ -128,13 +136,13 @@ TEST_CASE("arrays of other programs become a batch, each in its place") {
   CHECK(batch.ends == std::vector<token>{3, 3, 3, 2, 2, 2});
   CHECK(batch.target_count == 3);
   CHECK(batch.token_count == 5);
-  CHECK(batch.first_row == 6);
+  CHECK(batch.first_sequence == 6);
   const host_batch plain = sentence_batch({.b = 2, .t = 3, .tokens = tokens});
   CHECK(plain.targets == std::vector<token>(6, -1));
   CHECK(plain.ends == std::vector<token>(6, 3));
   CHECK(plain.segments.empty());
   CHECK(plain.token_count == 6);
-  CHECK(plain.first_row == 0);
+  CHECK(plain.first_sequence == 0);
   const std::vector<token> hole{1, 0, 1, 1, 1, 1}, none{1, 1, 1, 0, 0, 0};
   CHECK_THROWS_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = hole}), data_error);
   CHECK_THROWS_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = none}), data_error);
@@ -156,19 +164,19 @@ TEST_CASE("the tokens around sentences are never masked, in pairs as in rows of 
   put_file(folder / "t.txt", text);
   const tokenizer with = load_tokenizer(folder.path());
   for (const sentence_dataset& data :
-       {sentence_pair_dataset({folder / "t.txt"}, with, {.context = 16}), masked_text_dataset({folder / "t.txt"}, with, {.context = 16})})
+       {sentence_pair_dataset({folder / "t.txt"}, with, {.seq_length = 16}), masked_text_dataset({folder / "t.txt"}, with, {.seq_length = 16})})
     for (std::size_t i = 0; i < data.tokens(); ++i) {
       CAPTURE(i);
       REQUIRE(data.maskable(i) == (data.at(i) > 4));
       REQUIRE_FALSE(data.continues(i));
     }
-  CHECK_NOTHROW((void)masked_text_dataset({folder / "t.txt"}, with, {.context = 4}));
-  CHECK_THROWS_AS((void)masked_text_dataset({folder / "t.txt"}, with, {.context = 3}), config_error);
+  CHECK_NOTHROW((void)masked_text_dataset({folder / "t.txt"}, with, {.seq_length = 4}));
+  CHECK_THROWS_AS((void)masked_text_dataset({folder / "t.txt"}, with, {.seq_length = 3}), config_error);
 }
 
 TEST_CASE("a document that comes in pieces has as many targets as one that comes at once") {
   const auto count = [](const std::vector<std::vector<token>>& pieces) {
-    dataset data("pieces", row_layout::stream);
+    dataset data("pieces", sequence_layout::stream);
     for (const auto& piece : pieces) data.extend(piece);
     data.finish();
     return data.tokens();
@@ -178,14 +186,14 @@ TEST_CASE("a document that comes in pieces has as many targets as one that comes
   CHECK_THROWS_WITH_AS((void)count({{1}}), doctest::Contains("it is empty"), data_error);
   CHECK_THROWS_WITH_AS((void)count({{}}), doctest::Contains("it is empty"), data_error);
   // a sample's first token is never a target: two samples of one token each have no target
-  dataset two("two", row_layout::separate);
+  dataset two("two", sequence_layout::separate);
   for (const token t : {1, 2}) {
     two.extend(std::vector<token>{t});
     two.end_sample();
   }
   CHECK(two.longest() == 1);
-  CHECK_THROWS_WITH_AS(two.finish(), doctest::Contains("every token is prompt"), data_error);
-  dataset three("three", row_layout::separate);
+  CHECK_THROWS_WITH_AS(two.finish(), doctest::Contains("every token belongs to a prompt"), data_error);
+  dataset three("three", sequence_layout::separate);
   three.add(std::vector<token>{1, 2, 3});
   three.add(std::vector<token>{4, 5});
   three.finish();

@@ -176,8 +176,8 @@ TEST_CASE("ChatGLM2's and 3's folders have tokens behind the pieces, and no begi
   const model_folder second(model, settings + "}"), third(model, settings + R"(, "name_or_path": "THUDM/chatglm3-6b"})");
   const tokenizer two = load_tokenizer(second.path()), three = load_tokenizer(third.path());
   constexpr token pieces = 18;
-  CHECK(two.vocabulary() == pieces + 5);
-  CHECK(three.vocabulary() == pieces + 9);
+  CHECK(two.vocab_size() == pieces + 5);
+  CHECK(three.vocab_size() == pieces + 9);
   CHECK(two.find_token("[gMASK]") == pieces + 1);
   CHECK(two.find_token("<|user|>") == -1);
   CHECK(three.find_token("<|user|>") == pieces + 6);
@@ -198,7 +198,7 @@ TEST_CASE("ChatGLM's tokens keep their numbers beside tokens that were added") {
   const tokenizer loaded = load_tokenizer(folder.path());
   CHECK(loaded.find_token("[gMASK]") == 19);
   CHECK(loaded.find_token("zebra") == 23);
-  CHECK(loaded.vocabulary() == 24);
+  CHECK(loaded.vocab_size() == 24);
 }
 
 TEST_CASE("ChatGLM-6B writes line breaks, tabs and runs of spaces as pieces") {

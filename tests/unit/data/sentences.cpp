@@ -51,7 +51,7 @@ TEST_CASE("a text fills rows between their marks, and loses no word") {
   const letters folder;
   put_file(folder / "t.txt", many_words(100));
   const tokenizer with = folder.with();
-  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, with, {.context = 12});
+  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, with, {.seq_length = 12});
   std::vector<token> words;
   for (std::size_t row = 0; row < data.size(); ++row) {
     const auto tokens = tokens_of(data, row);
@@ -63,7 +63,7 @@ TEST_CASE("a text fills rows between their marks, and loses no word") {
     words.insert(words.end(), tokens.begin() + 1, tokens.end() - 1);
   }
   CHECK(words == with.encode(many_words(100)));
-  const sentence_dataset lines = masked_text_dataset({folder / "t.txt"}, with, {.context = 8, .lines = true});
+  const sentence_dataset lines = masked_text_dataset({folder / "t.txt"}, with, {.seq_length = 8, .lines = true});
   CHECK(lines.size() == 15);
   CHECK(lines.longest() == 8);  // seven words of two tokens are truncated
 }
@@ -71,8 +71,8 @@ TEST_CASE("a text fills rows between their marks, and loses no word") {
 TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 any word, 10 stay; every epoch anew") {
   const letters folder;
   put_file(folder / "t.txt", many_words(20000));
-  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 64});
-  const sentence_loader rows(data, {.batch = 16, .context = 64, .seed = 5});
+  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.seq_length = 64});
+  const sentence_loader rows(data, {.micro_batch_size = 16, .seq_length = 64, .seed = 5});
   std::size_t words = 0, chosen = 0, hidden = 0, same = 0, another = 0;
   for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step)
     for (const host_batch& batch : step_of(rows, 0, step)) {
@@ -96,8 +96,8 @@ TEST_CASE("of the words 15 of 100 are chosen; of those 80 become the mask, 10 an
   // an epoch's masking is the same whenever it is computed, and differs for another epoch or seed
   const auto targets = [&](const sentence_loader& of, std::size_t epoch) { return step_of(of, epoch, 1).front().targets; };
   CHECK(targets(rows, 3) == targets(rows, 3));
-  const sentence_loader in_order(data, {.batch = 16, .context = 64, .shuffle = false, .seed = 5});
-  const sentence_loader other(data, {.batch = 16, .context = 64, .shuffle = false, .seed = 6});
+  const sentence_loader in_order(data, {.micro_batch_size = 16, .seq_length = 64, .shuffle = false, .seed = 5});
+  const sentence_loader other(data, {.micro_batch_size = 16, .seq_length = 64, .shuffle = false, .seed = 6});
   CHECK(targets(in_order, 0) != targets(in_order, 1));
   CHECK(targets(in_order, 0) != targets(other, 0));
 }
@@ -106,8 +106,8 @@ TEST_CASE("words are masked whole where that is asked for") {
   const letters folder;
   put_file(folder / "t.txt", "abcd efg h ijklm nop qr stuv wxyz\n" + many_words(500));
   const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(),
-                                                    {.context = 32, .masking = {.as_mask = 1.0, .as_any = 0.0, .whole_words = true}});
-  const sentence_loader rows(data, {.batch = 8, .context = 32, .shuffle = false});
+                                                    {.seq_length = 32, .masking = {.as_mask = 1.0, .as_any = 0.0, .whole_words = true}});
+  const sentence_loader rows(data, {.micro_batch_size = 8, .seq_length = 32, .shuffle = false});
   std::size_t whole = 0;
   for (std::size_t step = 0; step < rows.steps_per_epoch(); ++step)
     for (const host_batch& batch : step_of(rows, 0, step))
@@ -125,23 +125,23 @@ TEST_CASE("words are masked whole where that is asked for") {
 TEST_CASE("ranks get the rows that one rank would have, masked alike") {
   const letters folder;
   put_file(folder / "t.txt", many_words(200));
-  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 16});
-  const sentence_loader one(data, {.batch = 2, .accumulate = 2, .context = 16});
+  const sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.seq_length = 16});
+  const sentence_loader one(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 16});
   const auto whole = step_of(one, 1, 2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    const sentence_loader part(data, {.batch = 2, .accumulate = 1, .context = 16, .ranks = 2, .rank = rank});
+    const sentence_loader part(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 1, .seq_length = 16, .ranks = 2, .rank = rank});
     const auto mine = step_of(part, 1, 2);
     CHECK(mine.front().tokens == whole[rank].tokens);
     CHECK(mine.front().targets == whole[rank].targets);
-    CHECK(mine.front().first_row == whole[rank].first_row);
+    CHECK(mine.front().first_sequence == whole[rank].first_sequence);
   }
 }
 
 TEST_CASE("a row is padded to the longest of its step, a row that is not there sees nothing and has nothing to find") {
   const letters folder;
   put_file(folder / "t.txt", "a b c\na\n");
-  sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 16, .lines = true, .masking = {.share = 1.0}});
-  sentence_loader rows(data, {.batch = 3, .context = 16, .shuffle = false, .multiple = 1});
+  sentence_dataset data = masked_text_dataset({folder / "t.txt"}, folder.with(), {.seq_length = 16, .lines = true, .masking = {.share = 1.0}});
+  sentence_loader rows(data, {.micro_batch_size = 3, .seq_length = 16, .shuffle = false, .pad_to_multiple_of = 1});
   const host_batch batch = rows.next().front();
   CHECK(batch.t == 5);
   CHECK(batch.ends == std::vector<token>{5, 5, 5, 5, 5, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1});
@@ -150,8 +150,8 @@ TEST_CASE("a row is padded to the longest of its step, a row that is not there s
   CHECK(batch.tokens[8] == pad);
   CHECK(rows.state() == loader_state{1, 0});
   CHECK_THROWS_WITH_AS(rows.restore({0, 1}), doctest::Contains("must exist in the data"), config_error);
-  CHECK_THROWS_WITH_AS(sentence_loader(data, {.batch = 3, .context = 4}),
-                       doctest::Contains("must fit the context of 4 tokens; the longest has 5"), data_error);
+  CHECK_THROWS_WITH_AS(sentence_loader(data, {.micro_batch_size = 3, .seq_length = 4}),
+                       doctest::Contains("must fit the sequence length of 4 tokens; the longest has 5"), data_error);
 }
 
 TEST_CASE("pairs are neighbours or strangers, half of them each") {
@@ -162,7 +162,7 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
     text += "\n\n";
   }
   put_file(folder / "t.txt", text);
-  const sentence_dataset data = sentence_pair_dataset({folder / "t.txt"}, folder.with(), {.context = 24});
+  const sentence_dataset data = sentence_pair_dataset({folder / "t.txt"}, folder.with(), {.seq_length = 24});
   CHECK(data.labels.size() == 2);
   std::size_t strangers = 0;
   for (std::size_t row = 0; row < data.size(); ++row) {
@@ -178,7 +178,7 @@ TEST_CASE("pairs are neighbours or strangers, half of them each") {
   CHECK(static_cast<double>(strangers) / n > 0.5 - 3 * std::sqrt(0.25 / n));
   CHECK(static_cast<double>(strangers) / n < 0.5 + 3 * std::sqrt(0.25 / n) + 26 / n);  // the last sequence of each document is one
   put_file(folder / "one.txt", "a\nb\n");
-  CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.context = 24}),
+  CHECK_THROWS_WITH_AS((void)sentence_pair_dataset({folder / "one.txt"}, folder.with(), {.seq_length = 24}),
                        doctest::Contains("two documents"), data_error);
 }
 
@@ -192,11 +192,11 @@ TEST_CASE("records become rows with labels, one text or two") {
   CHECK(tokens_of(one, 0) == with.encode_whole("a b").ids());
   CHECK(one.second(0) == 4);
   put_file(folder / "b.json", R"([{"q": "a", "p": "b c d e", "n": 10}, {"q": "a", "p": "b", "n": 2}])");
-  const sentence_dataset two = labelled_dataset(folder / "b.json", with, {.text = "q", .second = "p", .label = "n", .context = 6});
+  const sentence_dataset two = labelled_dataset(folder / "b.json", with, {.text = "q", .second = "p", .label = "n", .seq_length = 6});
   CHECK(two.labels == std::vector<std::string>{"2", "10"});
   CHECK(two.length(0) == 6);  // [CLS] a [SEP] b c [SEP]: the longer text is truncated
   CHECK(two.second(0) == 3);
-  sentence_loader rows(two, {.batch = 2, .context = 6, .shuffle = false, .multiple = 1});
+  sentence_loader rows(two, {.micro_batch_size = 2, .seq_length = 6, .shuffle = false, .pad_to_multiple_of = 1});
   const host_batch batch = rows.next().front();
   CHECK(batch.labels == std::vector<token>{1, 0});
   CHECK(batch.segments == std::vector<token>{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0});
@@ -215,13 +215,13 @@ TEST_CASE("records that are not what they should be are refused with file and li
   refused("[1]\n", "line 1: a record must be an object");
   refused("{\"text\": \"a\", \"label\": \"c\"}\n", "must be one of the 2 labels that are known, the first of them 'a'; given 'c'",
           {.labels = {"a", "b"}});
-  refused("{\"text\": \"a\", \"label\": 1}\n", "must have room for the 2 tokens around a text", {.context = 2});
+  refused("{\"text\": \"a\", \"label\": 1}\n", "must have room for the 2 special tokens around a text", {.context_parallel_size = 2});
   refused("", "is empty");
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, byte_tokenizer(), {.context = 8}),
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, byte_tokenizer(), {.seq_length = 8}),
                        doctest::Contains("must have a token [CLS]"), config_error);
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, folder.with(), {.context = 8}), doctest::Contains("it is empty"),
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, folder.with(), {.seq_length = 8}), doctest::Contains("it is empty"),
                        data_error);
   put_file(folder / "t.txt", "a");
-  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "t.txt"}, folder.with(), {.context = 8, .masking = {.share = 0.0}}),
+  CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "t.txt"}, folder.with(), {.seq_length = 8, .masking = {.share = 0.0}}),
                        doctest::Contains("share must be in (0, 1]"), config_error);
 }

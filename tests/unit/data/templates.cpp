@@ -128,7 +128,7 @@ TEST_CASE("an error says the template, the line, what must hold and what was giv
   CHECK(refusal("{{ 1 | shout }}") == "template: line 1: a filter must be one that there is; 'shout' is none");
   CHECK(refusal("{% if x is loud %}{% endif %}") == "template: line 1: a test must be one that there is; 'loud' is none");
   CHECK(refusal("\n{% include 'x' %}").starts_with("template: line 2: a tag must be if, for, set,"));
-  CHECK(refusal("{% if true %}\nx") == "template: line 2: 'endif' must stand before the template's end");
+  CHECK(refusal("{% if true %}\nx") == "template: line 2: 'endif' is expected before the template's end");
   CHECK(refusal("{{ raise_exception('Only users!') }}") == "template: line 1: the template refuses what it was given: Only users!");
   CHECK_THROWS_AS((void)rendered("{{ raise_exception('no') }}"), data_error);
   CHECK_THROWS_AS((void)rendered("{{ x.y }}"), config_error);

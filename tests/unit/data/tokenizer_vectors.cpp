@@ -77,7 +77,7 @@ void check_saved(const tokenizer& with) {
     const tokenizer loaded = load_tokenizer(path);
     CHECK(loaded.encode(text) == with.encode(text));
     CHECK(loaded.encode_whole(text).ids() == with.encode_whole(text).ids());
-    CHECK(loaded.vocabulary() == with.vocabulary());
+    CHECK(loaded.vocab_size() == with.vocab_size());
     CHECK(loaded.special().bos == with.special().bos);
     CHECK(loaded.special().eos == with.special().eos);
     CHECK(loaded.special().adds_bos == with.special().adds_bos);
@@ -98,7 +98,7 @@ TEST_CASE("GPT-2's tokenizer gives the reference ids, from either of its forms")
   for (const char* form : {"/gpt2/tokenizer.json", "/gpt2/vocab.json", "/gpt2/merges.txt"}) {
     CAPTURE(form);
     const tokenizer gpt2 = load_tokenizer(folder + form);
-    CHECK(gpt2.vocabulary() == 50257);
+    CHECK(gpt2.vocab_size() == 50257);
     CHECK(gpt2.special().eos == 50256);
     check_vectors(gpt2, "hf/gpt2.jsonl");
     check_llamacpp(gpt2, "gpt-2");
@@ -129,7 +129,7 @@ TEST_CASE("SentencePiece models give the reference ids, and their places lie in 
   const std::string folder = tokenizers();
   if (folder.empty()) return;
   const tokenizer llama = load_tokenizer(folder + "/llama2/tokenizer.model");
-  CHECK(llama.vocabulary() == 32000);
+  CHECK(llama.vocab_size() == 32000);
   CHECK(llama.special().bos == 1);
   CHECK(llama.special().adds_bos);
   CHECK(llama.encode_prompt("") == std::vector<token>{1});
@@ -174,7 +174,7 @@ TEST_CASE("tiktoken's files give the reference ids") {
   CHECK(cl100k.decode(cl100k.encode(noise)) == noise);
   check_saved(cl100k);
   const tokenizer llama3 = load_tokenizer(folder + "/llama3");
-  CHECK(llama3.vocabulary() == 128256);
+  CHECK(llama3.vocab_size() == 128256);
   CHECK(llama3.special().bos == 128000);
   CHECK(llama3.special().eos == 128009);
   CHECK(llama3.encode_prompt("Hello world") == std::vector<token>{128000, 9906, 1917});

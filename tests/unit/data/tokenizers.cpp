@@ -39,7 +39,7 @@ TEST_CASE("bytes are their own tokens, whatever they are") {
   const tokenizer bytes = byte_tokenizer();
   const std::string text = random_bytes(1000, 1);
   CHECK(bytes.decode(bytes.encode(text)) == text);
-  CHECK(bytes.vocabulary() == 257);
+  CHECK(bytes.vocab_size() == 257);
   CHECK(bytes.encode_prompt("") == std::vector<token>{256});
   CHECK(bytes.encode("a") == std::vector<token>{97});
   const auto placed = bytes.encode_placed("\xC3\xBC");
@@ -54,7 +54,7 @@ TEST_CASE("the byte tokenizer's files make the same tokenizer again") {
   const std::string text = "plain, \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80\n\t" + random_bytes(300, 2);
   CHECK(again.encode(text) == byte_tokenizer().encode(text));
   CHECK(again.decode(again.encode(text)) == text);
-  CHECK(again.vocabulary() == 257);
+  CHECK(again.vocab_size() == 257);
   CHECK(again.special().eos == 256);
 }
 
@@ -102,17 +102,17 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   put_file(folder / "vocab.json", "{\"a\": 1\n");
   refuses("must be JSON; line");
   put_file(folder / "vocab.json", R"({"a": 0, "b": 0})");
-  refuses("token 0 must stand for one text; it is 'a' and 'b'");
+  refuses("token 0 must have one text; it is 'a' and 'b'");
   put_file(folder / "vocab.json", R"({"a": 0, "b": 9999999})");
   refuses("tokens of a vocabulary of 2 must be below 65568; 'b' is 9999999");
   put_file(folder / "vocab.json", R"({"a": 0})");
   put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})");
-  refuses("tokenizer_class must be one whose way to cut text is known; tokenizer_config.json says 'CLIPTokenizer'");
+  refuses("tokenizer_class must be one whose pre-tokenization is known; tokenizer_config.json says 'CLIPTokenizer'");
   put_file(folder / "tokenizer_config.json", "{}");
   put_file(folder / "added_tokens.json", R"({"<x>": "1"})");
-  refuses("every added token must have a text and a number below 2^24");
+  refuses("every added token must have a text and an id below 2^24");
   put_file(folder / "added_tokens.json", R"({"<x>": 0})");
-  refuses("added token '<x>' must have the number that the vocabulary gives it; it is 0, where the vocabulary has 'a'");
+  refuses("added token '<x>' must have the id that the vocabulary gives it; it is 0, where the vocabulary has 'a'");
   put_file(folder / "added_tokens.json", "{}");
   const auto refuses_json = [&](const std::string& text, const std::string& words) {
     put_file(folder / "tokenizer.json", text);
@@ -120,7 +120,7 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   };
   refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})", "every piece must be a text and a score");
   refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})",
-               "'unk_id' must be a place in the vocabulary of 1; it is 1");
+               "'unk_id' must be a token id in the vocabulary of 1; it is 1");
   refuses_json(R"({"model": {"type": "Markov", "vocab": {"a": 0}}})",
                "the model must be BPE, Unigram, WordPiece or WordLevel; given 'Markov'");
   refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}})", "'dropout' must be null or 0");
@@ -137,7 +137,7 @@ TEST_CASE("tokenizer files that contradict themselves are refused, and say where
   refuses_json(R"({"added_tokens": []})", "must have a 'model' with a 'vocab'; it has none");
   put_file(folder / "words.txt", "no tokenizer at all");
   CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "words.txt"), doctest::Contains("it is none of them"), file_error);
-  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "nothing"), doctest::Contains("there is nothing of that name"), file_error);
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "nothing"), doctest::Contains("no such file or folder"), file_error);
   const scratch_folder empty;
   CHECK_THROWS_WITH_AS((void)load_tokenizer(empty.path()), doctest::Contains("it holds none of them"), file_error);
   put_file(empty / "tokenizer.model", "not a model");
@@ -321,7 +321,7 @@ TEST_CASE("recent characters are what the tokenizers library takes them for, ste
   CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 does not
 }
 
-TEST_CASE("a special token whose normalised text is another is decoded, as the tokenizers library does") {
+TEST_CASE("a special token whose normalized text is another is decoded, as the tokenizers library does") {
   const tokenizer loaded = described(three_words, R"("normalizer": {"type": "Lowercase"}, "added_tokens": [)" +
                                                       added(3, "[FOO]", "normalized special") + ", " + added(4, "[bar]", "normalized special") + "]");
   CHECK(loaded.encode("[foo]") == std::vector<token>{3});

@@ -56,7 +56,7 @@ struct whole_recipe : defaults {
 
 const dataset& data() {
   static const dataset all = [] {
-    dataset d("numbers", row_layout::separate);
+    dataset d("numbers", sequence_layout::separate);
     for (std::size_t s = 0; s < 12; ++s) {
       std::vector<token> tokens;
       for (std::size_t i = 0; i < 4 + s % 7; ++i) tokens.push_back(static_cast<token>((s * 11 + i * i * 5) % 29));
@@ -73,23 +73,23 @@ constexpr std::size_t layers = 2, steps = 3, accumulate = 2;
 /// Losses, then weights.
 template <class Recipe>
 std::vector<double> run(const typename Recipe::device::context& on) {
-  llama<Recipe> model({.vocabulary = 29,
-                       .width = 24,
-                       .layers = layers,
-                       .heads = 2,
-                       .kv_heads = 1,
-                       .feed_forward = 40,
-                       .context = 12,
+  llama<Recipe> model({.vocab_size = 29,
+                       .hidden_size = 24,
+                       .num_layers = layers,
+                       .num_heads = 2,
+                       .num_kv_heads = 1,
+                       .intermediate_size = 40,
+                       .max_position_embeddings = 12,
                        .attention_dropout = 0.1},
                       on);
-  trainer trainer(model, {.steps = steps, .batch = 3, .accumulate = accumulate, .learning_rate = 1e-2});
+  trainer trainer(model, {.max_steps = steps, .micro_batch_size = 3, .gradient_accumulation_steps = accumulate, .learning_rate = 1e-2});
   history seen;
   trainer.attach(seen);
   trainer.fit(data());
   std::vector<double> all(seen.losses().begin(), seen.losses().end());
   std::vector<float> weights(model.parameters().trained_values().size());
-  copy_to_host(model.work(), std::span<float>(weights), model.parameters().trained_values());
-  model.work().synchronize();
+  copy_to_host(model.stream(), std::span<float>(weights), model.parameters().trained_values());
+  model.stream().synchronize();
   all.insert(all.end(), weights.begin(), weights.end());
   CHECK(trainer.plan().total() == on.memory().total_peak);  // host memory for the fallback is not device memory
   return all;

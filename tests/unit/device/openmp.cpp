@@ -18,7 +18,7 @@ struct recipe : defaults {};
 
 const dataset& data() {
   static const dataset all = [] {
-    dataset d("numbers", row_layout::stream);
+    dataset d("numbers", sequence_layout::stream);
     std::vector<token> tokens;
     for (token i = 0; i < 600; ++i) tokens.push_back(i * i % 97);
     d.add(tokens);
@@ -30,9 +30,15 @@ const dataset& data() {
 
 /// Losses, then weights, of a run large enough that kernels are split into parts.
 std::vector<double> run(const cpu::context& on) {
-  llama<recipe> model({.vocabulary = 97, .width = 64, .layers = 2, .heads = 4, .feed_forward = 160, .context = 48, .residual_dropout = 0.1},
+  llama<recipe> model({.vocab_size = 97,
+                       .hidden_size = 64,
+                       .num_layers = 2,
+                       .num_heads = 4,
+                       .intermediate_size = 160,
+                       .max_position_embeddings = 48,
+                       .residual_dropout = 0.1},
                       on);
-  trainer trainer(model, {.steps = 4, .batch = 4, .learning_rate = 1e-2});
+  trainer trainer(model, {.max_steps = 4, .micro_batch_size = 4, .learning_rate = 1e-2});
   history seen;
   trainer.attach(seen);
   trainer.fit(data());

@@ -19,15 +19,15 @@ struct walled_recipe : defaults {
 };
 
 decoder_config sizes() {
-  return {.vocabulary = 29,
-          .width = 24,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = 1,
-          .feed_forward = 40,
-          .context = 12,
+  return {.vocab_size = 29,
+          .hidden_size = 24,
+          .num_layers = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .intermediate_size = 40,
+          .max_position_embeddings = 12,
           .attention_dropout = 0.5,
-          .initial_deviation = 0.3};
+          .initializer_range = 0.3};
 }
 
 array<token, 2> rows(std::size_t b, std::size_t t) {
@@ -69,21 +69,21 @@ TEST_CASE("a row's logits do not depend on the rows beside it, a place's not on 
 
 TEST_CASE("logits leave nothing behind in device memory") {
   llama<recipe> model(sizes());
-  const std::size_t memory = model.on().memory().total_now;
+  const std::size_t memory = model.context().memory().total_now;
   (void)logits(model, rows(2, 12));
-  CHECK(model.on().memory().total_now == memory);
-  CHECK(model.on().memory().total_peak > memory);
+  CHECK(model.context().memory().total_now == memory);
+  CHECK(model.context().memory().total_peak > memory);
 }
 
 TEST_CASE("rows that the model cannot read are refused with the numbers") {
   llama<recipe> model(sizes());
-  CHECK_THROWS_WITH_AS((void)logits(model, rows(1, 13)), "logits: rows must not be longer than the model's context of 12 tokens; given 13",
+  CHECK_THROWS_WITH_AS((void)logits(model, rows(1, 13)), "logits: sequences must not be longer than the model's max_position_embeddings of 12 tokens; given 13",
                        shape_error);
   array<token, 2> wrong = rows(2, 5);
   wrong(1, 3) = 29;
-  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given 29 at place 8", data_error);
+  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given 29 at index 8", data_error);
   wrong(1, 3) = -1;
-  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given -1 at place 8", data_error);
+  CHECK_THROWS_WITH_AS((void)logits(model, wrong), "logits: tokens must be in the model's vocabulary of 29; given -1 at index 8", data_error);
   CHECK(logits(model, rows(0, 5)).size() == 0);  // no sequences, no logits
   CHECK_NOTHROW((void)logits(model, rows(1, 12)));
 }

@@ -18,16 +18,16 @@ using model_type = llama<recipe>;
 
 /// Weights large enough that token probabilities differ by orders of magnitude.
 model_type make_model() {
-  return model_type({.vocabulary = 29,
-                     .width = 24,
-                     .layers = 2,
-                     .heads = 2,
-                     .kv_heads = 1,
-                     .feed_forward = 40,
-                     .context = 12,
+  return model_type({.vocab_size = 29,
+                     .hidden_size = 24,
+                     .num_layers = 2,
+                     .num_heads = 2,
+                     .num_kv_heads = 1,
+                     .intermediate_size = 40,
+                     .max_position_embeddings = 12,
                      .attention_dropout = 0.5,
                      .residual_dropout = 0.5,
-                     .initial_deviation = 0.3});
+                     .initializer_range = 0.3});
 }
 
 std::vector<token> numbers(std::size_t length, std::size_t seed) {
@@ -38,7 +38,7 @@ std::vector<token> numbers(std::size_t length, std::size_t seed) {
 
 /// 11 samples of 2 to 13 tokens. If not all tokens are targets, the first three and every fourth are ignored.
 bool is_learned(std::size_t i) { return i > 2 && i % 4 != 0; }
-dataset samples(row_layout layout, bool all_learned) {
+dataset samples(sequence_layout layout, bool all_learned) {
   dataset d("samples", layout);
   for (std::size_t s = 0; s < 11; ++s) d.add(numbers(2 + (s * 5) % 12, s), [&](std::size_t i) { return all_learned || is_learned(i); });
   d.finish();
@@ -87,7 +87,7 @@ constexpr double other_order = 1.9e-4;
 
 TEST_CASE("the loss of a data set is the mean of -log p over its targets, computed from logits") {
   model_type model = make_model();
-  const dataset data = samples(row_layout::separate, true);
+  const dataset data = samples(sequence_layout::separate, true);
   const evaluation found = perplexity(model, data), expected = by_hand(model, true);
   CHECK(found.targets == expected.targets);
   CHECK(std::abs(found.loss - expected.loss) < other_order);
@@ -98,7 +98,7 @@ TEST_CASE("the loss of a data set is the mean of -log p over its targets, comput
 TEST_CASE("a stream is cut into rows, and every token but the first is a target once") {
   model_type model = make_model();
   const std::vector<token> text = numbers(31, 5);
-  dataset stream("stream", row_layout::stream);
+  dataset stream("stream", sequence_layout::stream);
   stream.add(text);
   stream.finish();
   double sum = 0;
@@ -108,22 +108,22 @@ TEST_CASE("a stream is cut into rows, and every token but the first is a target 
                                                                  text.begin() + static_cast<std::ptrdiff_t>(end) + 1)))
       sum += loss;
   }
-  const evaluation found = perplexity(model, stream, {.batch = 3, .context = 8});
+  const evaluation found = perplexity(model, stream, {.micro_batch_size = 3, .seq_length = 8});
   CHECK(found.targets == 30);
   CHECK(std::abs(found.loss - sum / 30) < other_order);
 }
 
 TEST_CASE("tokens that are only read are not counted") {
   model_type model = make_model();
-  const evaluation all = perplexity(model, samples(row_layout::separate, true)),
-                   some = perplexity(model, samples(row_layout::separate, false)), expected = by_hand(model, false);
+  const evaluation all = perplexity(model, samples(sequence_layout::separate, true)),
+                   some = perplexity(model, samples(sequence_layout::separate, false)), expected = by_hand(model, false);
   CHECK(some.targets == expected.targets);
   CHECK(some.targets < all.targets);
   CHECK(std::abs(some.loss - expected.loss) < other_order);
   CHECK(std::abs(some.loss - all.loss) > 100 * other_order);  // the loss mask matters
   // the last token of a sample is only a target; if it is ignored, replacing it changes nothing
   const auto with_last = [&](token last) {
-    dataset d("one", row_layout::separate);
+    dataset d("one", sequence_layout::separate);
     d.add(std::vector<token>{3, 1, 4, 1, 5, last}, [](std::size_t i) { return i < 5; });
     d.finish();
     return perplexity(model, d);
@@ -134,22 +134,22 @@ TEST_CASE("tokens that are only read are not counted") {
 
 TEST_CASE("batch and padding do not change the loss, and dropout is off") {
   model_type model = make_model();
-  const dataset data = samples(row_layout::separate, false);
-  const evaluation one = perplexity(model, data, {.batch = 1});
+  const dataset data = samples(sequence_layout::separate, false);
+  const evaluation one = perplexity(model, data, {.micro_batch_size = 1});
   for (const std::size_t batch : {2UL, 4UL, 11UL, 16UL}) {
     CAPTURE(batch);
-    const evaluation found = perplexity(model, data, {.batch = batch});
+    const evaluation found = perplexity(model, data, {.micro_batch_size = batch});
     CHECK(found.targets == one.targets);
     CHECK(std::abs(found.loss - one.loss) < other_order);
   }
-  CHECK(perplexity(model, data, {.batch = 4}).loss == perplexity(model, data, {.batch = 4}).loss);
+  CHECK(perplexity(model, data, {.micro_batch_size = 4}).loss == perplexity(model, data, {.micro_batch_size = 4}).loss);
 }
 
 TEST_CASE("samples packed into rows have the loss of samples in rows of their own") {
   model_type model = make_model();
   for (const bool all_learned : {true, false}) {
-    const evaluation packed = perplexity(model, samples(row_layout::packed, all_learned), {.batch = 2});
-    const evaluation separate = perplexity(model, samples(row_layout::separate, all_learned), {.batch = 2});
+    const evaluation packed = perplexity(model, samples(sequence_layout::packed, all_learned), {.micro_batch_size = 2});
+    const evaluation separate = perplexity(model, samples(sequence_layout::separate, all_learned), {.micro_batch_size = 2});
     CHECK(packed.targets == separate.targets);
     CHECK(std::abs(packed.loss - separate.loss) < other_order);
   }
@@ -159,30 +159,32 @@ TEST_CASE("an evaluation leaves weights and device memory as they were") {
   model_type model = make_model();
   const auto values = model.parameters().trained_values().host();
   const std::vector<float> before(values.begin(), values.end());
-  const std::size_t memory = model.on().memory().total_now;
-  (void)perplexity(model, samples(row_layout::packed, true));
+  const std::size_t memory = model.context().memory().total_now;
+  (void)perplexity(model, samples(sequence_layout::packed, true));
   CHECK(std::equal(before.begin(), before.end(), values.begin()));
-  CHECK(model.on().memory().total_now == memory);
+  CHECK(model.context().memory().total_now == memory);
 }
 
 TEST_CASE("data that cannot be evaluated is refused, and says why") {
   model_type model = make_model();
-  const auto finished = [](const std::vector<token>& tokens, row_layout layout) {
+  const auto finished = [](const std::vector<token>& tokens, sequence_layout layout) {
     dataset d("data", layout);
     if (!tokens.empty()) d.add(tokens);
     d.finish();
     return d;
   };
-  CHECK_THROWS_WITH_AS((void)perplexity(model, finished({}, row_layout::stream)), "data: must hold text to learn from; it is empty",
+  CHECK_THROWS_WITH_AS((void)perplexity(model, finished({}, sequence_layout::stream)), "data: must hold text to train on; it is empty",
                        data_error);
-  CHECK_THROWS_WITH_AS((void)perplexity(model, finished({1, 2, 29}, row_layout::separate)),
+  CHECK_THROWS_WITH_AS((void)perplexity(model, finished({1, 2, 29}, sequence_layout::separate)),
                        doctest::Contains("data: tokens must be below the model's vocabulary of 29; token 29 occurs"), data_error);
-  CHECK_THROWS_WITH_AS((void)perplexity(model, finished(numbers(14, 1), row_layout::separate)),
-                       doctest::Contains("data: samples must fit the context of 12 tokens; sample 1 has 14"), data_error);
-  CHECK_NOTHROW((void)perplexity(model, finished(numbers(13, 1), row_layout::separate)));  // 12 inputs
-  const dataset good = samples(row_layout::separate, true);
-  CHECK_THROWS_WITH_AS((void)perplexity(model, good, {.context = 13}),
-                       "perplexity: context must not be longer than the model's 12 tokens; given 13", config_error);
-  CHECK_THROWS_WITH_AS((void)perplexity(model, good, {.batch = 0}), doctest::Contains("batch, accumulate and context must be positive"),
+  CHECK_THROWS_WITH_AS((void)perplexity(model, finished(numbers(14, 1), sequence_layout::separate)),
+                       doctest::Contains("data: samples must fit the sequence length of 12 tokens; sample 1 has 14"), data_error);
+  CHECK_NOTHROW((void)perplexity(model, finished(numbers(13, 1), sequence_layout::separate)));  // 12 inputs
+  const dataset good = samples(sequence_layout::separate, true);
+  CHECK_THROWS_WITH_AS((void)perplexity(model, good, {.seq_length = 13}),
+                       "perplexity: seq_length must not be longer than the model's 12 tokens; given 13", config_error);
+  CHECK_THROWS_WITH_AS((void)perplexity(model, good, {.micro_batch_size = 0}),
+                       doctest::Contains("micro_batch_size, gradient_accumulation_steps and seq_length must be "
+                                         "positive"),
                        config_error);
 }

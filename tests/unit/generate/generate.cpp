@@ -24,7 +24,7 @@ struct walled : defaults {
 };
 
 decoder_config sizes(std::size_t context = 40) {
-  return {.vocabulary = 50, .width = 16, .layers = 2, .heads = 2, .context = context, .initial_deviation = 0.5};
+  return {.vocab_size = 50, .hidden_size = 16, .num_layers = 2, .num_heads = 2, .max_position_embeddings = context, .initializer_range = 0.5};
 }
 
 std::vector<token> prompt_of(std::size_t length, token first) {
@@ -187,7 +187,7 @@ TEST_CASE("top-k, top-p, temperature and the repetition penalty choose among few
 
 TEST_CASE("each row is sampled with its own number and its own count of new tokens") {
   decoder_config untied = sizes();
-  untied.tied_head = false;
+  untied.tie_word_embeddings = false;
   llama<plain> model(untied);
   generator gen(model, 2);
   const sampling_config how{.temperature = 1.5, .top_k = 20, .repetition_penalty = 1.2, .seed = 9};

@@ -54,8 +54,14 @@ struct written : scratch_folder {
 
 /// A model that llama2.c can compute, in a folder.
 void save_model(const std::string& folder, bool tied) {
-  const llama<plain> model(
-      {.vocabulary = 11, .width = 16, .layers = 2, .heads = 4, .kv_heads = 2, .feed_forward = 20, .context = 7, .tied_head = tied});
+  const llama<plain> model({.vocab_size = 11,
+                            .hidden_size = 16,
+                            .num_layers = 2,
+                            .num_heads = 4,
+                            .num_kv_heads = 2,
+                            .intermediate_size = 20,
+                            .max_position_embeddings = 7,
+                            .tie_word_embeddings = tied});
   save_pretrained(model, folder);
 }
 
@@ -112,9 +118,9 @@ TEST_CASE("a header that does not fit its file is refused") {
     CHECK_THROWS_AS((put_file(w.file, legacy(sizes, small_count)), llama2c_file(w.file)), error);
   }
   w.refuses(legacy({8, 6, 5000, 4, 2, 5, 3}, small_count), "layers must be at most 4096");
-  w.refuses(legacy({8, 6, 2, 3, 1, 5, 3}, small_count), "width (8) must be an even multiple of heads (3)");
-  w.refuses(legacy({8, 6, 2, 8, 2, 5, 3}, small_count), "must be an even multiple of heads (8)");
-  w.refuses(legacy({8, 6, 2, 4, 3, 5, 3}, small_count), "heads (4) must be divisible by key/value heads (3)");
+  w.refuses(legacy({8, 6, 2, 3, 1, 5, 3}, small_count), "hidden_size (8) must be an even multiple of num_heads (3)");
+  w.refuses(legacy({8, 6, 2, 8, 2, 5, 3}, small_count), "must be an even multiple of num_heads (8)");
+  w.refuses(legacy({8, 6, 2, 4, 3, 5, 3}, small_count), "num_heads (4) must be divisible by key/value heads (3)");
   constexpr std::int32_t huge = 0x7ffffffe;
   w.refuses(legacy({huge, huge, 4096, huge / 2, huge / 2, huge, huge}, 4), "would lie beyond the end of any");
 }
@@ -135,7 +141,7 @@ TEST_CASE("a model that is written for llama2.c and read again is the same, in b
         CHECK(file.find(name)->shape == tensor->shape);
         CHECK(numbers<float>(file, name) == numbers<float>(original, name));
       }
-      CHECK(sizes_of<llama_family>(*file.config()).tied_head == tied);
+      CHECK(sizes_of<llama_family>(*file.config()).tie_word_embeddings == tied);
       const auto a = llama<plain>::from_pretrained(folder.path()), b = load_model_file<llama<plain>>(path);
       for (const auto& entry : a.parameters().entries()) {
         const auto x = a.parameters().value(entry).host(), y = b.parameters().value(*b.parameters().find(entry.spec.name)).host();
@@ -162,7 +168,7 @@ TEST_CASE("what llama2.c would compute otherwise is not written") {
   refuses("rms_norm_eps", 1e-6, "epsilon 1e-06");
   refuses("rope_theta", 500000.0, "the model has base 5e+05");
   refuses("rope_scaling", {{"rope_type", "llama3"}}, "scaling 'llama3'");
-  refuses("head_dim", 8, "heads must have width / heads = 4 channels for llama2.c; they have 8");
+  refuses("head_dim", 8, "heads must have hidden_size / num_heads = 4 channels for llama2.c; they have 8");
   refuses("num_hidden_layers", 3, "'model.layers.2.input_layernorm.weight' must be there, because the sizes ask for it; it is missing");
   refuses("num_hidden_layers", 1, "'model.layers.1.input_layernorm.weight' must have a place in the file");
   refuses("intermediate_size", 24, "'model.layers.0.mlp.gate_proj.weight' must have shape [24, 16] as the sizes say; it has [20, 16]");

@@ -79,7 +79,7 @@ TEST_CASE("a GPT-2's tensors get their names, linear weights are transposed, row
   CHECK(qkv[12] == qkv[0] + 1);
   CHECK(numbers(file, "transformer.ln_f.bias").back() == gpt2_count - 1);
   CHECK(file.config()->text_or("", {"model_type"}) == "gpt2");
-  CHECK(sizes_of<gpt2_family>(*file.config()).feed_forward == 16);
+  CHECK(sizes_of<gpt2_family>(*file.config()).intermediate_size == 16);
 }
 
 TEST_CASE("a LLaMA 3's tensors get their names from either form of the header") {
@@ -120,7 +120,7 @@ TEST_CASE("a header that does not fit its file is refused") {
   w.refuses(changed(gpt2_header, 1, 5) + gpt2_numbers, "Is it another kind of file?");
   w.refuses(header(gpt2_header) + counted(gpt2_count - 1), "Is the file cut short?");
   w.refuses(header(gpt2_header) + counted(gpt2_count + 1), "Is it another kind of file?");
-  w.refuses(changed(gpt2_header, 5, 3) + gpt2_numbers, "width (4) must be divisible by heads (3)");
+  w.refuses(changed(gpt2_header, 5, 3) + gpt2_numbers, "hidden_size (4) must be divisible by num_heads (3)");
   w.refuses(changed(gpt2_header, 7, 4) + gpt2_numbers, "the embedding must have a row per token; it has 4 for 5");
   w.refuses(changed(gpt2_header, 4, 5000) + gpt2_numbers, "layers must be at most 4096");
   for (const std::size_t i : {2U, 3U, 4U, 5U, 6U, 7U}) {
@@ -132,7 +132,7 @@ TEST_CASE("a header that does not fit its file is refused") {
   }
   w.refuses(header(older()) + counted(llama_count - 1), "for every channel of the feed-forward layers");
   w.refuses(header(older()) + counted(100), "Is the file cut short?");
-  w.refuses(changed(older(), 6, 3) + llama_numbers, "heads (2) must be divisible by key/value heads (3)");
+  w.refuses(changed(older(), 6, 3) + llama_numbers, "num_heads (2) must be divisible by key/value heads (3)");
   w.refuses(changed(older(), 5, 8) + llama_numbers, "heads must have an even number of channels; they have 1");
   w.refuses(newer().substr(0, 1500), "must have a header of 2048 bytes; the file has 1500");
   w.refuses(newer(0.0f) + llama_numbers, "the epsilon of norms must be between 0 and 1");
@@ -142,7 +142,7 @@ TEST_CASE("a header that does not fit its file is refused") {
 
 TEST_CASE("a GPT-2 that is written for llm.c and read again is the same, in fp32 and rounded to bf16") {
   const scratch_folder folder;
-  save_pretrained(gpt2<plain>({.vocabulary = 150, .width = 12, .layers = 2, .heads = 3, .context = 9}), folder.path());
+  save_pretrained(gpt2<plain>({.vocab_size = 150, .hidden_size = 12, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 9}), folder.path());
   const weight_folder original(folder.path());
   const json_settings config = read_config(folder.path());
   const std::string path = folder / "x.llmc";
@@ -179,7 +179,7 @@ TEST_CASE("what llm.c would compute otherwise is not written") {
   const std::string path = folder / "x.bin";
   const weight_folder golden_weights(golden::folder("gpt2"));
   CHECK_THROWS_WITH_AS((void)write_llmc<float>(path, golden_weights, read_config(golden::folder("gpt2"))),
-                       doctest::Contains("llm.c has feed-forward layers of 4 widths"), config_error);  // 40 for a hidden size of 24
+                       doctest::Contains("llm.c has an intermediate_size of 4 hidden_size"), config_error);  // 40 for a hidden size of 24
   const weight_folder llama_weights(golden::folder("llama_tied"));
   CHECK_THROWS_WITH_AS((void)write_llmc<float>(path, llama_weights, read_config(golden::folder("llama_tied"))),
                        doctest::Contains("must describe a 'gpt2' model to be written for llm.c; its model_type is 'llama'"), config_error);

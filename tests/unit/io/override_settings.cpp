@@ -40,8 +40,8 @@ void refused(const char* fixture, const char* replaced, const std::vector<const 
 TEST_CASE("known settings are replaced and everything else stays") {
   const auto result = override_settings<llama_family>(config_of("llama_tied"), with(R"({"num_hidden_layers": 1, "rope_theta": 5e5})"));
   decoder_config expected = read_sizes<llama_family>(golden::folder("llama_tied"));
-  expected.layers = 1;
-  expected.rope_base = 5e5;
+  expected.num_layers = 1;
+  expected.rope_theta = 5e5;
   CHECK(sizes_of<llama_family>(result.settings) == expected);
   CHECK(result.unknown.empty());
   CHECK(keys_of(result) == std::vector<std::string>{"num_hidden_layers", "rope_parameters.rope_theta"});  // the key that takes effect
@@ -66,9 +66,9 @@ TEST_CASE("a setting that the file does not have is known if the family asks for
       settings(R"({"model_type": "gpt2", "vocab_size": 31, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32})", "theirs.json"),
       with(R"({"hidden_size": 24, "num_hidden_layers": 1, "n_inner": 40, "layer_norm_epsilon": 1e-6, "colour": "red"})"));
   const decoder_config sizes = sizes_of<gpt2_family>(result.settings);
-  CHECK(sizes.width == 24);  // the file has n_embd, which the family reads first
-  CHECK(sizes.layers == 1);
-  CHECK(sizes.feed_forward == 40);
+  CHECK(sizes.hidden_size == 24);  // the file has n_embd, which the family reads first
+  CHECK(sizes.num_layers == 1);
+  CHECK(sizes.intermediate_size == 40);
   CHECK(sizes.norm_epsilon == 1e-6);
   CHECK(result.unknown == std::vector<std::string>{"colour"});
   CHECK(keys_of(result) == std::vector<std::string>{"n_embd", "layer_norm_epsilon", "n_inner", "n_layer"});
@@ -80,7 +80,7 @@ TEST_CASE("a config that cannot be read may be put right") {
       "theirs.json");
   CHECK_THROWS_AS((void)sizes_of<bert_masked_words_family>(broken), config_error);
   CHECK(sizes_of<bert_masked_words_family>(override_settings<bert_masked_words_family>(broken, with(R"({"hidden_act": "gelu"})")).settings)
-            .width == 16);
+            .hidden_size == 16);
 }
 
 TEST_CASE("a value of another type, or one that cannot be, is refused with key, expected and given") {
@@ -98,8 +98,8 @@ TEST_CASE("weights of other sizes are refused as ever") {
   struct plain : defaults {};
   const auto fewer = override_settings<llama_family>(config_of("llama_tied"), with(R"({"num_hidden_layers": 2})"));
   CHECK_THROWS_WITH_AS((void)load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(fewer.settings)),
-                       doctest::Contains("has no place in the model"), config_error);
+                       doctest::Contains("has no counterpart in the model"), config_error);
   const auto other = override_settings<llama_family>(config_of("llama_tied"), with(R"({"rope_theta": 77.0})"));
   const auto model = load_as<llama<plain>>(golden::folder("llama_tied"), sizes_of<llama_family>(other.settings));
-  CHECK(model.sizes().rope_base == 77.0);
+  CHECK(model.config().rope_theta == 77.0);
 }

@@ -123,8 +123,8 @@ TEST_CASE("a program that is none is refused") {
   refuses(program("K\1K\2a"), "items must be added to a list");
   refuses(program("]K\1K\2s"), "items must be added to a dictionary");
   refuses(program("}(K\1u"), "a dictionary's keys must have values");
-  refuses(program("h\7"), "place 7 of the memo must hold a value; it holds none");
-  refuses(program("Nr\xff\xff\xff\xff"), "a memo must have at most 4194304 places; one is 4294967295");
+  refuses(program("h\7"), "entry 7 of the memo must hold a value; it holds none");
+  refuses(program("Nr\xff\xff\xff\xff"), "a memo must have at most 4194304 entries; one is 4294967295");
   refuses(program("K\1)R"), "a call must be of a name, with a tuple");
   refuses(program("ctorch\nSize\nK\1R"), "a call must be of a name, with a tuple");
   refuses(program("ccollections\nOrderedDict\n]\x85R"), "a dictionary must be made empty");

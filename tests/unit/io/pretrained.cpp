@@ -93,7 +93,7 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
 
   const auto padding = [](const char* fields) {
     return llama_family::read(json_settings(parse_json(concat(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4)",
-                                                              fields, "}"), "config"), "config")).padding;
+                                                              fields, "}"), "config"), "config")).pad_token_id;
   };
   CHECK(padding("") == std::nullopt);
   CHECK(padding(R"(, "pad_token_id": null)") == std::nullopt);
@@ -103,13 +103,13 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
     CHECK_THROWS_WITH_AS((void)padding(wrong), doctest::Contains("config: 'pad_token_id' must be a token; given "), config_error);
   // families whose published configuration class defaults to 0 if config.json has no value, and BERT
   const json_settings none(parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})", "none"), "none");
-  CHECK(aquila_family::read(none).padding == 0);
-  CHECK(internlm_family::read(none).padding == 0);
-  CHECK(internlm2_family::read(none).padding == 0);
-  CHECK(baichuan_family::read(none).padding == 0);
-  CHECK(bert_family::read(none).padding == 0);
-  CHECK(mistral_family::read(none).padding == std::nullopt);
-  CHECK(qwen2_family::read(none).padding == std::nullopt);
+  CHECK(aquila_family::read(none).pad_token_id == 0);
+  CHECK(internlm_family::read(none).pad_token_id == 0);
+  CHECK(internlm2_family::read(none).pad_token_id == 0);
+  CHECK(baichuan_family::read(none).pad_token_id == 0);
+  CHECK(bert_family::read(none).pad_token_id == 0);
+  CHECK(mistral_family::read(none).pad_token_id == std::nullopt);
+  CHECK(qwen2_family::read(none).pad_token_id == std::nullopt);
 }
 
 TEST_CASE("weights are converted to the recipe's precision, rounded to nearest") {
@@ -130,13 +130,13 @@ TEST_CASE("names of older files are understood") {
   const auto put = [&](std::string name, std::string number, std::vector<std::size_t> shape, std::string bytes) {
     tensors.push_back(
         {.name = std::move(name),
-         .number = std::move(number),
+         .dtype = std::move(number),
          .shape = std::move(shape),
          .bytes = bytes.size(),
          .produce = [bytes](const std::function<void(const void*, std::size_t)>& sink) { sink(bytes.data(), bytes.size()); }});
   };
   for (const file_tensor& t : file.tensors())
-    put(t.name.substr(t.name.find('.') + 1), t.number, t.shape, std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size()));
+    put(t.name.substr(t.name.find('.') + 1), t.dtype, t.shape, std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size()));
   put("h.0.attn.bias", "U8", {1, 1, 3, 3}, std::string(9, '\1'));
   put("h.0.attn.masked_bias", "F32", {}, std::string(4, '\0'));
   write_safetensors(old / "model.safetensors", std::move(tensors));
@@ -152,7 +152,7 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   {
     damaged d("llama_tied");
     d.replace_in_config("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2");
-    d.refused<config_error>("holds 'model.layers.2.input_layernorm.weight', which has no place in the model");
+    d.refused<config_error>("holds 'model.layers.2.input_layernorm.weight', which has no counterpart in the model");
   }
   {
     damaged d("llama_tied");
@@ -196,7 +196,7 @@ TEST_CASE("a config that contradicts the weights is refused, and both are named"
   }
 }
 
-TEST_CASE("a misspelt setting and quantised weights are refused; settings of others are not") {
+TEST_CASE("a misspelt setting and quantized weights are refused; settings of others are not") {
   const auto with = [](const std::string& fields) {
     json config = read_config(golden::folder("llama_grouped_untied")).object();
     const json changes = parse_json(fields, "fields");
@@ -208,25 +208,25 @@ TEST_CASE("a misspelt setting and quantised weights are refused; settings of oth
   };
   CHECK_NOTHROW(with(R"({"use_cache": true, "pretraining_tp": 1, "my_own_setting": [1, 2], "vocab_sizes": 7})"));  // vocab_size is present
   const auto refused = [&](const char* fields, const char* why) { CHECK_THROWS_WITH_AS(with(fields), why, config_error); };
-  refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is no setting; did you mean 'rope_parameters'?");
-  refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is no setting; did you mean 'rope_scaling'?");
-  refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})", "config.json: 'num_key_value_headss' is no setting; did you mean 'num_key_value_heads'?");
-  refused(R"({"rope_parameters": null, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})", "config.json, 'rope_scaling': 'factr' is no setting; did you mean 'factor'?");
-  refused(R"({"rope_parameters": {"rope_thet": 5000.0}})", "config.json, 'rope_parameters': 'rope_thet' is no setting; did you mean 'rope_theta'?");
-  refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is no setting; did you mean 'rms_norm_eps'?");
-  refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantised; a quantization_config is given");
+  refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is not a setting; did you mean 'rope_parameters'?");
+  refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is not a setting; did you mean 'rope_scaling'?");
+  refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})", "config.json: 'num_key_value_headss' is not a setting; did you mean 'num_key_value_heads'?");
+  refused(R"({"rope_parameters": null, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})", "config.json, 'rope_scaling': 'factr' is not a setting; did you mean 'factor'?");
+  refused(R"({"rope_parameters": {"rope_thet": 5000.0}})", "config.json, 'rope_parameters': 'rope_thet' is not a setting; did you mean 'rope_theta'?");
+  refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is not a setting; did you mean 'rms_norm_eps'?");
+  refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantized; a quantization_config is given");
 }
 
 TEST_CASE("weights of another model are refused before any of them is read") {
   decoder_config sizes = read_sizes<llama_family>(golden::folder("llama_tied"));
-  sizes.layers = 2;
+  sizes.num_layers = 2;
   llama<plain> model(sizes);
   const auto values = [&] {
     const auto all = model.parameters().trained_values().host();
     return std::vector<float>(all.begin(), all.end());
   };
   const std::vector<float> before = values();
-  CHECK_THROWS_WITH_AS(load_weights(model, golden::folder("llama_tied")), doctest::Contains("has no place in the model"), config_error);
+  CHECK_THROWS_WITH_AS(load_weights(model, golden::folder("llama_tied")), doctest::Contains("has no counterpart in the model"), config_error);
   CHECK(values() == before);
 }
 
@@ -277,7 +277,7 @@ TEST_CASE("how texts are sampled stays as in the folder that a model comes from"
   CHECK(kept.at("do_sample") == true);
   CHECK(kept.at("temperature") == 0.6);
   CHECK(kept.at("top_p") == 0.9);
-  CHECK(kept.at("eos_token_id") == json(model.sizes().eos));  // the model's own
+  CHECK(kept.at("eos_token_id") == json(model.config().eos));  // the model's own
   CHECK_FALSE(saved("").contains("do_sample"));
   put_file(from / "generation_config.json", "{ no json");
   CHECK(saved(from.path()).at("bos_token_id") == 1);
@@ -395,7 +395,7 @@ TEST_CASE("an adapter is loaded as it was saved, and refused by another model") 
   put_file(lying / "adapter_config.json", get_file(out / "adapter_config.json"));
   put_file(lying / "adapter_model.safetensors",
            std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + std::string(24, '\0'));
-  CHECK_THROWS_WITH_AS(merge_adapter(other, lying.path()), doctest::Contains("holds 2 tensors; the model has a place for 0"), config_error);
+  CHECK_THROWS_WITH_AS(merge_adapter(other, lying.path()), doctest::Contains("holds 2 tensors; the model uses 0"), config_error);
   put_file(out / "adapter_config.json", R"({"peft_type": "IA3", "r": 3})");
   CHECK_THROWS_WITH_AS((void)adapter_config_of(out.path()), doctest::Contains("peft_type must be LORA; given 'IA3'"), config_error);
 }

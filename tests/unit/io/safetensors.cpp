@@ -24,7 +24,7 @@ std::string file_of(const std::string& header, const std::string& data, std::uin
 
 tensor_to_write numbers(const std::string& name, std::vector<float> values) {
   return {.name = name,
-          .number = "F32",
+          .dtype = "F32",
           .shape = {values.size()},
           .bytes = values.size() * 4,
           .produce = [values](const std::function<void(const void*, std::size_t)>& sink) { sink(values.data(), values.size() * 4); }};
@@ -37,8 +37,8 @@ TEST_CASE("tensors are read as they were written, in the format's own order") {
   std::vector<tensor_to_write> tensors;
   tensors.push_back(numbers("b", {1, 2, 3}));
   tensors.push_back(numbers("a", {4}));
-  tensors.push_back({.name = "empty", .number = "F64", .shape = {0, 5}, .bytes = 0, .produce = [](const auto&) {}});
-  tensors.push_back({.name = "scalar", .number = "BF16", .shape = {}, .bytes = 2, .produce = [](const auto& sink) {
+  tensors.push_back({.name = "empty", .dtype = "F64", .shape = {0, 5}, .bytes = 0, .produce = [](const auto&) {}});
+  tensors.push_back({.name = "scalar", .dtype = "BF16", .shape = {}, .bytes = 2, .produce = [](const auto& sink) {
                        const bf16 x(1.5f);
                        sink(&x, 2);
                      }});

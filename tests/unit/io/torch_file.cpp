@@ -120,10 +120,10 @@ TEST_CASE("types without a storage of their own are named beside the tensor") {
                   tuple_of({3}), tuple_of({1}), "\x89", "}", global("torch", type)}) +
            "R";
   };
-  CHECK(s.read(archive(typed("uint16"), {{"0", six}})).tensors()[0].number == "U16");
+  CHECK(s.read(archive(typed("uint16"), {{"0", six}})).tensors()[0].dtype == "U16");
   CHECK(s.read(archive(typed("float8_e4m3fn"), {{"0", six}})).tensors()[0].bytes.size() == 3);
   CHECK(numbers(s.read(archive(typed("float32"), {{"0", six}})).find("tensor")) == floats{1, 2, 3});
-  s.refuses(archive(typed("Size"), {{"0", six}}), "must have a number type; it has 'torch.Size'");
+  s.refuses(archive(typed("Size"), {{"0", six}}), "must have a numeric dtype; it has 'torch.Size'");
   s.refuses(archive(typed("quint8"), {{"0", six}}), "names 'torch.quint8'");
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("the files of before PyTorch 1.6 are read") {
                                 {"c", pickled::tensor(storage("FloatStorage", "k2", 6, tuple({text("k"), whole(2), whole(3)})), 1, {2}, {1})}}),
                     {{"k", counted}, {"l", bytes_of<std::uint64_t>(1) + bytes_of<std::int64_t>(-5)}}));
   CHECK(numbers(file.find("a")) == floats{1, 4, 2, 5, 3, 6});
-  CHECK(file.find("b")->number == "I64");
+  CHECK(file.find("b")->dtype == "I64");
   CHECK(numbers(file.find("c")) == floats{4, 5});
 
   const std::string value = pickled::tensor(storage("FloatStorage", "k", 6, "N"), 0, {6}, {1});

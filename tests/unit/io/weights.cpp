@@ -29,7 +29,7 @@ std::string as_torch_file(const safetensors_file& file, const std::vector<std::s
     for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
     if (shape.size() == 2 && storages.size() % 2 == 1) {
       const file_tensor turned{.name = name,
-                               .number = "F32",
+                               .dtype = "F32",
                                .shape = {t.shape[1], t.shape[0]},
                                .bytes = t.bytes,
                                .layout = {{t.shape[1], 1}, {t.shape[0], t.shape[1]}}};
@@ -82,7 +82,7 @@ TEST_CASE("a model is loaded from PyTorch's file, whole or in shards, as from sa
 
 TEST_CASE("a model is loaded from a folder with one file of llm.c or llama2.c") {
   const scratch_folder saved, folder;
-  save_pretrained(gpt2<plain>({.vocabulary = 150, .width = 12, .layers = 2, .heads = 3, .context = 9}), saved.path());
+  save_pretrained(gpt2<plain>({.vocab_size = 150, .hidden_size = 12, .num_layers = 2, .num_heads = 3, .max_position_embeddings = 9}), saved.path());
   (void)write_llmc<float>(folder / "model.bin", weight_folder(saved.path()), read_config(saved.path()));
   put_file(folder / "config.json", get_file(saved / "config.json"));
   const auto a = gpt2<plain>::from_pretrained(saved.path()), b = gpt2<plain>::from_pretrained(folder.path());
@@ -126,7 +126,7 @@ TEST_CASE("numbers of any layout are the same in pieces of any size") {
   std::vector<float> all(4 * 6 * 5);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i);
   const file_tensor tensor{
-      .name = "t", .number = "F32", .shape = {24, 5}, .bytes = std::as_bytes(std::span(all)), .layout = {{4, 30}, {2, 5}, {3, 10}, {5, 1}}};
+      .name = "t", .dtype = "F32", .shape = {24, 5}, .bytes = std::as_bytes(std::span(all)), .layout = {{4, 30}, {2, 5}, {3, 10}, {5, 1}}};
   std::vector<double> whole(tensor.size());
   read_numbers<double>(tensor, 0, whole);
   std::vector<double> expected;
@@ -148,12 +148,12 @@ TEST_CASE("a tensor is rewritten in another type, others as they are, and the la
   const scratch_folder folder;
   const std::vector<float> values = {1.0f, 1.00390625f, -3.0f};
   const std::vector<std::int64_t> integers = {1, 2};
-  const file_tensor floats{.name = "f", .number = "F32", .shape = {3}, .bytes = std::as_bytes(std::span(values))};
-  const file_tensor turned{.name = "t", .number = "I64", .shape = {2}, .bytes = std::as_bytes(std::span(integers)), .layout = {{2, 1}}};
+  const file_tensor floats{.name = "f", .dtype = "F32", .shape = {3}, .bytes = std::as_bytes(std::span(values))};
+  const file_tensor turned{.name = "t", .dtype = "I64", .shape = {2}, .bytes = std::as_bytes(std::span(integers)), .layout = {{2, 1}}};
   write_safetensors(folder / "x.safetensors", {rewritten(floats, "BF16"), rewritten(turned, "BF16")});
   const safetensors_file file(folder / "x.safetensors");
-  CHECK(file.find("f")->number == "BF16");
-  CHECK(file.find("t")->number == "I64");
+  CHECK(file.find("f")->dtype == "BF16");
+  CHECK(file.find("t")->dtype == "I64");
   CHECK(std::equal(turned.bytes.begin(), turned.bytes.end(), file.find("t")->bytes.begin()));
   std::vector<float> read(3);
   read_numbers<float>(*file.find("f"), 0, read);
@@ -168,8 +168,8 @@ TEST_CASE("a tensor is rewritten in another type, others as they are, and the la
   CHECK(error.after == 1.0);
   CHECK(error.tensor == "f");
   const std::vector<float> large = {std::numeric_limits<float>::infinity(), 65520.0f};
-  const file_tensor beyond{.name = "big", .number = "F32", .shape = {2}, .bytes = std::as_bytes(std::span(large))};
+  const file_tensor beyond{.name = "big", .dtype = "F32", .shape = {2}, .bytes = std::as_bytes(std::span(large))};
   CHECK_THROWS_WITH_AS(measure_rounding(beyond, "F16", error),
                        "tensor 'big': numbers must be at most 65504 to be stored as fp16; one is 65520", data_error);
-  CHECK_THROWS_WITH_AS((void)rewritten(floats, "I64"), doctest::Contains("numbers must be F64, F32, F16 or BF16"), config_error);
+  CHECK_THROWS_WITH_AS((void)rewritten(floats, "I64"), doctest::Contains("dtype must be F64, F32, F16 or BF16"), config_error);
 }

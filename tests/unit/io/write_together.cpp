@@ -30,7 +30,7 @@ std::vector<tensor_to_write> tensors_of(std::size_t rank, std::size_t ranks) {
   for (const std::size_t size : {0U, 40U, 1000U}) {
     const auto bytes = std::make_shared<std::vector<unsigned char>>(size);
     std::iota(bytes->begin(), bytes->end(), static_cast<unsigned char>(size));
-    tensors.push_back({.name = concat("of ", size), .number = "U8", .shape = {size}, .bytes = size});
+    tensors.push_back({.name = concat("of ", size), .dtype = "U8", .shape = {size}, .bytes = size});
     tensors.back().produce = [bytes](const auto& sink) { sink(bytes->data(), bytes->size()); };
     tensors.back().produce_own = [=](const sink_at& sink) {
       for (std::size_t at = 0; at < size; at += 7)
@@ -59,8 +59,8 @@ class elsewhere final : public file_writers {
 template <class Work>
 void all_refuse(const std::string& words, Work&& work) {
   std::array<std::string, 4> said;
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-    group everyone(wires);
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+    group everyone(network);
     writers_of ranks(everyone);
     try {
       work(ranks, tensors_of(ranks.rank(), 4));
@@ -80,8 +80,8 @@ TEST_CASE("ranks that write a file together write what one writes") {
   const scratch_folder folder;
   write_safetensors(folder / "one", tensors_of(0, 1));
   for (const std::size_t ranks : {1U, 2U, 4U, 7U}) {
-    run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
-      group everyone(wires);
+    run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+      group everyone(network);
       writers_of writers(everyone);
       CHECK(write_safetensors_together(writers, folder / "many", tensors_of(writers.rank(), ranks)) == ranks);
     });
@@ -93,8 +93,8 @@ TEST_CASE("ranks that write a file together write what one writes") {
 TEST_CASE("where a rank does not see the file, the first writes all of it") {
   const scratch_folder folder;
   write_safetensors(folder / "one", tensors_of(0, 1));
-  run_ranks(4, [&](const std::shared_ptr<transport>& wires) {
-    group everyone(wires);
+  run_ranks(4, [&](const std::shared_ptr<transport>& network) {
+    group everyone(network);
     elsewhere writers(everyone);
     CHECK(write_safetensors_together(writers, folder / "many", tensors_of(writers.rank(), 4)) == 1);
   });

@@ -23,12 +23,12 @@ struct lora_recipe : gradient_recipe {
 };
 
 feed_forward_options mixture(std::size_t experts, std::size_t choices) {
-  return {.width = 5,
-          .inner = 7,
+  return {.hidden_size = 5,
+          .intermediate_size = 7,
           .up_names = {"experts.*.gate", "experts.*.up"},
           .down_name = "experts.*.down",
-          .experts = experts,
-          .experts_per_token = choices,
+          .num_experts = experts,
+          .num_experts_per_token = choices,
           .router_name = "router"};
 }
 
@@ -106,5 +106,5 @@ TEST_CASE("a name without a place for the expert's number is refused") {
   feed_forward_options options = mixture(4, 2);
   options.down_name = "down";
   CHECK_THROWS_WITH_AS((mixture_of_experts<gradient_recipe, swiglu_activation>(build, options)),
-                       doctest::Contains("'down' must have a '*' for the number of the expert"), config_error);
+                       doctest::Contains("'down' must have a '*' for the index of the expert"), config_error);
 }

@@ -45,19 +45,19 @@ gradient_report check_attention(const gradient_check& what, std::size_t heads, s
                                 std::size_t window = 0) {
   reference::context on;
   reference::stream stream(on);
-  const Positions positions(on, stream, position_options{.context = 16, .heads = heads, .head_dim = d, .rotated = rotated});
+  const Positions positions(on, stream, position_options{.max_position_embeddings = 16, .num_heads = heads, .head_dim = d, .rotary_dim = rotated});
   return check_gradient<Recipe>(
       what,
       [&](auto& build) {
-        return causal_attention<Recipe, Positions>(build, {.width = what.inputs,
-                                                           .heads = heads,
-                                                           .kv_heads = kv_heads,
+        return causal_attention<Recipe, Positions>(build, {.hidden_size = what.inputs,
+                                                           .num_heads = heads,
+                                                           .num_kv_heads = kv_heads,
                                                            .head_dim = d,
                                                            .bias = bias,
                                                            .output_bias = bias,
                                                            .dropout = dropout,
                                                            .site = 5,
-                                                           .window = window,
+                                                           .sliding_window = window,
                                                            .qkv_names = {"q", "k", "v"},
                                                            .output_name = "o"});
       },
@@ -70,7 +70,7 @@ template <class Recipe, class Activation>
 gradient_report check_feed_forward(bool bias) {
   std::vector<std::string> up = Activation::columns == 2 ? std::vector<std::string>{"gate", "up"} : std::vector<std::string>{"up"};
   return check_gradient<Recipe>({.inputs = 5, .outputs = 5}, [&](auto& build) {
-    return feed_forward<Recipe, Activation>(build, {.width = 5, .inner = 7, .bias = bias, .up_names = up, .down_name = "down"});
+    return feed_forward<Recipe, Activation>(build, {.hidden_size = 5, .intermediate_size = 7, .bias = bias, .up_names = up, .down_name = "down"});
   });
 }
 

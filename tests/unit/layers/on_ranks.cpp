@@ -33,20 +33,20 @@ template <class Recipe>
 class two_layers {
  public:
   two_layers(builder<Recipe>& build, std::size_t width, std::size_t inner)
-      : inner_(build.share().of(inner, "channels").count), up_(build, {build.column_part("up", inner)}, width, {.bias = true}),
+      : inner_(build.shard().of(inner, "channels").count), up_(build, {build.column_part("up", inner)}, width, {.bias = true}),
         down_(build, {{"down", width}}, build.row_part(inner), {.bias = true}) {}
 
   template <class X, class Y>
   void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
-    const auto u = p.keep(p.places_in_layer(x.shape(0)), inner_);
+    const auto u = p.save(p.tokens_in_layer(x.shape(0)), inner_);
     up_.forward(p, x, u);
     down_.forward(p, u, y, how);
   }
   template <class X, class DY, class DX>
   void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
     const auto scope = p.scope();
-    const std::size_t n = p.places_in_layer(x.shape(0));
-    const auto u = p.pop(n, inner_), du = p.temporary(n, inner_);
+    const std::size_t n = p.tokens_in_layer(x.shape(0));
+    const auto u = p.pop_saved(n, inner_), du = p.temporary(n, inner_);
     down_.backward(p, u, dy, du);
     up_.backward(p, x, du, dx, how);
   }
@@ -66,14 +66,14 @@ class thin {
 
   template <class X, class Y>
   void forward(pass<Recipe>& p, const X& x, const Y& y, ops::result how) const {
-    const auto t = p.keep(x.shape(0), rank_);
+    const auto t = p.save(x.shape(0), rank_);
     down_.forward(p, x, t);
     up_.forward(p, t, y, how);
   }
   template <class X, class DY, class DX>
   void backward(pass<Recipe>& p, const X& x, const DY& dy, const DX& dx, ops::result how) const {
     const auto scope = p.scope();
-    const auto t = p.pop(x.shape(0), rank_), dt = p.temporary(x.shape(0), rank_);
+    const auto t = p.pop_saved(x.shape(0), rank_), dt = p.temporary(x.shape(0), rank_);
     up_.backward(p, t, dy, dt);
     down_.backward(p, x, dt, dx, how);
   }
@@ -95,7 +95,7 @@ void check_all(std::size_t ranks) {
   require_good(check_on_ranks<Strategy>(square, ranks, [](auto& build) { return two_layers<recipe_of<decltype(build)>>(build, 8, 12); }));
   require_good(check_on_ranks<Strategy>(square, ranks, [](auto& build) {
     return feed_forward<recipe_of<decltype(build)>, swiglu_activation>(
-        build, {.width = 8, .inner = 12, .bias = true, .up_names = {"gate", "up"}, .down_name = "down"});
+        build, {.hidden_size = 8, .intermediate_size = 12, .bias = true, .up_names = {"gate", "up"}, .down_name = "down"});
   }));
   // adapters, on sharded layers and on a replicated one
   const lora_config adapter{.rank = 2, .alpha = 3.0, .targets = {"up", "down"}};
@@ -126,7 +126,7 @@ TEST_CASE("a layer that sums what is not divided is found") {
   CHECK(report.problem.starts_with("dx[0] is "));
   // a layer declared to have all tokens on every rank, but given only this rank's tokens
   const auto wrong = check_on_ranks<sequence_parallel>(square, 2, [](auto& build) {
-    return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {.bias = true, .where = stands::in_layer});
+    return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {.bias = true, .where = region::tensor_parallel});
   });
   CHECK_MESSAGE(wrong.problem.find("differs from rank to rank") != std::string::npos, wrong.problem);
 }
@@ -135,8 +135,12 @@ TEST_CASE("a layer that ranks divide is given its part, and one that they do not
   const auto refused = [](const auto& make, const char* why, const gradient_check& what = square) {
     CHECK_THROWS_WITH_AS((void)check_on_ranks<tensor_parallel>(what, 2, make), doctest::Contains(why), config_error);
   };
-  refused([](auto& build) { return column_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); }, "must divide the outputs of 'one'");
-  refused([](auto& build) { return row_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); }, "must divide the inputs of 'one'");
+  refused(
+      [](auto& build) {
+        return column_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {});
+      },
+      "must have a shard of the outputs of 'one'");
+  refused([](auto& build) { return row_parallel_linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, 8, {}); }, "must have a shard of the inputs of 'one'");
   refused([](auto& build) { return linear<recipe_of<decltype(build)>>(build, {build.column_part("one", 8)}, 8, {}); },
           "linear: 'one' must be whole on every rank");
   refused([](auto& build) { return linear<recipe_of<decltype(build)>>(build, {{"one", 8}}, build.row_part(8), {}); },

@@ -22,14 +22,14 @@ const std::vector<double> cosines_1500{-0.1102674,  0.0056035337, -0.99924558, -
 const std::vector<double> sines_1500{-0.99390197, 0.99998432, 0.038836636, 0.28926864, -0.71487641, 0.45449516,  -0.30532524, -0.68000281,
                                      -0.99661952, 0.86959916, 0.55879086,  0.32728359, 0.18640332,  0.10524374, 0.059257977, 0.033336561};
 
-rope_scaling llama3() {
-  return {.kind = rope_scaling::rule::llama3, .factor = 8.0, .low_frequency_factor = 1.0, .high_frequency_factor = 4.0, .original_context = 1024};
+rope_scaling_config llama3() {
+  return {.kind = rope_scaling_config::rule::llama3, .factor = 8.0, .low_frequency_factor = 1.0, .high_frequency_factor = 4.0, .original_context = 1024};
 }
 
 }  // namespace
 
 TEST_CASE("llama3's scaling is transformers' for every wave: short, long and in between") {
-  const rope_scaling scaling = llama3();
+  const rope_scaling_config scaling = llama3();
   for (std::size_t i = 0; i < 16; ++i) {
     CAPTURE(i);
     const double plain = std::pow(10000.0, -2.0 * static_cast<double>(i) / 32.0);
@@ -44,7 +44,7 @@ TEST_CASE("llama3's scaling is transformers' for every wave: short, long and in 
 
 TEST_CASE("a table of rotary positions is torch's, from its first position on") {
   const std::size_t first = 1498;
-  const auto table = rope_table({.context = 4, .head_dim = 32, .scaling = llama3(), .first = first});
+  const auto table = rope_table({.max_position_embeddings = 4, .head_dim = 32, .scaling = llama3(), .first = first});
   REQUIRE(table.size() == 4 * 32);
   for (std::size_t i = 0; i < 16; ++i) {
     CAPTURE(i);
@@ -53,7 +53,7 @@ TEST_CASE("a table of rotary positions is torch's, from its first position on") 
     CHECK(std::abs(static_cast<double>(table[2 * 32 + 16 + i]) - sines_1500[i]) < 5e-4);
   }
   // partial rotation, no scaling: position 0 does not rotate, position 1 by base^(-2i/6)
-  const auto some = rope_table({.context = 2, .head_dim = 32, .rotated = 6, .rope_base = 1000.0});
+  const auto some = rope_table({.max_position_embeddings = 2, .head_dim = 32, .rotary_dim = 6, .rope_theta = 1000.0});
   REQUIRE(some.size() == 2 * 6);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(some[i] == 1.0f);
@@ -62,17 +62,17 @@ TEST_CASE("a table of rotary positions is torch's, from its first position on") 
     CHECK(std::abs(static_cast<double>(some[6 + i]) - std::cos(angle)) < 2e-7);
     CHECK(std::abs(static_cast<double>(some[9 + i]) - std::sin(angle)) < 2e-7);
   }
-  CHECK(rope_scaling{}.scaled(0.25) == 0.25);
-  CHECK(rope_scaling{.kind = rope_scaling::rule::linear, .factor = 4.0}.scaled(0.25) == 0.0625);
+  CHECK(rope_scaling_config{}.scaled(0.25) == 0.25);
+  CHECK(rope_scaling_config{.kind = rope_scaling_config::rule::linear, .factor = 4.0}.scaled(0.25) == 0.0625);
 }
 
 TEST_CASE("the defaults of positions are those of the papers") {
-  CHECK(position_options{}.rope_base == 10000.0);
+  CHECK(position_options{}.rope_theta == 10000.0);
   CHECK(position_options{}.first == 0);
-  CHECK_FALSE(position_options{}.linear_biases);
-  CHECK(rope_scaling{}.factor == 1.0);
-  CHECK(rope_scaling{}.low_frequency_factor == 1.0);
-  CHECK(rope_scaling{}.high_frequency_factor == 4.0);
+  CHECK_FALSE(position_options{}.alibi);
+  CHECK(rope_scaling_config{}.factor == 1.0);
+  CHECK(rope_scaling_config{}.low_frequency_factor == 1.0);
+  CHECK(rope_scaling_config{}.high_frequency_factor == 4.0);
   CHECK(alibi_slopes(6) == std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f, 0.125f});
   CHECK(alibi_slopes(4) == std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f});
   CHECK(alibi_slopes(1) == std::vector<float>{0.00390625f});

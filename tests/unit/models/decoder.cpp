@@ -32,29 +32,29 @@ struct adapted_oracle : testing::gradient_recipe {
 };
 
 decoder_config small_sizes(std::size_t kv_heads) {
-  return {.vocabulary = 19,
-          .width = 12,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = kv_heads,
-          .feed_forward = 10,
-          .context = 9,
-          .initial_deviation = 0.3};
+  return {.vocab_size = 19,
+          .hidden_size = 12,
+          .num_layers = 2,
+          .num_heads = 2,
+          .num_kv_heads = kv_heads,
+          .intermediate_size = 10,
+          .max_position_embeddings = 9,
+          .initializer_range = 0.3};
 }
 
 decoder_config with_experts() {
   decoder_config sizes = small_sizes(1);
-  sizes.experts = 5;
-  sizes.experts_per_token = 2;
+  sizes.num_experts = 5;
+  sizes.num_experts_per_token = 2;
   sizes.balances_experts = true;
-  sizes.balance_loss = 0.7;
+  sizes.router_aux_loss_coef = 0.7;
   return sizes;
 }
 
 /// The first sample of the first sequence below has a context of two tokens.
 decoder_config with_context() {
   decoder_config sizes = small_sizes(2);
-  sizes.width = 16;
+  sizes.hidden_size = 16;
   sizes.bos = 13;
   sizes.gap = 8;
   return sizes;
@@ -80,24 +80,24 @@ struct bench {
   Model model;
   host_batch batch = rows();
   pass_memory<Model> passes;
-  batch_memory<reference> memory{model.on(), 14, sight_of(model)};
+  batch_memory<reference> memory{model.context(), 14, attention_mask_of(model)};
   std::vector<double> losses = std::vector<double>(14);
 
   explicit bench(const decoder_config& sizes, const typename Model::options& options = {})
-      : model(sizes, {}, options), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
+      : model(sizes, {}, options), passes(model, {.layer_inputs = 1 << 20, .saved = 1 << 22, .workspace = 1 << 22}) {
     model.parameters().allocate_gradients();
-    fill_zero(model.work(), model.parameters().gradients());
+    fill_zero(model.stream(), model.parameters().gradients());
   }
   double run(bool with_gradients) {
     auto p = passes.new_pass(pass_mode::training);
-    p.batch = memory.upload(model.work(), batch);
+    p.batch = memory.upload(model.stream(), batch);
     p.gradient_scale = 1.0 / static_cast<double>(batch.target_count);
     p.random = {.seed = 4, .step = 2};
-    model.forward(p, passes.boundaries(), {span_of(std::span<double>(losses)), {14}});
-    if (with_gradients) model.backward(p, passes.boundaries(), true);
+    model.forward(p, passes.layer_inputs(), {span_of(std::span<double>(losses)), {14}});
+    if (with_gradients) model.backward(p, passes.layer_inputs(), true);
     else {
-      p.kept.drop(0);
-      passes.boundaries().drop(0);
+      p.saved.drop(0);
+      passes.layer_inputs().drop(0);
     }
     return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
   }
@@ -148,7 +148,7 @@ TEST_CASE("the gradient of whole models is the slope along any direction") {
   check_directions<gpt2<oracle_recipe<recompute_none>>>(with_dropout);
   check_directions<llama<oracle_recipe<recompute_none>>>(small_sizes(1));
   decoder_config untied = small_sizes(2);
-  untied.tied_head = false;
+  untied.tie_word_embeddings = false;
   check_directions<llama<oracle_recipe<recompute_full>>>(untied);
   check_directions<mixtral<oracle_recipe<recompute_none>>>(with_experts());
   check_directions<chatglm1<oracle_recipe<recompute_none>>>(with_context());
@@ -226,7 +226,7 @@ TEST_CASE("initial values are drawn as the papers say") {
     for (const double x : view) squares += x * x;
     return std::sqrt(squares / static_cast<double>(view.size()));
   };
-  gpt2<oracle_recipe<recompute_none>> g({.vocabulary = 300, .width = 64, .layers = 8, .heads = 2, .context = 50});
+  gpt2<oracle_recipe<recompute_none>> g({.vocab_size = 300, .hidden_size = 64, .num_layers = 8, .num_heads = 2, .max_position_embeddings = 50});
   // 4096 or more values: the relative standard error of the standard deviation is 1/sqrt(2n) = 0.011; four of them
   CHECK(deviation(g, "transformer.wte.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
   CHECK(deviation(g, "transformer.h.3.attn.c_attn.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
@@ -234,9 +234,9 @@ TEST_CASE("initial values are drawn as the papers say") {
   CHECK(deviation(g, "transformer.h.3.mlp.c_proj.weight") == doctest::Approx(0.02 / 4.0).epsilon(0.045).scale(0));
   for (const double x : g.parameter<1>("transformer.ln_f.weight").span().host()) CHECK(x == 1.0);
   for (const double x : g.parameter<1>("transformer.h.0.mlp.c_fc.bias").span().host()) CHECK(x == 0.0);
-  CHECK(g.sizes().feed_forward == 256);
-  llama<oracle_recipe<recompute_none>> l({.vocabulary = 300, .width = 64, .layers = 2, .heads = 2, .context = 50});
-  CHECK(l.sizes().feed_forward == 192);
+  CHECK(g.config().intermediate_size == 256);
+  llama<oracle_recipe<recompute_none>> l({.vocab_size = 300, .hidden_size = 64, .num_layers = 2, .num_heads = 2, .max_position_embeddings = 50});
+  CHECK(l.config().intermediate_size == 192);
   CHECK(deviation(l, "model.layers.1.self_attn.o_proj.weight") == doctest::Approx(0.02).epsilon(0.045).scale(0));
 }
 
@@ -247,10 +247,10 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
   };
   const std::vector<double> zeros(12, 0.0);
   decoder_config untied = small_sizes(1);
-  untied.tied_head = false;
+  untied.tie_word_embeddings = false;
   // tokens of rows(): 3, 8, 13, 18, 4, ...; a negative one counts from the end
   for (const auto& [padding, index] : {std::pair<std::optional<token>, std::size_t>{8, 8}, {-1, 18}, {-19, 0}, {18, 18}}) {
-    untied.padding = padding;
+    untied.pad_token_id = padding;
     bench<llama<oracle_recipe<recompute_none>>> b(untied);
     const auto embedding = b.model.parameters().find("model.embed_tokens.weight");
     CHECK(row(b.model.parameter<2>("model.embed_tokens.weight"), index) == zeros);
@@ -262,27 +262,27 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
     CHECK(row(gradient, 3) != zeros);
     CHECK(row(gradient, 13) != zeros);
   }
-  untied.padding = {};
+  untied.pad_token_id = {};
   bench<llama<oracle_recipe<recompute_none>>> none(untied);
   (void)none.run(true);
   const matrix_view<const double, host_memory> trained(none.model.parameters().gradient(*none.model.parameters().find("model.embed_tokens.weight")), {19, 12});
   CHECK(row(trained, 8) != zeros);
   // a tied head trains it
   decoder_config tied = small_sizes(1);
-  tied.padding = 8;
+  tied.pad_token_id = 8;
   bench<llama<oracle_recipe<recompute_none>>> b(tied);
   (void)b.run(true);
   const matrix_view<const double, host_memory> of_head(b.model.parameters().gradient(*b.model.parameters().find("model.embed_tokens.weight")), {19, 12});
   CHECK(row(of_head, 8) != zeros);
   // GPT-2's embedding has no padding_idx
   decoder_config without = small_sizes(2);
-  without.padding = 8;
+  without.pad_token_id = 8;
   CHECK(row(gpt2<oracle_recipe<recompute_none>>(without).parameter<2>("transformer.wte.weight"), 8) != zeros);
 
   // an adapter of the embedding does not train it either, as in peft
   decoder_config adapted = small_sizes(1);
-  adapted.tied_head = false;
-  adapted.padding = 8;
+  adapted.tie_word_embeddings = false;
+  adapted.pad_token_id = 8;
   bench<llama<adapted_oracle>> lora_bench(adapted, {.adapter = {.rank = 2, .targets = {"embed_tokens"}}});
   (void)lora_bench.run(true);
   const auto* table = lora_bench.model.parameters().find(concat("model.embed_tokens", lora_names::table_a));
@@ -293,8 +293,8 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
   CHECK(rows_of_a[2 * 3] != 0.0);
 
   for (const token outside : {19, -20}) {
-    untied.padding = outside;
-    CHECK_THROWS_WITH_AS(llama<oracle_recipe<recompute_none>>{untied}, doctest::Contains("llama: padding (pad_token_id) must be in the vocabulary of 19; given "),
+    untied.pad_token_id = outside;
+    CHECK_THROWS_WITH_AS(llama<oracle_recipe<recompute_none>>{untied}, doctest::Contains("llama: pad_token_id must be in the vocabulary of 19; given "),
                          config_error);
   }
 }
@@ -302,16 +302,17 @@ TEST_CASE("the padding token's embedding begins as zeros and no input trains it,
 TEST_CASE("sizes that contradict themselves are refused with the numbers") {
   using g = gpt2<oracle_recipe<recompute_none>>;
   using l = llama<oracle_recipe<recompute_none>>;
-  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 6, .kv_heads = 4, .context = 4}),
-                       "llama: heads (6) must be divisible by kv_heads (4)", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 10, .layers = 1, .heads = 3, .context = 4}),
-                       "gpt2: width (10) must be divisible by heads (3)", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .kv_heads = 1, .context = 4}),
-                       "gpt2: kv_heads must equal heads (3); given 1", config_error);
-  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 9, .layers = 1, .heads = 3, .context = 4}),
+  CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 6, .num_kv_heads = 4, .max_position_embeddings = 4}),
+                       "llama: num_heads (6) must be divisible by num_kv_heads (4)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocab_size = 9, .hidden_size = 10, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4}),
+                       "gpt2: hidden_size (10) must be divisible by num_heads (3)", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 3, .num_kv_heads = 1, .max_position_embeddings = 4}),
+                       "gpt2: num_kv_heads must equal num_heads (3); given 1", config_error);
+  CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 9, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4}),
                        "llama: the head dim must be even to be rotated; it is 3", config_error);
-  CHECK_THROWS_WITH_AS(l({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3}), "llama: context must be given; it is 0", config_error);
-  CHECK_THROWS_WITH_AS(g({.vocabulary = 9, .width = 12, .layers = 1, .heads = 3, .context = 4, .residual_dropout = 1.0}),
+  CHECK_THROWS_WITH_AS(l({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 3}),
+                       "llama: max_position_embeddings must be given; it is 0", config_error);
+  CHECK_THROWS_WITH_AS(g({.vocab_size = 9, .hidden_size = 12, .num_layers = 1, .num_heads = 3, .max_position_embeddings = 4, .residual_dropout = 1.0}),
                        doctest::Contains("dropout must be in [0, 1)"), config_error);
 }
 

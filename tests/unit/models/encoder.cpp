@@ -40,18 +40,18 @@ struct with_lora : defaults {
 };
 
 encoder_config sizes(double dropout = 0.0) {
-  return {.vocabulary = 19,
-          .width = 12,
-          .layers = 2,
-          .heads = 2,
-          .feed_forward = 10,
-          .context = 9,
+  return {.vocab_size = 19,
+          .hidden_size = 12,
+          .num_layers = 2,
+          .num_heads = 2,
+          .intermediate_size = 10,
+          .max_position_embeddings = 9,
           .segments = 3,
           .attention_dropout = dropout,
           .residual_dropout = dropout,
           .label_dropout = dropout,
-          .initial_deviation = 0.3,
-          .padding = {}};  // every token is trained: gradients are compared with difference quotients
+          .initializer_range = 0.3,
+          .pad_token_id = {}};  // every token is trained: gradients are compared with difference quotients
 }
 
 /// Two sequences of 7 tokens, the second padded after 5; some tokens are masked, and the sequences have labels.
@@ -73,24 +73,24 @@ struct bench {
   Model model;
   host_batch batch = rows();
   pass_memory<Model> passes;
-  batch_memory<reference> memory{model.on(), 14, sight_of(model)};
+  batch_memory<reference> memory{model.context(), 14, attention_mask_of(model)};
   std::vector<double> losses = std::vector<double>(14);
 
-  explicit bench(const encoder_config& c) : model(c), passes(model, {.boundaries = 1 << 20, .kept = 1 << 22, .workspace = 1 << 22}) {
+  explicit bench(const encoder_config& c) : model(c), passes(model, {.layer_inputs = 1 << 20, .saved = 1 << 22, .workspace = 1 << 22}) {
     model.parameters().allocate_gradients();
-    fill_zero(model.work(), model.parameters().gradients());
+    fill_zero(model.stream(), model.parameters().gradients());
   }
   double run(bool with_gradients) {
     auto p = passes.new_pass(pass_mode::training);
-    p.batch = memory.upload(model.work(), batch);
+    p.batch = memory.upload(model.stream(), batch);
     p.gradient_scale = 0.25;
     p.label_weight = 2.0;
     p.random = {.seed = 4, .step = 2};
-    model.forward(p, passes.boundaries(), {span_of(std::span<double>(losses)), {14}});
-    if (with_gradients) model.backward(p, passes.boundaries(), true);
-    CHECK((!with_gradients || p.kept.entries() == 0));
-    p.kept.drop(0);
-    passes.boundaries().drop(0);
+    model.forward(p, passes.layer_inputs(), {span_of(std::span<double>(losses)), {14}});
+    if (with_gradients) model.backward(p, passes.layer_inputs(), true);
+    CHECK((!with_gradients || p.saved.entries() == 0));
+    p.saved.drop(0);
+    passes.layer_inputs().drop(0);
     return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
   }
 };
@@ -134,7 +134,7 @@ void check_directions(const encoder_config& c) {
 template <class Recipe>
 std::vector<double> losses_of_steps(const typename Recipe::device::context& on = {}) {
   bert_pretraining<Recipe> model(sizes(), on);
-  trainer trainer(model, {.steps = 5, .batch = 2, .context = 7});
+  trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .seq_length = 7});
   const host_batch batch = rows();
   std::vector<double> losses;
   for (int step = 0; step < 5; ++step) losses.push_back(trainer.step(std::span<const host_batch>(&batch, 1), 1e-2).loss);
@@ -148,7 +148,7 @@ TEST_CASE("the gradient of whole encoders is the slope along any direction, drop
   check_directions<bert_masked_words<oracle>>(sizes());
   check_directions<bert_classifier<oracle>>(sizes(0.2));
   encoder_config untied = sizes();
-  untied.tied_head = false;
+  untied.tie_word_embeddings = false;
   check_directions<bert_pretraining<oracle_recipe<recompute_full>>>(untied);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("an encoder trains on a device behind a wall as on the cpu, in bf16, a
 TEST_CASE("a step of an encoder takes what its plan says") {
   const cpu::context on;
   bert_pretraining<plain> model(sizes(), on);
-  trainer trainer(model, {.steps = 1, .batch = 2, .context = 7});
+  trainer trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 7});
   const host_batch batch = rows();
   (void)trainer.step(std::span<const host_batch>(&batch, 1), 1e-2);
   CHECK(trainer.plan().total() == on.memory().total_peak);
@@ -210,7 +210,7 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   put_file(folder / "config.json", config_text(trained));
 
   auto classifier = bert_classifier<plain>::from_pretrained(folder.path());
-  CHECK(classifier.sizes().labels == std::vector<std::string>{"LABEL_0", "LABEL_1"});
+  CHECK(classifier.config().labels == std::vector<std::string>{"LABEL_0", "LABEL_1"});
   for (const char* name : {"bert.embeddings.LayerNorm.weight", "bert.encoder.layer.1.output.LayerNorm.bias", "bert.pooler.dense.bias"}) {
     const auto there = trained.parameter<1>(name).span().host(), here = classifier.parameter<1>(name).span().host();
     CHECK(std::equal(there.begin(), there.end(), here.begin()));
@@ -226,7 +226,7 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   load_weights(model, folder.path());
   const scratch_folder saved;
   save_pretrained(model, saved.path());
-  CHECK(bert_classifier<plain>::from_pretrained(saved.path()).sizes() == model.sizes());
+  CHECK(bert_classifier<plain>::from_pretrained(saved.path()).config() == model.config());
 }
 
 TEST_CASE("a folder says itself which encoder it holds") {
@@ -245,13 +245,13 @@ TEST_CASE("a folder says itself which encoder it holds") {
 TEST_CASE("rows that do not fit an encoder are refused") {
   const std::vector<token> tokens(6, 1), hole{1, 0, 1, 1, 1, 1}, nothing{1, 1, 1, 0, 0, 0}, labels{0, 2}, segments(6, 3);
   CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = hole}),
-                       doctest::Contains("row 0 is hidden from place 1"), data_error);
+                       doctest::Contains("sequence 0 is masked from position 1"), data_error);
   CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .mask = nothing}),
-                       doctest::Contains("row 1 is hidden from place 0"), data_error);
+                       doctest::Contains("sequence 1 is masked from position 0"), data_error);
   CHECK_THROWS_WITH_AS((void)sentence_batch({.b = 2, .t = 3, .tokens = tokens, .labels = tokens}),
                        "sentence_batch: labels must be 2; given 6", shape_error);
   bert_pretraining<plain> model(sizes());
-  trainer trainer(model, {.steps = 1, .batch = 2, .context = 3});
+  trainer trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 3});
   const auto refused = [&](const host_batch& batch, const char* words) {
     CHECK_THROWS_WITH_AS((void)trainer.step(std::span<const host_batch>(&batch, 1), 0.0), doctest::Contains(words), error);
   };
@@ -259,26 +259,26 @@ TEST_CASE("rows that do not fit an encoder are refused") {
   refused(sentence_batch({.b = 2, .t = 3, .tokens = tokens, .segments = segments}), "segments must be below 3; given 3");
   host_batch late = sentence_batch({.b = 2, .t = 3, .tokens = tokens});
   late.ends[4] = 4;
-  refused(late, "place 4 has 4");
+  refused(late, "token 4 has 4");
   late.ends[4] = 0;
-  refused(late, "place 4 has 0");
+  refused(late, "token 4 has 0");
 }
 
 TEST_CASE("a prefix in front of rows is refused where places see what follows them") {
   bert_pretraining<with_prefix> model(sizes(), {}, {.adapter = {.length = 2}});
-  CHECK_THROWS_WITH_AS(trainer(model, {.steps = 1, .batch = 2, .context = 7}), doctest::Contains("this model's see further"),
+  CHECK_THROWS_WITH_AS(trainer(model, {.max_steps = 1, .micro_batch_size = 2, .seq_length = 7}), doctest::Contains("this model's is not causal"),
                        config_error);
 }
 
 TEST_CASE("sizes of an encoder that contradict themselves are refused with the numbers") {
   encoder_config c = sizes();
-  c.heads = 5;
-  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, "bert: width (12) must be divisible by heads (5)", config_error);
+  c.num_heads = 5;
+  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, "bert: hidden_size (12) must be divisible by num_heads (5)", config_error);
   c = sizes();
   c.labels = {"one"};
   CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, "bert: there must be two labels, follows or not; given 1", config_error);
   CHECK_THROWS_WITH_AS(bert_classifier<plain>{c}, "bert: there must be two labels at least; given 1", config_error);
   c = sizes();
-  c.context = 0;
-  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, doctest::Contains("bert: context must be given"), config_error);
+  c.max_position_embeddings = 0;
+  CHECK_THROWS_WITH_AS(bert_pretraining<plain>{c}, doctest::Contains("bert: max_position_embeddings must be given"), config_error);
 }

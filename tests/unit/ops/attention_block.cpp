@@ -18,7 +18,7 @@ using namespace xtrain;
 namespace {
 
 constexpr ops::attention_shape sizes{.b = 2, .t = 96, .h = 4, .k = 2, .d = 10};
-constexpr std::size_t places = sizes.b * sizes.t, kv_width = 2 * sizes.k * sizes.d, width = sizes.h * sizes.d;
+constexpr std::size_t num_tokens = sizes.b * sizes.t, kv_width = 2 * sizes.k * sizes.d, width = sizes.h * sizes.d;
 
 template <class T>
 std::vector<T> numbers(std::size_t n, std::uint32_t site) {
@@ -53,17 +53,18 @@ struct seen {
 std::vector<seen> cases() {
   std::vector<seen> all(6);
   all[1].settings.dropout = 0.3;
-  for (std::size_t i = 0; i < places; ++i) all[2].starts.push_back(static_cast<token>(i % sizes.t < 41 ? 0 : i % sizes.t < 53 ? 41 : 53));
+  for (std::size_t i = 0; i < num_tokens; ++i) all[2].starts.push_back(static_cast<token>(i % sizes.t < 41 ? 0 : i % sizes.t < 53 ? 41 : 53));
   all[3].settings.window = 19;
   all[4].slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
   all[4].settings.dropout = 0.2;
-  for (std::size_t i = 0; i < places; ++i) all[5].ends.push_back(static_cast<token>(std::max<std::size_t>(i % sizes.t + 1, 50)));
+  for (std::size_t i = 0; i < num_tokens; ++i) all[5].ends.push_back(static_cast<token>(std::max<std::size_t>(i % sizes.t + 1, 50)));
   for (seen& one : all) one.refer();
   return all;
 }
 
 struct result {
-  std::vector<float> o = std::vector<float>(places * width), lse = std::vector<float>(places * sizes.h), dqkv = std::vector<float>(places * sizes.row());
+  std::vector<float> o = std::vector<float>(num_tokens * width), lse = std::vector<float>(num_tokens * sizes.h),
+                     dqkv = std::vector<float>(num_tokens * sizes.row());
 };
 
 class computing {
@@ -79,7 +80,7 @@ class computing {
   /// Blocks of `queries` on blocks of `keys`, the last keys first.
   result in_blocks(seen& how, std::size_t queries, std::size_t keys) {
     result r;
-    std::vector<float> kv(places * kv_width), dkv(places * kv_width), dq(places * width);
+    std::vector<float> kv(num_tokens * kv_width), dkv(num_tokens * kv_width), dq(num_tokens * width);
     ops::copy_rows(on_, const_matrix(qkv_, sizes.row()).columns(sizes.key_offset(), kv_width), matrix(kv, kv_width));
     const auto each = [&](auto&& work) {
       for (std::size_t q = 0; q < sizes.t; q += queries) {
@@ -108,7 +109,7 @@ class computing {
   void merge(const ops::attention_blocks& blocks) {
     seen how;
     result r;
-    std::vector<float> kv(places * kv_width);
+    std::vector<float> kv(num_tokens * kv_width);
     ops::attention_block(on_, sizes, blocks, true, how.settings, const_matrix(qkv_, sizes.row()), matrix(kv, kv_width), how.start(),
                          matrix(r.o, width), view<float>(r.lse));
   }
@@ -122,7 +123,7 @@ class computing {
   cpu::stream stream_{context_};
   arena<cpu> workspace_{context_, std::size_t{1} << 26, memory_role::workspace};
   execution<cpu> on_{stream_, workspace_, context_.properties()};
-  std::vector<float> qkv_ = numbers<float>(places * sizes.row(), 1), do_ = numbers<float>(places * width, 2);
+  std::vector<float> qkv_ = numbers<float>(num_tokens * sizes.row(), 1), do_ = numbers<float>(num_tokens * width, 2);
 };
 
 double difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -178,9 +179,9 @@ TEST_CASE("pairs of places are counted") {
 TEST_CASE("a block that does not lie in its matrix or row is refused") {
   computing one;
   const auto says = [&](const ops::place_block& queries, const std::string& what) {
-    CHECK_THROWS_WITH_AS(one.merge({queries, {96, 0, 0, 96}}),
-                         ("attention_block: a block must lie within the places that a matrix has of a row, and within the row; given " + what).c_str(),
-                         shape_error);
+    CHECK_THROWS_WITH_AS(
+        one.merge({queries, {96, 0, 0, 96}}),
+        ("attention_block: a block must lie within the tokens that a matrix has of a sequence, and within the sequence; given " + what).c_str(), shape_error);
   };
   says({96, 90, 90, 12}, "12 from 90 on of 96, and from 90 on of 96");
   says({96, 0, 85, 12}, "12 from 85 on of 96, and from 0 on of 96");

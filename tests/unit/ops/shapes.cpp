@@ -81,7 +81,7 @@ TEST_CASE("activations, embeddings and rotations name what does not fit") {
   refuses("swiglu: gate_up_n2f: must have shape [2, 6]; given [2, 3]",
           [](bench& b) { ops::swiglu(b.where, b.matrix(2, 3), b.matrix(2, 3)); });
   refuses("embedding: y_nc", [](bench& b) { ops::embedding(b.where, b.tokens(2), b.matrix(5, 3), b.matrix(3, 3)); });
-  refuses("rotary: what is turned must be even and at most the head dim of 4; given 3",
+  refuses("rotary: rotary_dim must be even and at most the head dim of 4; given 3",
           [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 3), 1, 4, b.matrix(2, 4)); });
   refuses("rotary: x must have 2 rows with room for 2 heads of 4",
           [](bench& b) { ops::rotary(b.where, b.tokens(2), b.matrix(8, 4), 2, 4, b.matrix(2, 7)); });
@@ -109,7 +109,7 @@ TEST_CASE("routing and its like name what does not fit") {
     return ops::expert_routes<cpu, float>{b.matrix(n, e), places(), b.matrix(n, k), places(), b.tokens(n * k)};
   };
   const auto slots = [](bench& b, std::size_t n, std::size_t k) { return b.tokens(n * k).reshaped<2>({n, k}); };
-  refuses("expert_routing: a row must choose at least one and at most 3 experts; given 4",
+  refuses("expert_routing: a token must choose at least one and at most 3 experts; given 4",
           [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 3, 4), b.tokens(3)); });
   refuses("expert_routing: probability_ne: must have shape [2, 3]; given [2, 4]",
           [&](bench& b) { ops::expert_routing(b.where, b.matrix(2, 3), routes(b, 2, 4, 2), b.tokens(3)); });

@@ -182,8 +182,8 @@ TEST_CASE("without a master copy stochastic rounding keeps them on average") {
 }
 
 TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
-  const learning_rate_schedule cosine(schedule::cosine, 1.0, 10, 110, 0.1), linear(schedule::linear, 2.0, 0, 101, 0.0),
-      constant(schedule::constant, 0.5, 4, 100, 0.0);
+  const learning_rate_schedule cosine(lr_schedule_kind::cosine, 1.0, 10, 110, 0.1), linear(lr_schedule_kind::linear, 2.0, 0, 101, 0.0),
+      constant(lr_schedule_kind::constant, 0.5, 4, 100, 0.0);
   CHECK(cosine.at(0) == doctest::Approx(0.1));
   CHECK(cosine.at(9) == doctest::Approx(1.0));
   CHECK(cosine.at(10) == doctest::Approx(1.0));
@@ -195,10 +195,10 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
   CHECK(linear.at(100) == doctest::Approx(0.0));
   CHECK(constant.at(1) == doctest::Approx(0.25));
   CHECK(constant.at(99) == doctest::Approx(0.5));
-  CHECK(schedule_named("linear") == schedule::linear);
-  CHECK_THROWS_WITH_AS((void)schedule_named("cosin"), "schedule: must be constant, linear or cosine; given 'cosin'", config_error);
-  CHECK_THROWS_AS(learning_rate_schedule(schedule::cosine, std::nan(""), 0, 1, 0.0), config_error);
-  CHECK_THROWS_AS(learning_rate_schedule(schedule::cosine, 1.0, 0, 1, 1.5), config_error);
+  CHECK(lr_schedule_named("linear") == lr_schedule_kind::linear);
+  CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"), "lr_schedule: must be constant, linear or cosine; given 'cosin'", config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, std::nan(""), 0, 1, 0.0), config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, 1.0, 0, 1, 1.5), config_error);
 }
 
 TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its floor") {

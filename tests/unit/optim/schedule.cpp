@@ -25,19 +25,19 @@ void check_every_step(const learning_rate_schedule& rates, const std::vector<dou
 TEST_CASE("every step of every schedule is PyTorch's") {
   // torch 2.15: SequentialLR of LinearLR(start_factor = 1/3, end_factor = 1, total_iters = 2) and, from step 3 on, LinearLR(1, 0.1, 8),
   // CosineAnnealingLR(T_max = 8, eta_min = 0.03) or ConstantLR(1), in fp64
-  check_every_step({schedule::cosine, 0.3, 3, 12, 0.1},
+  check_every_step({lr_schedule_kind::cosine, 0.3, 3, 12, 0.1},
                    {0.1, 0.2, 0.3, 0.3, 0.28972373688902375, 0.26045941546018392, 0.21666226336928715, 0.165, 0.11333773663071289,
                     0.069540584539816097, 0.04027626311097629, 0.03, 0.03, 0.03});
-  check_every_step({schedule::linear, 0.3, 3, 12, 0.1},
+  check_every_step({lr_schedule_kind::linear, 0.3, 3, 12, 0.1},
                    {0.1, 0.2, 0.3, 0.3, 0.26625, 0.2325, 0.19875, 0.165, 0.13125, 0.0975, 0.06375, 0.03, 0.03, 0.03});
-  check_every_step({schedule::constant, 0.3, 3, 12, 0.1}, {0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});
+  check_every_step({lr_schedule_kind::constant, 0.3, 3, 12, 0.1}, {0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});
   // CosineAnnealingLR(T_max = 6) alone
-  check_every_step({schedule::cosine, 2.0, 0, 7, 0.0},
+  check_every_step({lr_schedule_kind::cosine, 2.0, 0, 7, 0.0},
                    {2, 1.8660254037844388, 1.5, 1, 0.50000000000000022, 0.13397459621556129, 0, 0, 0});
 }
 
 TEST_CASE("the shortest ways down: none, one step, two") {
-  for (const schedule shape : {schedule::linear, schedule::cosine}) {
+  for (const lr_schedule_kind shape : {lr_schedule_kind::linear, lr_schedule_kind::cosine}) {
     CAPTURE(name_of(shape));
     check_every_step({shape, 1.0, 3, 3, 0.5}, {1.0 / 3, 2.0 / 3, 1.0, 1.0, 0.5});  // warm-up only; steps beyond the end use the minimum
     check_every_step({shape, 1.0, 2, 3, 0.5}, {0.5, 1.0, 1.0, 0.5});
@@ -49,11 +49,11 @@ TEST_CASE("the shortest ways down: none, one step, two") {
     check_every_step({shape, 0.0, 1, 4, 0.5}, {0.0, 0.0, 0.0, 0.0});
   }
   const double infinite = std::numeric_limits<double>::infinity();
-  CHECK_THROWS_AS(learning_rate_schedule(schedule::linear, infinite, 0, 1, 0.0), config_error);
-  CHECK_THROWS_AS(learning_rate_schedule(schedule::linear, -1e-9, 0, 1, 0.0), config_error);
-  CHECK_THROWS_AS(learning_rate_schedule(schedule::linear, 1.0, 0, 1, -0.1), config_error);
-  CHECK(schedule_named("constant") == schedule::constant);
-  CHECK(schedule_named("cosine") == schedule::cosine);
+  CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::linear, infinite, 0, 1, 0.0), config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::linear, -1e-9, 0, 1, 0.0), config_error);
+  CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::linear, 1.0, 0, 1, -0.1), config_error);
+  CHECK(lr_schedule_named("constant") == lr_schedule_kind::constant);
+  CHECK(lr_schedule_named("cosine") == lr_schedule_kind::cosine);
 }
 
 TEST_CASE("a loss scale after every step of a run with overflows") {

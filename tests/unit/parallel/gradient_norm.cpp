@@ -20,10 +20,10 @@ struct recipe : defaults {
 /// Checks on every rank: all spans are passed in one call, every value is in one span on one rank, and this many messages are sent.
 template <class Parallel>
 void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::config layout) {
-  const decoder_config shape{.vocabulary = 64, .width = 64, .layers = 4, .heads = 4, .feed_forward = 128, .context = 16};
-  run_ranks(ranks, [&](const std::shared_ptr<transport>& wires) {
+  const decoder_config shape{.vocab_size = 64, .hidden_size = 64, .num_layers = 4, .num_heads = 4, .intermediate_size = 128, .max_position_embeddings = 16};
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
     typename Parallel::config own = layout;
-    own.ranks = wires;
+    own.ranks = network;
     llama<recipe<Parallel>> model(shape, {}, {.parallel = own});
     model.parameters().allocate_gradients();
     const step_traffic before = traffic_of(model.parallel());
@@ -47,7 +47,7 @@ void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::con
 TEST_CASE("of ranks that divide rows, layers, both, and stages besides") {
   counts_once<data_parallel>(2, 0, {});
   counts_once<zero<3>>(2, 1, {});
-  counts_once<parallel<data_parallel, tensor_parallel>>(4, 1, {.tensor = 2});
-  counts_once<parallel<zero<2>, tensor_parallel>>(4, 1 + 1, {.tensor = 2});
-  counts_once<pipeline<one_forward_one_backward, parallel<zero<2>, tensor_parallel>>>(8, 1 + 1 + 1, {.data = 2, .tensor = 2});
+  counts_once<parallel<data_parallel, tensor_parallel>>(4, 1, {.tensor_parallel_size = 2});
+  counts_once<parallel<zero<2>, tensor_parallel>>(4, 1 + 1, {.tensor_parallel_size = 2});
+  counts_once<pipeline<one_forward_one_backward, parallel<zero<2>, tensor_parallel>>>(8, 1 + 1 + 1, {.data_parallel_size = 2, .tensor_parallel_size = 2});
 }

@@ -65,7 +65,7 @@ struct watched {
     }
     template <class Stream, class Store, class Entry, class Span, class T>
     void collect(Stream&, const Store&, const Entry&, Span, std::span<T>) {}
-    [[nodiscard]] slicing divided() const { return {}; }
+    [[nodiscard]] shard_spec sharding() const { return {}; }
     counting_communicator data_, tensor_;
   };
 };
@@ -104,7 +104,7 @@ struct without_communicators {
 static_assert(!clause::strategy_hooks_into_a_step<without_hooks, cpu, parameter_store<cpu, fp32>>);
 static_assert(!clause::strategy_has_communicators<without_communicators, cpu, float>);
 
-host_batch rows(std::size_t first_row) {
+host_batch rows(std::size_t first_sequence) {
   host_batch batch{.b = 1,
                    .t = 4,
                    .tokens = {1, 2, 3, 4},
@@ -113,15 +113,15 @@ host_batch rows(std::size_t first_row) {
                    .starts = {0, 0, 0, 0},
                    .target_count = 4,
                    .token_count = 4,
-                   .first_row = first_row};
+                   .first_sequence = first_sequence};
   return batch;
 }
 
 }  // namespace
 
 TEST_CASE("hooks surround every block forth and back; gradients are ready once, in the order of the backward") {
-  llama<recipe> model({.vocabulary = 9, .width = 8, .layers = 2, .heads = 2, .context = 4});
-  trainer trainer(model, {.steps = 1, .batch = 1, .accumulate = 2});
+  llama<recipe> model({.vocab_size = 9, .hidden_size = 8, .num_layers = 2, .num_heads = 2, .max_position_embeddings = 4});
+  trainer trainer(model, {.max_steps = 1, .micro_batch_size = 1, .gradient_accumulation_steps = 2});
   calls().clear();
   const std::vector<host_batch> two{rows(0), rows(1)};
   (void)trainer.step(std::span<const host_batch>(two), 1e-3);
@@ -142,7 +142,7 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
 }
 
 TEST_CASE("hooks surround every block of a pass that is only read from, the head included") {
-  llama<recipe> model({.vocabulary = 9, .width = 8, .layers = 2, .heads = 2, .context = 4});
+  llama<recipe> model({.vocab_size = 9, .hidden_size = 8, .num_layers = 2, .num_heads = 2, .max_position_embeddings = 4});
   const array<token, 2> tokens{{1, 2, 3, 4}};
   calls().clear();
   (void)logits(model, tokens);
@@ -155,8 +155,8 @@ TEST_CASE("hooks surround every block of a pass that is only read from, the head
 }
 
 TEST_CASE("archetypes carry a whole run: no room asks for more than its concepts say") {
-  llama<bare_recipe> model({.vocabulary = 9, .width = 8, .layers = 1, .heads = 2, .context = 4});
-  trainer trainer(model, {.steps = 2, .batch = 1});
+  llama<bare_recipe> model({.vocab_size = 9, .hidden_size = 8, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 4});
+  trainer trainer(model, {.max_steps = 2, .micro_batch_size = 1});
   const std::vector<host_batch> one{rows(0)};
   const double first = trainer.step(std::span<const host_batch>(one), 1.0).loss;
   CHECK(trainer.step(std::span<const host_batch>(one), 1.0).loss == first);  // the bare optimizer changes nothing

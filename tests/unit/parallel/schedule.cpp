@@ -21,7 +21,7 @@ using namespace xtrain;
 
 namespace {
 
-std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) {
+std::vector<std::size_t> equal_batch_sizes(std::size_t micro_batches, std::size_t rows = 1) {
   return std::vector<std::size_t>(micro_batches, rows);
 }
 
@@ -37,14 +37,14 @@ double step_time(const pipeline_schedule& schedule, const pipeline_costs& costs 
 /// visit(schedule) for every schedule that these sizes allow.
 template <class Visit>
 void for_each_schedule(std::size_t ranks, std::size_t micro_batches, Visit&& visit) {
-  visit(gpipe_schedule(ranks, equal_rows(micro_batches)));
-  visit(one_forward_one_backward_schedule(ranks, equal_rows(micro_batches)));
-  visit(zero_bubble_schedule(ranks, equal_rows(micro_batches)));
+  visit(gpipe_schedule(ranks, equal_batch_sizes(micro_batches)));
+  visit(one_forward_one_backward_schedule(ranks, equal_batch_sizes(micro_batches)));
+  visit(zero_bubble_schedule(ranks, equal_batch_sizes(micro_batches)));
   for (std::size_t chunks = 1; chunks <= 4; ++chunks) {
-    visit(all_in_all_out_schedule(ranks, chunks, equal_rows(micro_batches)));
+    visit(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(micro_batches)));
     if (micro_batches % ranks != 0) continue;
-    visit(interleaved_schedule(ranks, chunks, equal_rows(micro_batches)));
-    visit(fifo_schedule(ranks, chunks, equal_rows(micro_batches)));
+    visit(interleaved_schedule(ranks, chunks, equal_batch_sizes(micro_batches)));
+    visit(fifo_schedule(ranks, chunks, equal_batch_sizes(micro_batches)));
   }
 }
 
@@ -127,8 +127,8 @@ TEST_CASE("sends that wait cost nothing where neighbours take turns") {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
     for (std::size_t micro_batches = 1; micro_batches <= 16; ++micro_batches)
       for (const auto& schedule :
-           {gpipe_schedule(ranks, equal_rows(micro_batches)), one_forward_one_backward_schedule(ranks, equal_rows(micro_batches)),
-            zero_bubble_schedule(ranks, equal_rows(micro_batches)), all_in_all_out_schedule(ranks, 2, equal_rows(micro_batches))}) {
+           {gpipe_schedule(ranks, equal_batch_sizes(micro_batches)), one_forward_one_backward_schedule(ranks, equal_batch_sizes(micro_batches)),
+            zero_bubble_schedule(ranks, equal_batch_sizes(micro_batches)), all_in_all_out_schedule(ranks, 2, equal_batch_sizes(micro_batches))}) {
         CAPTURE(sizes_text(schedule));
         REQUIRE(step_time(with_rendezvous(schedule), unit_costs(), send_mode::rendezvous) == step_time(schedule));
       }
@@ -158,33 +158,33 @@ TEST_CASE("zero_bubble's bubble follows its formula for other lengths of its thr
     for (std::size_t ranks = 1; ranks <= 8; ++ranks)
       for (std::size_t count = ranks; count <= 32; ++count) {
         const pipeline_timeline timeline =
-            simulate_schedule(zero_bubble_schedule(ranks, equal_rows(count)), unit_costs(of[0], of[1], of[2]));
+            simulate_schedule(zero_bubble_schedule(ranks, equal_batch_sizes(count)), unit_costs(of[0], of[1], of[2]));
         REQUIRE(timeline.bubble() == doctest::Approx(zero_bubble_bubble(ranks, count, of[0], of[1], of[2])).epsilon(1e-12));
       }
 }
 
 TEST_CASE("micro-batches that do not divide by ranks are refused with the numbers") {
-  CHECK(refusal([] { (void)interleaved_schedule(4, 2, equal_rows(6)); }) ==
+  CHECK(refusal([] { (void)interleaved_schedule(4, 2, equal_batch_sizes(6)); }) ==
         "interleaved: micro-batches (6) must be divisible by ranks (4)");
-  CHECK(refusal([] { (void)fifo_schedule(4, 2, equal_rows(7)); }) == "interleaved: micro-batches (7) must be divisible by ranks (4)");
+  CHECK(refusal([] { (void)fifo_schedule(4, 2, equal_batch_sizes(7)); }) == "interleaved: micro-batches (7) must be divisible by ranks (4)");
 }
 
 TEST_CASE("sizes of nothing, and sizes beyond any step, are refused before anything is made") {
-  CHECK(refusal([] { (void)gpipe_schedule(0, equal_rows(1)); }) ==
+  CHECK(refusal([] { (void)gpipe_schedule(0, equal_batch_sizes(1)); }) ==
         "gpipe: ranks, chunks and micro-batches must be at least 1; given 0, 1 and 1");
   CHECK(refusal([] { (void)gpipe_schedule(1, {}); }) == "gpipe: ranks, chunks and micro-batches must be at least 1; given 1, 1 and 0");
-  CHECK(refusal([] { (void)all_in_all_out_schedule(1, 0, equal_rows(1)); }).find("given 1, 0 and 1") != std::string::npos);
+  CHECK(refusal([] { (void)all_in_all_out_schedule(1, 0, equal_batch_sizes(1)); }).find("given 1, 0 and 1") != std::string::npos);
   CHECK(refusal([] {
           (void)gpipe_schedule(2, {1, 0});
-        }) == "gpipe: a micro-batch must have at least one row, and fewer than 2^32; given 0 rows of micro-batch 1");
+        }) == "gpipe: a micro-batch must have at least one sequence, and fewer than 2^32; given 0 sequences of micro-batch 1");
   for (const std::size_t huge : {std::size_t{1} << 23, std::size_t{1} << 63, ~std::size_t{0}}) {
-    CHECK(refusal([&] { (void)gpipe_schedule(huge, equal_rows(1)); }).find("must be at most 4194304") != std::string::npos);
-    CHECK(refusal([&] { (void)all_in_all_out_schedule(2, huge, equal_rows(2)); }).find("must be at most 4194304") != std::string::npos);
+    CHECK(refusal([&] { (void)gpipe_schedule(huge, equal_batch_sizes(1)); }).find("must be at most 4194304") != std::string::npos);
+    CHECK(refusal([&] { (void)all_in_all_out_schedule(2, huge, equal_batch_sizes(2)); }).find("must be at most 4194304") != std::string::npos);
   }
 }
 
 TEST_CASE("stages are dealt out to ranks in turn") {
-  const pipeline_schedule schedule = all_in_all_out_schedule(3, 2, equal_rows(1));
+  const pipeline_schedule schedule = all_in_all_out_schedule(3, 2, equal_batch_sizes(1));
   CHECK(schedule.stages() == 6);
   CHECK(schedule.stage_of(0, 1) == 3);
   for (std::size_t stage = 0; stage < schedule.stages(); ++stage)
@@ -192,7 +192,7 @@ TEST_CASE("stages are dealt out to ranks in turn") {
 }
 
 TEST_CASE("a message names the rank and the chunk at its other end") {
-  const pipeline_schedule schedule = interleaved_schedule(3, 2, equal_rows(3));
+  const pipeline_schedule schedule = interleaved_schedule(3, 2, equal_batch_sizes(3));
   std::size_t messages = 0;
   for (std::size_t rank = 0; rank < schedule.ranks(); ++rank)
     for (const pipeline_action& action : schedule.actions[rank]) {
@@ -230,22 +230,22 @@ TEST_CASE("lists of AscendSpeed's optimized pipeline have the rows and the micro
   CHECK(refusal([] { (void)manual_micro_batches(6); }) == "manual_micro_batches: lists exist for 4 and 8 ranks; given 6");
   CHECK(refusal([] {
           (void)variable_micro_batch_schedule(2, {1, 3}, 8, 4);
-        }) == "variable_micro_batch: 2 micro-batches must have 8 rows together; given 2 with 4");
+        }) == "variable_micro_batch: 2 micro-batches must have 8 sequences together; given 2 with 4");
   CHECK(refusal([] {
           (void)variable_micro_batch_schedule(2, {1, 3, 4}, 8, 4);
-        }) == "variable_micro_batch: 2 micro-batches must have 8 rows together; given 3 with 8");
+        }) == "variable_micro_batch: 2 micro-batches must have 8 sequences together; given 3 with 8");
   CHECK(refusal([] {
           (void)variable_micro_batch_schedule(2, {1, 3}, 9, 4);
-        }) == "variable_micro_batch: a step's rows (9) must be divisible by a micro-batch's (4)");
+        }) == "variable_micro_batch: the global batch size (9) must be divisible by a micro-batch's (4)");
 }
 
 TEST_CASE("small micro-batches at both ends make the bubble smaller for the same rows") {
   // time is proportional to sequences: AscendSpeed claims 20 % and 30 % less bubble for its two lists
   const pipeline_costs by_row{.stages = {{.forward = {0, 1}, .backward_input = {0, 1}, .backward_weight = {0, 1}}}};
   const auto idle = [&](const pipeline_schedule& schedule, double rows) { return step_time(schedule, by_row) - 3 * rows; };
-  CHECK(idle(one_forward_one_backward_schedule(4, equal_rows(16, 4)), 64) == 36);
+  CHECK(idle(one_forward_one_backward_schedule(4, equal_batch_sizes(16, 4)), 64) == 36);
   CHECK(idle(variable_micro_batch_schedule(4, manual_micro_batches(4), 64, 4), 64) == 25);  // 31 % less
-  CHECK(idle(one_forward_one_backward_schedule(8, equal_rows(24, 4)), 96) == 84);
+  CHECK(idle(one_forward_one_backward_schedule(8, equal_batch_sizes(24, 4)), 96) == 84);
   CHECK(idle(variable_micro_batch_schedule(8, manual_micro_batches(8), 96, 4), 96) == 64);                        // 24 % less
   CHECK(check_schedule(variable_micro_batch_schedule(4, manual_micro_batches(4), 64, 4)).stashed_rows[0] == 20);  // and not 16
 }

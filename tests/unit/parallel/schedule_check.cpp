@@ -115,12 +115,12 @@ TEST_CASE("an action of a micro-batch, chunk or kind that does not exist is refu
       pipeline_action& action = other.actions[rank][index];
       if (wrong >= schedule.micro_batches()) {
         action.micro_batch = wrong;
-        REQUIRE(says(verdict(other), concat("micro-batches and chunks must be there; given rank ", rank, ", action ", index)));
+        REQUIRE(says(verdict(other), concat("micro-batches and chunks must exist; given rank ", rank, ", action ", index)));
       }
       if (wrong >= schedule.chunks) {
         action = schedule.actions[rank][index];
         action.chunk = wrong;
-        REQUIRE(says(verdict(other), concat("micro-batches and chunks must be there; given rank ", rank, ", action ", index)));
+        REQUIRE(says(verdict(other), concat("micro-batches and chunks must exist; given rank ", rank, ", action ", index)));
       }
     }
     pipeline_schedule other = schedule;
@@ -196,10 +196,10 @@ TEST_CASE("each rule has its sentence") {
   SUBCASE("nothing missing") {
     pipeline_schedule schedule = gpipe_schedule(2, {1, 1});
     schedule.actions[1].clear();
-    CHECK(verdict(schedule) == "gpipe: nothing must be missing; rank 1 does no forward of micro-batch 0 on chunk 0 in its 0 actions");
+    CHECK(verdict(schedule) == "gpipe: the schedule must be complete; rank 1 does no forward of micro-batch 0 on chunk 0 in its 0 actions");
     schedule = gpipe_schedule(1, {1});
     schedule.actions[0].pop_back();
-    CHECK(verdict(schedule) == "gpipe: nothing must be missing; rank 0 does no reduce of chunk 0 in its 2 actions");
+    CHECK(verdict(schedule) == "gpipe: the schedule must be complete; rank 0 does no reduce of chunk 0 in its 2 actions");
   }
   SUBCASE("as received, so sent") {
     pipeline_schedule schedule = gpipe_schedule(2, {1, 1});
@@ -216,7 +216,7 @@ TEST_CASE("each rule has its sentence") {
     list = {list[2], list[0], list[1], list[3], list[4]};
     CHECK(
         verdict(schedule) ==
-        "gpipe: no rank must wait for ever; given rank 0, action 0: receive_backward of micro-batch 0 on chunk 0, from chunk 0 of rank 1");
+        "gpipe: ranks must not deadlock; given rank 0, action 0: receive_backward of micro-batch 0 on chunk 0, from chunk 0 of rank 1");
   }
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("sizes that do not fit the lists are refused before memory is taken fo
   schedule.rows = {};
   CHECK(says(verdict(schedule), "must be at least 1; given 2, 1 and 0"));
   schedule.rows = {1, 0};
-  CHECK(says(verdict(schedule), "given 0 rows of micro-batch 1"));
+  CHECK(says(verdict(schedule), "given 0 sequences of micro-batch 1"));
   CHECK(says(verdict({}), "must be at least 1; given 0, 1 and 0"));
 }
 

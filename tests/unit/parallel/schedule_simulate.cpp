@@ -15,7 +15,7 @@ using namespace xtrain;
 
 namespace {
 
-std::vector<std::size_t> equal_rows(std::size_t micro_batches, std::size_t rows = 1) {
+std::vector<std::size_t> equal_batch_sizes(std::size_t micro_batches, std::size_t rows = 1) {
   return std::vector<std::size_t>(micro_batches, rows);
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("messages of a channel follow one another, their latencies overlap") {
 
 TEST_CASE("the slowest stage sets the pace") {
   const std::size_t count = 100;
-  const pipeline_timeline timeline = simulate_schedule(one_forward_one_backward_schedule(3, equal_rows(count)),
+  const pipeline_timeline timeline = simulate_schedule(one_forward_one_backward_schedule(3, equal_batch_sizes(count)),
                                                        {.stages = {stage(1, 1, 1), stage(2, 2, 2), stage(1, 1, 1)}});
   CHECK(timeline.step_time() == 6 * count + 4);  // a forward before its first, 1 until its first gradient, a backward after its last
   CHECK(timeline.bubble(1) < 0.02);
@@ -94,23 +94,23 @@ TEST_CASE("all_in_all_out hides all reductions but the last") {
     return simulate_schedule(schedule, {.stages = {stage(1, 1, 1, reduce)}}).step_time();
   };
   const std::size_t ranks = 4, chunks = 4;
-  const double without = time(all_in_all_out_schedule(ranks, chunks, equal_rows(8)), 0);
-  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_rows(8)), 16) == without + 16);      // 8 backwards of 2 hide each of the others
-  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_rows(8)), 17) == without + 17 + 3);  // not quite
+  const double without = time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 0);
+  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 16) == without + 16);      // 8 backwards of 2 hide each of the others
+  CHECK(time(all_in_all_out_schedule(ranks, chunks, equal_batch_sizes(8)), 17) == without + 17 + 3);  // not quite
   // the same stages in one chunk: everything is reduced at the end
-  CHECK(simulate_schedule(one_forward_one_backward_schedule(ranks, equal_rows(8)), {.stages = {stage(4, 4, 4, 4 * 16)}}).step_time() ==
+  CHECK(simulate_schedule(one_forward_one_backward_schedule(ranks, equal_batch_sizes(8)), {.stages = {stage(4, 4, 4, 4 * 16)}}).step_time() ==
         12 * (8 + 3) + 4 * 16);
 }
 
 TEST_CASE("a time line without time has no bubble") {
-  const pipeline_timeline timeline = simulate_schedule(zero_bubble_schedule(2, equal_rows(2)), {.stages = {stage(0, 0, 0)}});
+  const pipeline_timeline timeline = simulate_schedule(zero_bubble_schedule(2, equal_batch_sizes(2)), {.stages = {stage(0, 0, 0)}});
   CHECK(timeline.step_time() == 0);
   CHECK(timeline.bubble() == 0);
   CHECK(timeline.bubble(1) == 0);
 }
 
 TEST_CASE("costs that are none are refused") {
-  const pipeline_schedule schedule = one_forward_one_backward_schedule(3, equal_rows(4));
+  const pipeline_schedule schedule = one_forward_one_backward_schedule(3, equal_batch_sizes(4));
   CHECK(refusal(schedule, {}) == "one_forward_one_backward: costs must be given for one stage, or for each of 3; given 0");
   CHECK(refusal(schedule, {.stages = {stage(1, 1, 1), stage(1, 1, 1)}}).find("for each of 3; given 2") != std::string::npos);
   CHECK(refusal(schedule, {.stages = {stage(1, -1, 1)}}) ==
@@ -123,6 +123,6 @@ TEST_CASE("costs that are none are refused") {
 }
 
 TEST_CASE("sends that wait are refused where they would wait for ever") {
-  CHECK(refusal(one_forward_one_backward_schedule(3, equal_rows(4)), {.stages = {stage(1, 1, 1)}}, send_mode::rendezvous)
+  CHECK(refusal(one_forward_one_backward_schedule(3, equal_batch_sizes(4)), {.stages = {stage(1, 1, 1)}}, send_mode::rendezvous)
             .find("with_rendezvous") != std::string::npos);
 }

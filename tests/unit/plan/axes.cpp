@@ -40,15 +40,15 @@ constexpr std::size_t devices = 8;
 
 decoder_config even() {
   decoder_config shape = planned_run::sizes();
-  shape.kv_heads = 4;
-  shape.context = 16;
+  shape.num_kv_heads = 4;
+  shape.max_position_embeddings = 16;
   return shape;
 }
 
 decoder_config four_experts() {
   decoder_config shape = even();
-  shape.experts = 4;
-  shape.vocabulary = 130;  // divisible: all ranks send the same amount
+  shape.num_experts = 4;
+  shape.vocab_size = 130;  // divisible: all ranks send the same amount
   shape.attention_dropout = shape.residual_dropout = 0;
   return shape;
 }
@@ -61,12 +61,14 @@ void check_ranks(const decoder_config& shape, const found_plan& found) {
     typename Model::options options;
     const mesh_sizes& mesh = found.layout.mesh;
     options.parallel.ranks = std::make_shared<dry_transport>(rank, devices);
-    options.parallel.tensor = mesh.tensor;
-    options.parallel.context = mesh.context;
-    options.parallel.expert = mesh.expert;
-    if constexpr (requires { options.parallel.data; }) options.parallel.data = mesh.data * mesh.expert;
-    const rehearsal whole =
-        plan<trainer<Model>>(shape, options, {.steps = 1, .batch = found.batch, .accumulate = found.layout.micro_batches}, cpu::properties{1});
+    options.parallel.tensor_parallel_size = mesh.tensor_parallel_size;
+    options.parallel.context_parallel_size = mesh.context_parallel_size;
+    options.parallel.expert_parallel_size = mesh.expert_parallel_size;
+    if constexpr (requires { options.parallel.data_parallel_size; }) options.parallel.data_parallel_size = mesh.data_parallel_size * mesh.expert_parallel_size;
+    const dry_run whole = plan<trainer<Model>>(
+        shape, options,
+        {.max_steps = 1, .micro_batch_size = found.micro_batch_size, .gradient_accumulation_steps = found.layout.micro_batches},
+        cpu::properties{1});
     most = std::max(most, whole.total());
     CHECK(whole.sent.total().bytes <= found.sent.total().bytes);
   }
@@ -75,17 +77,22 @@ void check_ranks(const decoder_config& shape, const found_plan& found) {
 
 }  // namespace
 
-TEST_CASE("ranks that share rows are searched beside those that divide layers") {
-  const auto found = search_plans<llama<recipe>, strategies<gradients_divided>>(
-      even(), {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 2}, .contexts = {1, 2, 4, 3}}, a100(), cpu::properties{1});
+TEST_CASE("context-parallel ranks are searched beside tensor-parallel ranks") {
+  const auto found = search_plans<llama<recipe>, strategies<gradients_divided>>(even(),
+                                                                                {.devices = devices,
+                                                                                 .global_batch_size = 8,
+                                                                                 .micro_batch_sizes = {1},
+                                                                                 .tensor_parallel_sizes = {1, 2},
+                                                                                 .context_parallel_sizes = {1, 2, 4, 3}},
+                                                                                a100(), cpu::properties{1});
   std::set<std::array<std::size_t, 3>> meshes;
   for (const found_plan& one : found) {
     const mesh_sizes& mesh = one.layout.mesh;
-    meshes.insert({mesh.data, mesh.tensor, mesh.context});
-    CHECK(mesh.data * one.layout.micro_batches == 8);
+    meshes.insert({mesh.data_parallel_size, mesh.tensor_parallel_size, mesh.context_parallel_size});
+    CHECK(mesh.data_parallel_size * one.layout.micro_batches == 8);
     CHECK(one.layout.zero_stage == 2);
-    CHECK((one.sent.of(traffic_role::places).bytes > 0) == (mesh.context > 1));
-    if (mesh.context == 2) check_ranks<llama<divided>>(even(), one);
+    CHECK((one.sent.of(traffic_role::context_parallel).bytes > 0) == (mesh.context_parallel_size > 1));
+    if (mesh.context_parallel_size == 2) check_ranks<llama<divided>>(even(), one);
   }
   // heads: 4, by tensor x context
   CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 1, 2}, {2, 1, 4}, {4, 2, 1}, {2, 2, 2}});
@@ -94,59 +101,74 @@ TEST_CASE("ranks that share rows are searched beside those that divide layers") 
 }
 
 TEST_CASE("keys and values go round among as many ranks as there are pairs of chunks") {
-  const auto found = search_plans<llama<recipe>, strategies<keys_round>>(
-      even(), {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1}, .contexts = {2, 8, 3}}, a100(), cpu::properties{1});
+  const auto found = search_plans<llama<recipe>, strategies<keys_round>>(even(),
+                                                                         {.devices = devices,
+                                                                          .global_batch_size = 8,
+                                                                          .micro_batch_sizes = {1},
+                                                                          .tensor_parallel_sizes = {1},
+                                                                          .context_parallel_sizes = {2, 8, 3}},
+                                                                         a100(), cpu::properties{1});
   REQUIRE(found.size() == 2);  // more than the four heads
   for (const found_plan& one : found) {
     CHECK(one.layout.ring);
-    CHECK(one.sent.of(traffic_role::places).bytes > 0);
+    CHECK(one.sent.of(traffic_role::context_parallel).bytes > 0);
     check_ranks<llama<divided_rows>>(even(), one);
   }
   CHECK(search_text(found).find("     8+r ") != std::string::npos);
 }
 
 TEST_CASE("what is between layers is divided only where layers are, and takes less memory") {
-  const search_settings settings{.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 4}};
+  const search_settings settings{.devices = devices, .global_batch_size = 8, .micro_batch_sizes = {1}, .tensor_parallel_sizes = {1, 4}};
   const auto both = search_plans<llama<recipe>, strategies<gradients_divided, parallel<zero<1>, sequence_parallel>>>(even(), settings, a100(), cpu::properties{1});
   REQUIRE(both.size() == 3);
   std::size_t with = 0, without = 0;
   for (const found_plan& one : both)
-    if (one.layout.mesh.tensor == 4) (one.layout.between_layers ? with : without) = one.memory[static_cast<std::size_t>(memory_role::stash)];
+    if (one.layout.mesh.tensor_parallel_size == 4)
+      (one.layout.has_sequence_parallel ? with : without) = one.memory[static_cast<std::size_t>(memory_role::stash)];
   CHECK(with > 0);
   CHECK(with < without);
   CHECK(search_text(both).find("    4+s      1") != std::string::npos);
 }
 
-TEST_CASE("ranks that spread experts are searched for mixtures") {
+TEST_CASE("expert-parallel ranks are searched for mixtures") {
   const decoder_config shape = four_experts();
-  const auto found = search_plans<mixtral<recipe>, strategies<with_experts>>(shape, {.devices = devices, .rows = 16, .batches = {2}}, a100(), cpu::properties{1});
+  const auto found = search_plans<mixtral<recipe>, strategies<with_experts>>(
+      shape, {.devices = devices, .global_batch_size = 16, .micro_batch_sizes = {2}}, a100(), cpu::properties{1});
   std::set<std::array<std::size_t, 3>> meshes;
   for (const found_plan& one : found) {
     const mesh_sizes& mesh = one.layout.mesh;
-    meshes.insert({mesh.data, mesh.expert, mesh.pipeline});
-    CHECK(mesh.data * mesh.expert * one.layout.micro_batches * one.batch == 16);
-    CHECK((one.sent.of(traffic_role::experts).bytes > 0) == (mesh.expert > 1));
-    CHECK((one.sent.of(traffic_role::parts).bytes > 0) == (mesh.expert > 1));
+    meshes.insert({mesh.data_parallel_size, mesh.expert_parallel_size, mesh.pipeline_parallel_size});
+    CHECK(mesh.data_parallel_size * mesh.expert_parallel_size * one.layout.micro_batches * one.micro_batch_size == 16);
+    CHECK((one.sent.of(traffic_role::expert_parallel).bytes > 0) == (mesh.expert_parallel_size > 1));
+    CHECK((one.sent.of(traffic_role::parts).bytes > 0) == (mesh.expert_parallel_size > 1));
     check_ranks<mixtral<spread>>(shape, one);
   }
   // three layers in two stages; four experts
   CHECK(meshes == std::set<std::array<std::size_t, 3>>{{8, 1, 1}, {4, 2, 1}, {2, 4, 1}, {4, 1, 2}, {2, 2, 2}, {1, 4, 2}});
-  CHECK_THROWS_WITH_AS((void)(plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 12}, a100(), cpu::properties{1})),
-                       "mesh: rows of a step must be a multiple of data x expert x batch; given 12, 8 and 1", config_error);
+  CHECK_THROWS_WITH_AS(
+      (void)(plan_mesh<mixtral<recipe>, with_experts>(
+          shape, {.mesh = {.data_parallel_size = 4, .expert_parallel_size = 2}, .global_batch_size = 12}, a100(), cpu::properties{1})),
+      "mesh: global_batch_size must be a multiple of data x expert x micro_batch_size; given 12, 8 and 1", config_error);
 }
 
-TEST_CASE("ranks that spread experts are searched beside those that divide layers and share rows") {
+TEST_CASE("expert-parallel ranks are searched beside tensor-parallel and context-parallel ranks") {
   const decoder_config shape = four_experts();
-  const auto found = search_plans<mixtral<recipe>, strategies<experts_beside>>(
-      shape, {.devices = devices, .rows = 8, .batches = {1}, .tensors = {1, 2}, .contexts = {1, 2}, .experts = {1, 2, 4}}, a100(), cpu::properties{1});
+  const auto found = search_plans<mixtral<recipe>, strategies<experts_beside>>(shape,
+                                                                               {.devices = devices,
+                                                                                .global_batch_size = 8,
+                                                                                .micro_batch_sizes = {1},
+                                                                                .tensor_parallel_sizes = {1, 2},
+                                                                                .context_parallel_sizes = {1, 2},
+                                                                                .expert_parallel_sizes = {1, 2, 4}},
+                                                                               a100(), cpu::properties{1});
   std::set<std::array<std::size_t, 4>> meshes;
   for (const found_plan& one : found) {
     const mesh_sizes& mesh = one.layout.mesh;
-    meshes.insert({mesh.data, mesh.tensor, mesh.context, mesh.expert});
-    CHECK(mesh.data * mesh.expert * one.layout.micro_batches == 8);
-    CHECK((one.sent.of(traffic_role::layers).bytes > 0) == (mesh.tensor > 1));
-    CHECK((one.sent.of(traffic_role::places).bytes > 0) == (mesh.context > 1));
-    CHECK((one.sent.of(traffic_role::experts).bytes > 0) == (mesh.expert > 1));
+    meshes.insert({mesh.data_parallel_size, mesh.tensor_parallel_size, mesh.context_parallel_size, mesh.expert_parallel_size});
+    CHECK(mesh.data_parallel_size * mesh.expert_parallel_size * one.layout.micro_batches == 8);
+    CHECK((one.sent.of(traffic_role::tensor_parallel).bytes > 0) == (mesh.tensor_parallel_size > 1));
+    CHECK((one.sent.of(traffic_role::context_parallel).bytes > 0) == (mesh.context_parallel_size > 1));
+    CHECK((one.sent.of(traffic_role::expert_parallel).bytes > 0) == (mesh.expert_parallel_size > 1));
     check_ranks<mixtral<spread_beside>>(shape, one);
   }
   CHECK(meshes == std::set<std::array<std::size_t, 4>>{{8, 1, 1, 1}, {4, 1, 1, 2}, {2, 1, 1, 4}, {4, 1, 2, 1}, {2, 1, 2, 2}, {1, 1, 2, 4},
@@ -155,27 +177,29 @@ TEST_CASE("ranks that spread experts are searched beside those that divide layer
 
 TEST_CASE("neighbours with other experts add up gradients of everything else, and nothing more") {
   const decoder_config shape = four_experts();
-  const auto one = plan_mesh<mixtral<recipe>, with_experts>(shape, {.mesh = {.data = 4, .expert = 2}, .rows = 16, .batch = 2}, a100(), cpu::properties{1});
-  const std::size_t experts = shape.layers * shape.experts * 3 * shape.width * shape.feed_forward;
+  const auto one = plan_mesh<mixtral<recipe>, with_experts>(
+      shape, {.mesh = {.data_parallel_size = 4, .expert_parallel_size = 2}, .global_batch_size = 16, .micro_batch_size = 2}, a100(),
+      cpu::properties{1});
+  const std::size_t experts = shape.num_layers * shape.num_experts * 3 * shape.hidden_size * shape.intermediate_size;
   CHECK(one.sent.of(traffic_role::parts).bytes == (one.parameters - experts) * sizeof(float));  // in fp32; two ranks: half of it, twice
 }
 
 TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a message of its own") {
   decoder_config shape = four_experts();
-  shape.layers = 4;
-  const mesh_settings settings{.mesh = {.data = 4, .pipeline = 2}, .rows = 16, .batch = 2};
+  shape.num_layers = 4;
+  const mesh_settings settings{.mesh = {.data_parallel_size = 4, .pipeline_parallel_size = 2}, .global_batch_size = 16, .micro_batch_size = 2};
   const auto planned = [&] { return plan_mesh<mixtral<recipe>, with_experts>(shape, settings, a100(), cpu::properties{1}); };
   const found_plan plain = planned();
   shape.balances_experts = true;
   const found_plan balanced = planned();
   const std::size_t m = plain.layout.micro_batches;
   CHECK(m == 2);
-  const traffic rows = plain.sent.of(traffic_role::stages), both = balanced.sent.of(traffic_role::stages);
+  const traffic rows = plain.sent.of(traffic_role::pipeline_parallel), both = balanced.sent.of(traffic_role::pipeline_parallel);
   CHECK(plain.layout.stage_messages == 1);
   CHECK(balanced.layout.stage_messages == 2);
   CHECK(rows.messages == m);
   CHECK(both.messages == 2 * m);
   const std::size_t load = both.bytes - rows.bytes;  // of the stage that sends most: of two layers forward, or backward
-  CHECK((load == m * 16 * shape.experts * 2 || load == m * 8 * shape.experts));
+  CHECK((load == m * 16 * shape.num_experts * 2 || load == m * 8 * shape.num_experts));
   CHECK(balanced.time.bubble >= plain.time.bubble);
 }

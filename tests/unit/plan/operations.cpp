@@ -27,24 +27,24 @@ constexpr double tokens = micro_batches * b * t;
 constexpr double pairs = micro_batches * b * t * (t + 1) / 2;
 
 template <class Model>
-rehearsal planned(decoder_config sizes = planned_run::sizes(), const typename Model::options& options = {}) {
+dry_run planned(decoder_config sizes = planned_run::sizes(), const typename Model::options& options = {}) {
   sizes.attention_dropout = sizes.residual_dropout = 0;
   return plan<trainer<Model>>(sizes, options, planned_run::settings(2), cpu::properties{1});
 }
 
 decoder_config gpt2_sizes() {
   decoder_config sizes = planned_run::sizes();
-  sizes.kv_heads = 0;
+  sizes.num_kv_heads = 0;
   return sizes;
 }
 
 /// Operations of all runs of a kernel; 0 when it never ran.
-double operations(const rehearsal& plan, std::string_view kernel) {
+double operations(const dry_run& plan, std::string_view kernel) {
   for (const kernel_count& count : plan.record.kernels)
     if (count.name == kernel) return count.operations;
   return 0;
 }
-std::size_t runs(const rehearsal& plan, std::string_view kernel) {
+std::size_t runs(const dry_run& plan, std::string_view kernel) {
   for (const kernel_count& count : plan.record.kernels)
     if (count.name == kernel) return count.runs;
   return 0;
@@ -59,24 +59,24 @@ constexpr double head = width * vocabulary;
 }  // namespace
 
 TEST_CASE("a step multiplies 6 numbers per weight and token, head included: 2 forth, 4 back") {
-  const rehearsal llama_plan = planned<llama<recipe>>(), gpt2_plan = planned<gpt2<recipe>>(gpt2_sizes());
+  const dry_run llama_plan = planned<llama<recipe>>(), gpt2_plan = planned<gpt2<recipe>>(gpt2_sizes());
   CHECK(operations(llama_plan, "matmul") == 6 * llama_weights * tokens);
   CHECK(operations(gpt2_plan, "matmul") == 6 * gpt2_weights * tokens);
-  for (const rehearsal& plan : {llama_plan, gpt2_plan}) CHECK(operations(plan, "linear_cross_entropy") == 6 * head * tokens);
+  for (const dry_run& plan : {llama_plan, gpt2_plan}) CHECK(operations(plan, "linear_cross_entropy") == 6 * head * tokens);
   // one run for each of forward, weight gradient and input gradient; llama has 4 matrices per layer, and so has gpt2
   CHECK(runs(llama_plan, "matmul") == 2 * 3 * 3 * 4);
   CHECK(runs(gpt2_plan, "matmul") == 2 * 3 * 3 * 4);
 }
 
 TEST_CASE("attention multiplies over pairs of places: two products forth, five back") {
-  for (const rehearsal& plan : {planned<llama<recipe>>(), planned<gpt2<recipe>>(gpt2_sizes())}) {
+  for (const dry_run& plan : {planned<llama<recipe>>(), planned<gpt2<recipe>>(gpt2_sizes())}) {
     CHECK(operations(plan, "attention") == 2 * 2 * layers * width * pairs);
     CHECK(operations(plan, "attention_backward") == 5 * 2 * layers * width * pairs);
   }
 }
 
 TEST_CASE("matrices and attention are all that counts: the rest is proportional to tokens and weights alone") {
-  const rehearsal plan = planned<llama<recipe>>();
+  const dry_run plan = planned<llama<recipe>>();
   const double known = 6 * (llama_weights + head) * tokens + 7 * 2 * layers * width * pairs;
   const double rest = plan.record.operations() - known;
   // adamw: 14 per weight, and 2 for the norm's square; per token less than 100 per channel and layer for all norms, activations, rotary
@@ -87,7 +87,7 @@ TEST_CASE("matrices and attention are all that counts: the rest is proportional 
 }
 
 TEST_CASE("recomputing everything costs one more forward of the blocks, and only that") {
-  const rehearsal kept = planned<llama<recipe>>(), full = planned<llama<full_recipe>>();
+  const dry_run kept = planned<llama<recipe>>(), full = planned<llama<full_recipe>>();
   CHECK(operations(full, "matmul") == 8 * llama_weights * tokens);
   for (const std::string_view kernel : {"attention", "swiglu"}) {
     CAPTURE(kernel);
@@ -106,14 +106,14 @@ TEST_CASE("recomputing everything costs one more forward of the blocks, and only
 }
 
 TEST_CASE("recomputing attention alone costs attention's forward, and no matrix product") {
-  const rehearsal kept = planned<llama<recipe>>(), selective = planned<llama<selective_recipe>>();
+  const dry_run kept = planned<llama<recipe>>(), selective = planned<llama<selective_recipe>>();
   CHECK(operations(selective, "attention") == 2 * operations(kept, "attention"));
   CHECK(selective.record.operations() == kept.record.operations() + operations(kept, "attention"));
 }
 
 TEST_CASE("an adapter saves the gradients of frozen weights and adds its own products") {
   constexpr double rank = 4;
-  const rehearsal plan = planned<llama<adapted_recipe>>(planned_run::sizes(), {.adapter = {.rank = 4}});
+  const dry_run plan = planned<llama<adapted_recipe>>(planned_run::sizes(), {.adapter = {.rank = 4}});
   // in addition to q_proj [32, 32] and v_proj [16, 32]: A is multiplied in the forward, again in the backward, and for its weight and
   // input gradients; B in the forward, and for its weight and input gradients
   const double a = 2 * rank * width, both_b = rank * (32 + 16);

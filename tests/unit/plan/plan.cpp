@@ -17,30 +17,30 @@ struct recipe : defaults {};
 using model_type = llama<recipe>;
 using trainer_type = trainer<model_type>;
 
-rehearsal small_plan() { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(), cpu::properties{1}); }
+dry_run small_plan() { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(), cpu::properties{1}); }
 
 }  // namespace
 
 TEST_CASE("the plan of an fp32 run is what the run takes, whatever the number of threads and micro-batches") {
   constexpr planned_run::bytes_per_number each{.weight = 4, .gradient = 4, .optimizer = 8};
-  const rehearsal one = planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.threads = 1}));
-  const rehearsal three = planned_run::check_memory<model_type>(each, {}, 3, cpu::context({.threads = 1}));
-  const rehearsal threads =
+  const dry_run one = planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.threads = 1}));
+  const dry_run three = planned_run::check_memory<model_type>(each, {}, 3, cpu::context({.threads = 1}));
+  const dry_run threads =
       planned_run::check_memory<model_type>(each, {}, 1, cpu::context({.executor = std::make_shared<thread_pool>(3)}));
   CHECK(one.bytes == three.bytes);  // micro-batches reuse the same memory
-  CHECK(three.places == 3 * one.places);
+  CHECK(three.num_tokens == 3 * one.num_tokens);
   CHECK(threads.of(memory_role::stash) == one.of(memory_role::stash));
 }
 
 TEST_CASE("planning allocates nothing: a model that no machine holds is planned") {
-  const decoder_config enormous{.vocabulary = 128'256,
-                                .width = 16'384,
-                                .layers = 126,
-                                .heads = 128,
-                                .kv_heads = 8,
-                                .feed_forward = 53'248,
-                                .context = 8'192,
-                                .tied_head = false};
+  const decoder_config enormous{.vocab_size = 128'256,
+                                .hidden_size = 16'384,
+                                .num_layers = 126,
+                                .num_heads = 128,
+                                .num_kv_heads = 8,
+                                .intermediate_size = 53'248,
+                                .max_position_embeddings = 8'192,
+                                .tie_word_embeddings = false};
   const auto resident = [] {
     rusage used{};
     ::getrusage(RUSAGE_SELF, &used);
@@ -48,7 +48,7 @@ TEST_CASE("planning allocates nothing: a model that no machine holds is planned"
   };
   const long before = resident();
   const cpu::context on;
-  const rehearsal plan = xtrain::plan<trainer_type>(enormous, {}, {.steps = 1, .batch = 1}, on.properties());
+  const dry_run plan = xtrain::plan<trainer_type>(enormous, {}, {.max_steps = 1, .micro_batch_size = 1}, on.properties());
   CHECK(on.memory().allocations == 0);
   // on the host there are one batch and the rotary embedding table: 8192 · 128 fp32 values, 4 MiB, more with a sanitizer; weights would
   // be 1.5 TiB
@@ -61,7 +61,7 @@ TEST_CASE("planning allocates nothing: a model that no machine holds is planned"
 }
 
 TEST_CASE("a run that does not fit is refused with what is needed, by role, and what there is") {
-  const rehearsal plan = small_plan();
+  const dry_run plan = small_plan();
   CHECK_NOTHROW(require_fit(plan, plan.total()));
   CHECK_THROWS_AS(require_fit(plan, plan.total() - 1), memory_error);
   const std::string needed = bytes_text(plan.total());
@@ -74,7 +74,7 @@ TEST_CASE("a run that does not fit is refused with what is needed, by role, and 
 }
 
 TEST_CASE("the plan's text names every role that takes memory, with its bytes") {
-  const rehearsal plan = small_plan();
+  const dry_run plan = small_plan();
   const std::string text = plan_text(plan);
   INFO(text);
   std::size_t roles = 0;
@@ -95,21 +95,21 @@ TEST_CASE("the plan's text names every role that takes memory, with its bytes") 
 
 TEST_CASE("settings that contradict the sizes are refused by the plan as by the run") {
   training_config<adamw> how = planned_run::settings();
-  how.context = 100;
+  how.seq_length = 100;
   CHECK_THROWS_WITH_AS((void)plan<trainer_type>(planned_run::sizes(), {}, how, cpu::properties{1}),
-                       "context: must not be longer than the model's 12 tokens; given 100", config_error);
+                       "seq_length: must not be longer than the model's 12 tokens; given 100", config_error);
   decoder_config wrong = planned_run::sizes();
-  wrong.kv_heads = 3;
+  wrong.num_kv_heads = 3;
   CHECK_THROWS_WITH_AS((void)plan<trainer_type>(wrong, {}, planned_run::settings(), cpu::properties{1}),
-                       "llama: heads (4) must be divisible by kv_heads (3)", config_error);
+                       "llama: num_heads (4) must be divisible by num_kv_heads (3)", config_error);
 }
 
 TEST_CASE("planning many micro-batches takes no longer than a few, and comes to the same as one after the other") {
   const auto planned = [](std::size_t accumulate) { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(accumulate), cpu::properties{1}); };
-  const rehearsal eight = planned(8), nine = planned(9), many = planned(1000000);
+  const dry_run eight = planned(8), nine = planned(9), many = planned(1000000);
   CHECK(nine.bytes == eight.bytes);
   CHECK(many.bytes == eight.bytes);
-  CHECK(many.places == 1000000 * (nine.places - eight.places));
+  CHECK(many.num_tokens == 1000000 * (nine.num_tokens - eight.num_tokens));
   REQUIRE(many.record.kernels.size() == eight.record.kernels.size());
   for (std::size_t i = 0; i < many.record.kernels.size(); ++i) {
     const kernel_count &a = eight.record.kernels[i], &b = nine.record.kernels[i], &c = many.record.kernels[i];
@@ -120,7 +120,7 @@ TEST_CASE("planning many micro-batches takes no longer than a few, and comes to 
 }
 
 TEST_CASE("what the host keeps is planned beside the device, and refused with it where they share memory") {
-  const rehearsal plan = small_plan();
+  const dry_run plan = small_plan();
   const std::size_t rows = 2 * (4 * sizeof(token) * 36 + sizeof(host_batch) + sizeof(batch_view));  // of two steps, each 3 rows of 12
   CHECK(plan.host == rows);
   CHECK(plan_text(plan).find(concat("\n  host         ", bytes_text(rows), "\n")) != std::string::npos);
@@ -128,7 +128,7 @@ TEST_CASE("what the host keeps is planned beside the device, and refused with it
   CHECK_NOTHROW(require_host_fit<cpu>(plan, 0, all));
   CHECK_THROWS_WITH_AS(require_host_fit<cpu>(plan, 0, all - 1),
                        concat("memory: the run must fit the host's ", bytes_text(all - 1), "; batches of two steps and messages need ", bytes_text(rows), " of it, weights and passes ",
-                              bytes_text(plan.total()), ". Lower batch, accumulate or context")
+                              bytes_text(plan.total()), ". Lower micro_batch_size, gradient_accumulation_steps or seq_length")
                            .c_str(),
                        memory_error);
   CHECK_THROWS_AS(require_host_fit<cpu>(plan, 1, all), memory_error);
@@ -140,10 +140,10 @@ TEST_CASE("what the host keeps is planned beside the device, and refused with it
 TEST_CASE("rows that the host cannot hold are refused before anything is made") {
   training_config<adamw> how = planned_run::settings();
   const auto refused = [&](std::size_t batch, std::size_t accumulate) {
-    how.batch = batch;
-    how.accumulate = accumulate;
-    CHECK_THROWS_WITH_AS((void)plan<trainer_type>(planned_run::sizes(), {}, how, cpu::properties{1}), doctest::Contains("memory: the rows of a step must fit the host's "),
-                         memory_error);
+    how.micro_batch_size = batch;
+    how.gradient_accumulation_steps = accumulate;
+    CHECK_THROWS_WITH_AS((void)plan<trainer_type>(planned_run::sizes(), {}, how, cpu::properties{1}),
+                         doctest::Contains("memory: the global batch must fit the host's "), memory_error);
     model_type model(planned_run::sizes());
     CHECK_THROWS_AS(trainer_type(model, how), memory_error);
   };

@@ -13,13 +13,13 @@ namespace planned_run {
 
 /// Every parameter has a multiple of 32 elements, so that nothing is padded and closed formulas hold exactly.
 inline xtrain::decoder_config sizes() {
-  return {.vocabulary = 65,
-          .width = 32,
-          .layers = 3,
-          .heads = 4,
-          .kv_heads = 2,
-          .feed_forward = 48,
-          .context = 12,
+  return {.vocab_size = 65,
+          .hidden_size = 32,
+          .num_layers = 3,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .intermediate_size = 48,
+          .max_position_embeddings = 12,
           .attention_dropout = 0.1,
           .residual_dropout = 0.2};
 }
@@ -27,7 +27,7 @@ inline xtrain::decoder_config sizes() {
 /// Sequences shorter than the model's maximum length and sequences of this length.
 inline const xtrain::dataset& data() {
   static const xtrain::dataset all = [] {
-    xtrain::dataset d("numbers", xtrain::row_layout::separate);
+    xtrain::dataset d("numbers", xtrain::sequence_layout::separate);
     for (std::size_t s = 0; s < 10; ++s) {
       std::vector<xtrain::token> tokens;
       for (std::size_t i = 0; i < 4 + s; ++i) tokens.push_back(static_cast<xtrain::token>((s * 31 + i * i * 5) % 65));
@@ -40,7 +40,7 @@ inline const xtrain::dataset& data() {
 }
 
 inline xtrain::training_config<xtrain::adamw> settings(std::size_t accumulate = 1) {
-  return {.steps = 3, .batch = 3, .accumulate = accumulate, .evaluate_every = 1};
+  return {.max_steps = 3, .micro_batch_size = 3, .gradient_accumulation_steps = accumulate, .eval_steps = 1};
 }
 
 /// A micro-batch as large as the settings allow.
@@ -64,12 +64,12 @@ struct bytes_per_number {
 /// Plans a run, runs it with an evaluation after every step, and compares peak memory by role and in total, to the byte. Returns the
 /// plan.
 template <class Model>
-xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Model::options& options = {}, std::size_t accumulate = 1,
-                               const typename Model::context& on = {}) {
+xtrain::dry_run check_memory(const bytes_per_number& each, const typename Model::options& options = {}, std::size_t accumulate = 1,
+                               const typename Model::context_type& on = {}) {
   using xtrain::memory_role;
   using trainer_type = xtrain::trainer<Model>;
   const typename trainer_type::config how = settings(accumulate);
-  const xtrain::rehearsal plan = xtrain::plan<trainer_type>(sizes(), options, how, on.properties());
+  const xtrain::dry_run plan = xtrain::plan<trainer_type>(sizes(), options, how, on.properties());
   CHECK(on.memory().allocations == 0);
 
   Model model(sizes(), on, options);
@@ -84,27 +84,27 @@ xtrain::rehearsal check_memory(const bytes_per_number& each, const typename Mode
   }
 
   // known without running anything; the rotary embedding table is in fp32 and counted as weights
-  const xtrain::decoder_config& c = model.sizes();
+  const xtrain::decoder_config& c = model.config();
   CHECK(plan.parameters == model.parameters().count());
   CHECK(plan.trained == model.parameters().trained_count());
-  CHECK(plan.of(memory_role::weights) == plan.parameters * each.weight + c.context * c.head_dim * sizeof(float));
+  CHECK(plan.of(memory_role::weights) == plan.parameters * each.weight + c.max_position_embeddings * c.head_dim * sizeof(float));
   CHECK(plan.of(memory_role::gradients) == plan.trained * each.gradient);
   CHECK(plan.of(memory_role::optimizer) == plan.trained * each.optimizer);
-  CHECK(plan.passes.boundaries == (c.layers + 1) * how.batch * c.context * c.width * each.weight);
-  CHECK(plan.of(memory_role::stash) == plan.passes.boundaries + plan.passes.kept);
+  CHECK(plan.passes.layer_inputs == (c.num_layers + 1) * how.micro_batch_size * c.max_position_embeddings * c.hidden_size * each.weight);
+  CHECK(plan.of(memory_role::stash) == plan.passes.layer_inputs + plan.passes.saved);
 
   // the arenas are what a pass over full sequences needs: not too small, or it throws, and not too large
-  const xtrain::host_batch rows = full_rows(how.batch, c.context);
+  const xtrain::host_batch rows = full_rows(how.micro_batch_size, c.max_position_embeddings);
   xtrain::pass_memory<Model> passes(model, plan.passes);
   const xtrain::batch_memory<typename Model::device> batch(on, rows.token_count);
   const xtrain::tensor<typename Model::accumulate, 1, typename Model::device> losses(on, {rows.token_count}, memory_role::batch);
   auto p = passes.new_pass(xtrain::pass_mode::training);
-  p.batch = batch.upload(model.work(), rows);
-  model.forward(p, passes.boundaries(), {losses.span(), {rows.token_count}});
-  model.backward(p, passes.boundaries(), true);
-  model.work().synchronize();
-  CHECK(passes.high_water().boundaries == plan.passes.boundaries);
-  CHECK(passes.high_water().kept == plan.passes.kept);
+  p.batch = batch.upload(model.stream(), rows);
+  model.forward(p, passes.layer_inputs(), {losses.span(), {rows.token_count}});
+  model.backward(p, passes.layer_inputs(), true);
+  model.stream().synchronize();
+  CHECK(passes.high_water().layer_inputs == plan.passes.layer_inputs);
+  CHECK(passes.high_water().saved == plan.passes.saved);
   CHECK(passes.high_water().workspace == plan.passes.workspace);
   return plan;
 }

@@ -25,8 +25,8 @@ machine round_numbers() {
   return m;
 }
 /// A rank that computes for this many seconds.
-rehearsal working(double seconds) {
-  rehearsal r;
+dry_run working(double seconds) {
+  dry_run r;
   r.record.count("matmul", 1e6 * seconds, 1);
   return r;
 }
@@ -59,7 +59,7 @@ double close(double value) { return 1e-9 * std::abs(value); }  // of sums of a f
 TEST_CASE("a kernel takes as long as its operations or its bytes, whichever is more, and its launch") {
   machine m = round_numbers();
   m.launch = 0.5;
-  rehearsal r;
+  dry_run r;
   r.record.count("matmul", 3e6, 1e6);   // 3 s of operations
   r.record.count("swiglu", 1e6, 2e6);   // 2 s of bytes
   r.record.count("adamw", 1e5, 4e6);    // 4 s of bytes, once
@@ -81,7 +81,7 @@ TEST_CASE("a kernel takes as long as its operations or its bytes, whichever is m
 TEST_CASE("bubbles are those of the papers") {
   for (const std::size_t ranks : {2U, 4U, 8U})
     for (const std::size_t m : {8U, 32U}) {
-      run_layout layout{.mesh = {.pipeline = ranks}, .micro_batches = m};
+      run_layout layout{.mesh = {.pipeline_parallel_size = ranks}, .micro_batches = m};
       const predicted_step one = predict(working(6), layout, round_numbers(), "fp32");
       CHECK_CLOSE(one.bubble / one.seconds, one_forward_one_backward_bubble(ranks, m));
       layout.chunks = 2;
@@ -96,62 +96,62 @@ TEST_CASE("bubbles are those of the papers") {
 }
 
 TEST_CASE("the slowest stage sets the pace") {
-  const std::vector<rehearsal> ranks{working(8), working(8), working(16)};
-  const run_layout layout{.mesh = {.pipeline = 4}, .micro_batches = 8};
+  const std::vector<dry_run> ranks{working(8), working(8), working(16)};
+  const run_layout layout{.mesh = {.pipeline_parallel_size = 4}, .micro_batches = 8};
   const predicted_step step = predict(ranks, layout, round_numbers(), "fp32");
   CHECK_CLOSE(step.passes, 16.0);
   CHECK_CLOSE(step.bubble, 3 * 1.0);  // three stages before it run forward and backward once: a second each
 }
 
 TEST_CASE("messages take the link that joins their ranks") {
-  rehearsal r = working(3);
-  r.sent.of(traffic_role::layers) = {3, 1000};  // to three others
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4}}, round_numbers(), "fp32").layers, 1.0);
-  r.sent.of(traffic_role::layers) = {7, 700};  // to seven others, three of them in the node: 0.3 s; and 4 s to the others
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, round_numbers(), "fp32").layers, 4.0);
+  dry_run r = working(3);
+  r.sent.of(traffic_role::tensor_parallel) = {3, 1000};  // to three others
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
+  r.sent.of(traffic_role::tensor_parallel) = {7, 700};  // to seven others, three of them in the node: 0.3 s; and 4 s to the others
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, round_numbers(), "fp32").layers, 4.0);
   machine slow = round_numbers();
   slow.between.latency = 2;
-  r.sent.of(traffic_role::layers).rounds = 1;
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 6.0);
+  r.sent.of(traffic_role::tensor_parallel).rounds = 1;
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, slow, "fp32").layers, 6.0);
   slow.message = 0.25;  // each of seven messages occupies the processor
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 8}}, slow, "fp32").layers, 7.75);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 8}}, slow, "fp32").layers, 7.75);
   machine wide = round_numbers();  // 128 ranks halve seven times: seven latencies for each piece
   wide.devices_per_node = 1;
   wide.between.latency = 0.5;
-  r.sent.of(traffic_role::layers) = {7, 100, 7, 1};
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 128}}, wide, "fp32").layers, 1.0 + 7 * 0.5);
-  r.sent.of(traffic_role::layers) = {60, 100, 60, 10};  // ten collectives of 64 ranks
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 64}}, wide, "fp32").layers, 1.0 + 60 * 0.5);
+  r.sent.of(traffic_role::tensor_parallel) = {7, 100, 7, 1};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 128}}, wide, "fp32").layers, 1.0 + 7 * 0.5);
+  r.sent.of(traffic_role::tensor_parallel) = {60, 100, 60, 10};  // ten collectives of 64 ranks
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 64}}, wide, "fp32").layers, 1.0 + 60 * 0.5);
   // of 1500 bytes of 16 ranks, 800 and 400 go to neighbours in a node of four, 200 and 100 to other nodes, one round after the other
-  r.sent.of(traffic_role::layers) = {4, 1500, 4, 1};
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
+  r.sent.of(traffic_role::tensor_parallel) = {4, 1500, 4, 1};
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
   machine distant = round_numbers();
   distant.between.latency = 2;
   distant.inside.latency = 1;
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 16}}, distant, "fp32").layers, 1.2 + 3.0 + 2 * 1 + 2 * 2);
   r.sent = {};
-  r.sent.of(traffic_role::places) = {3, 1000};  // context-parallel ranks are adjacent; four ranks apart, each is on its own node
-  CHECK_CLOSE(predict(r, {.mesh = {.context = 4}}, round_numbers(), "fp32").layers, 1.0);
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .context = 4}}, round_numbers(), "fp32").layers, 10.0);
+  r.sent.of(traffic_role::context_parallel) = {3, 1000};  // context-parallel ranks are adjacent; four ranks apart, each is on its own node
+  CHECK_CLOSE(predict(r, {.mesh = {.context_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4, .context_parallel_size = 4}}, round_numbers(), "fp32").layers, 10.0);
   r.sent = {};
-  r.sent.of(traffic_role::experts) = {3, 1000};
-  CHECK_CLOSE(predict(r, {.mesh = {.expert = 4}}, round_numbers(), "fp32").layers, 1.0);
-  CHECK_CLOSE(predict(r, {.mesh = {.tensor = 4, .expert = 4}}, round_numbers(), "fp32").layers, 10.0);
-  r.sent.of(traffic_role::experts) = {15, 1500};  // rows go straight to the ranks of their experts, three of 15 on the node
-  CHECK_CLOSE(predict(r, {.mesh = {.expert = 16}}, round_numbers(), "fp32").layers, 12.0);
+  r.sent.of(traffic_role::expert_parallel) = {3, 1000};
+  CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
+  CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4, .expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 10.0);
+  r.sent.of(traffic_role::expert_parallel) = {15, 1500};  // rows go straight to the ranks of their experts, three of 15 on the node
+  CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 16}}, round_numbers(), "fp32").layers, 12.0);
   r.sent = {};
-  r.sent.of(traffic_role::stages) = {4, 400};  // two micro-batches, both directions
-  const double near = predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
-  const double far = predict(r, {.mesh = {.tensor = 4, .pipeline = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
+  r.sent.of(traffic_role::pipeline_parallel) = {4, 400};  // two micro-batches, both directions
+  const double near = predict(r, {.mesh = {.pipeline_parallel_size = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
+  const double far = predict(r, {.mesh = {.tensor_parallel_size = 4, .pipeline_parallel_size = 2}, .micro_batches = 2}, round_numbers(), "fp32").seconds;
   CHECK_CLOSE(near, 4.5 + 2 * 0.1);  // once forward and once backward: everything else overlaps compute
   CHECK_CLOSE(far, 4.5 + 2 * 1.0);
-  r.sent.of(traffic_role::stages) = {8, 400};  // each in two messages
-  CHECK_CLOSE(predict(r, {.mesh = {.pipeline = 2}, .micro_batches = 2, .stage_messages = 2}, round_numbers(), "fp32").seconds, near);
+  r.sent.of(traffic_role::pipeline_parallel) = {8, 400};  // each in two messages
+  CHECK_CLOSE(predict(r, {.mesh = {.pipeline_parallel_size = 2}, .micro_batches = 2, .stage_messages = 2}, round_numbers(), "fp32").seconds, near);
 }
 
 TEST_CASE("gradients are exchanged during the last backward, and what is left of them behind it") {
-  rehearsal r = working(6);  // two micro-batches: 1 s forward, 2 s backward
-  run_layout layout{.mesh = {.data = 2}, .micro_batches = 2};
+  dry_run r = working(6);  // two micro-batches: 1 s forward, 2 s backward
+  run_layout layout{.mesh = {.data_parallel_size = 2}, .micro_batches = 2};
   r.sent.of(traffic_role::gradients) = {1, 2000};
   CHECK(predict(r, layout, round_numbers(), "fp32").exchange <= 1e-12);
   r.sent.of(traffic_role::gradients) = {1, 5000};
@@ -177,10 +177,10 @@ TEST_CASE("gradients are exchanged during the last backward, and what is left of
 }
 
 TEST_CASE("weights are waited for where a stage's first forward would be done before they are back") {
-  const rehearsal light = working(6);
-  rehearsal heavy = light;  // 1 s forward
+  const dry_run light = working(6);
+  dry_run heavy = light;  // 1 s forward
   heavy.sent.of(traffic_role::weights) = {1, 3000};
-  run_layout layout{.mesh = {.data = 2, .pipeline = 2}, .micro_batches = 2, .zero_stage = 1};
+  run_layout layout{.mesh = {.data_parallel_size = 2, .pipeline_parallel_size = 2}, .micro_batches = 2, .zero_stage = 1};
   CHECK_CLOSE(predict(std::vector{heavy, heavy}, layout, round_numbers(), "fp32").exchange, 2.0);
   CHECK_CLOSE(predict(std::vector{light, heavy}, layout, round_numbers(), "fp32").exchange, 1.0);  // 2 s after the step began
   layout.chunks = 2;  // half a second forward; the first stage's second chunk is done after 1.5 s
@@ -189,27 +189,27 @@ TEST_CASE("weights are waited for where a stage's first forward would be done be
 }
 
 TEST_CASE("gradients of what neighbours with other experts all have are added up among these, others among those that hold the same") {
-  rehearsal r = working(6);  // 4 s backward
-  r.sent.of(traffic_role::parts) = {3, 2000};      // to three adjacent ranks
-  r.sent.of(traffic_role::gradients) = {1, 300};   // to the other node
-  const run_layout layout{.mesh = {.data = 2, .expert = 4}};
+  dry_run r = working(6);                         // 4 s backward
+  r.sent.of(traffic_role::parts) = {3, 2000};     // to three adjacent ranks
+  r.sent.of(traffic_role::gradients) = {1, 300};  // to the other node
+  const run_layout layout{.mesh = {.data_parallel_size = 2, .expert_parallel_size = 4}};
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 2.0 + 3.0 - 4.0);
 }
 
 TEST_CASE("keys and values go round while attention is computed, but in the last turn") {
-  rehearsal r;
+  dry_run r;
   r.record.count("attention_block", 3e6, 1);
   r.record.count("attention_block_backward", 1e6, 1);
-  r.sent.of(traffic_role::places) = {2, 3000};
-  run_layout layout{.mesh = {.context = 2}, .ring = true};
+  r.sent.of(traffic_role::context_parallel) = {2, 3000};
+  run_layout layout{.mesh = {.context_parallel_size = 2}, .ring = true};
   const predicted_step near = predict(r, layout, round_numbers(), "fp32");
   CHECK_CLOSE(near.passes, 4.0);
   CHECK_CLOSE(near.layers, 3.0 - 4.0 / 2);
-  layout.mesh.tensor = 4;  // neighbors in the ring are on other nodes
+  layout.mesh.tensor_parallel_size = 4;  // neighbors in the ring are on other nodes
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 / 2);
-  layout.mesh = {.context = 8};  // some are
+  layout.mesh = {.context_parallel_size = 8};  // some are
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 30.0 - 4.0 * 7 / 8);
-  layout.mesh = {.context = 2};
+  layout.mesh = {.context_parallel_size = 2};
   layout.ring = false;
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").layers, 3.0);
   machine m = round_numbers();
@@ -222,10 +222,10 @@ TEST_CASE("a rehearsal of some micro-batches tells of many") {
   const auto planned = [](std::size_t m) {
     return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(m), cpu::properties{1});
   };
-  const rehearsal two = planned(2), eight = planned(8);
+  const dry_run two = planned(2), eight = planned(8);
   const machine m = round_numbers();
   const predicted_step whole = predict(eight, {.micro_batches = 8}, m, "fp32");
-  const predicted_step scaled = predict(std::span<const rehearsal>(&two, 1), {.micro_batches = 8}, m, "fp32", 2);
+  const predicted_step scaled = predict(std::span<const dry_run>(&two, 1), {.micro_batches = 8}, m, "fp32", 2);
   CHECK_CLOSE(scaled.update, whole.update);
   // gradients are zeroed once per step, here four times: 1/1000 of the bytes of a pass
   CHECK(scaled.passes >= whole.passes);
@@ -233,24 +233,26 @@ TEST_CASE("a rehearsal of some micro-batches tells of many") {
 }
 
 TEST_CASE("recipes say how they divide a run") {
-  const run_layout deep = layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 48), .data = 2, .tensor = 4, .chunks = 3}, 12);
-  CHECK(deep.mesh == mesh_sizes{.data = 2, .tensor = 4, .pipeline = 6});
+  const run_layout deep = layout_of<stages>(
+      {.ranks = std::make_shared<dry_transport>(0, 48), .data_parallel_size = 2, .tensor_parallel_size = 4, .chunks = 3}, 12);
+  CHECK(deep.mesh == mesh_sizes{.data_parallel_size = 2, .tensor_parallel_size = 4, .pipeline_parallel_size = 6});
   CHECK(deep.chunks == 3);
   CHECK(deep.zero_stage == 1);
   CHECK(deep.micro_batches == 12);
   CHECK(deep.forward_share == 0.25);
   CHECK((deep.schedule == interleaved::make));
-  CHECK(layout_of<rows>({.ranks = std::make_shared<dry_transport>(0, 6)}, 1).mesh == mesh_sizes{.data = 6});
+  CHECK(layout_of<rows>({.ranks = std::make_shared<dry_transport>(0, 6)}, 1).mesh == mesh_sizes{.data_parallel_size = 6});
   CHECK(layout_of<rows>({}, 1).zero_stage == 3);
-  CHECK(layout_of<places>({.ranks = std::make_shared<dry_transport>(0, 24), .tensor = 2, .context = 3}, 1).mesh ==
-        mesh_sizes{.data = 4, .tensor = 2, .context = 3});
-  CHECK(layout_of<experts>({.ranks = std::make_shared<dry_transport>(0, 24), .expert = 8}, 1).mesh == mesh_sizes{.data = 3, .expert = 8});
-  CHECK(layout_of<staged_experts>({.ranks = std::make_shared<dry_transport>(0, 24), .data = 12, .expert = 4}, 1).mesh ==
-        mesh_sizes{.data = 3, .pipeline = 2, .expert = 4});
-  CHECK(layout_of<sequence>({.ranks = std::make_shared<dry_transport>(0, 4), .tensor = 4}, 1).between_layers);
-  CHECK(!layout_of<places>({}, 1).between_layers);
+  CHECK(layout_of<places>({.ranks = std::make_shared<dry_transport>(0, 24), .tensor_parallel_size = 2, .context_parallel_size = 3}, 1).mesh ==
+        mesh_sizes{.data_parallel_size = 4, .tensor_parallel_size = 2, .context_parallel_size = 3});
+  CHECK(layout_of<experts>({.ranks = std::make_shared<dry_transport>(0, 24), .expert_parallel_size = 8}, 1).mesh ==
+        mesh_sizes{.data_parallel_size = 3, .expert_parallel_size = 8});
+  CHECK(layout_of<staged_experts>({.ranks = std::make_shared<dry_transport>(0, 24), .data_parallel_size = 12, .expert_parallel_size = 4}, 1).mesh ==
+        mesh_sizes{.data_parallel_size = 3, .pipeline_parallel_size = 2, .expert_parallel_size = 4});
+  CHECK(layout_of<sequence>({.ranks = std::make_shared<dry_transport>(0, 4), .tensor_parallel_size = 4}, 1).has_sequence_parallel);
+  CHECK(!layout_of<places>({}, 1).has_sequence_parallel);
   CHECK(layout_of<defaults>({}, 1).mesh.ranks() == 1);
-  CHECK_THROWS_AS((void)layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 6), .tensor = 4}, 1), config_error);
+  CHECK_THROWS_AS((void)layout_of<stages>({.ranks = std::make_shared<dry_transport>(0, 6), .tensor_parallel_size = 4}, 1), config_error);
 }
 
 TEST_CASE("machines that are known make sense, and one can be measured") {
@@ -270,8 +272,8 @@ TEST_CASE("machines that are known make sense, and one can be measured") {
 TEST_CASE("what makes no sense is refused") {
   machine m = round_numbers();
   CHECK_THROWS_WITH_AS((void)predict(working(1), {}, m, "fp16"), "machine round: must compute in fp16; it does not", config_error);
-  CHECK_THROWS_WITH_AS((void)predict(std::span<const rehearsal>(), {}, m, "fp32"),
-                       "predict: rehearsals must be of one rank at least, and at most of the 1 of a pipeline; given 0", config_error);
+  CHECK_THROWS_WITH_AS((void)predict(std::span<const dry_run>(), {}, m, "fp32"),
+                       "predict: dry runs must be of at least one rank, and at most of the 1 ranks of a pipeline; given 0", config_error);
   m.link_share = 0;
   CHECK_THROWS_WITH_AS(require_machine(m), "machine round: link_share must be above 0 and at most 1; given 0", config_error);
   m = round_numbers();
@@ -279,8 +281,8 @@ TEST_CASE("what makes no sense is refused") {
   CHECK_THROWS_AS(require_machine(m), config_error);
   m = round_numbers();
   m.between.bandwidth = 0;
-  rehearsal r = working(1);
+  dry_run r = working(1);
   r.sent.of(traffic_role::gradients) = {7, 700};
-  CHECK_THROWS_WITH_AS((void)predict(r, {.mesh = {.data = 8}}, m, "fp32"),
+  CHECK_THROWS_WITH_AS((void)predict(r, {.mesh = {.data_parallel_size = 8}}, m, "fp32"),
                        "machine round: must have a link for what ranks send; its bandwidth is 0", config_error);
 }

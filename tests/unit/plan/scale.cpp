@@ -20,17 +20,23 @@ struct recipe : defaults {
 };
 
 decoder_config seven_billion() {
-  return {.vocabulary = 32'000, .width = 4'096, .layers = 32, .heads = 32, .feed_forward = 11'008, .context = 2'048, .tied_head = false};
+  return {.vocab_size = 32'000,
+          .hidden_size = 4'096,
+          .num_layers = 32,
+          .num_heads = 32,
+          .intermediate_size = 11'008,
+          .max_position_embeddings = 2'048,
+          .tie_word_embeddings = false};
 }
 
 template <class Parallel>
-rehearsal step_of(std::size_t rank, std::size_t ranks) {
+dry_run step_of(std::size_t rank, std::size_t ranks) {
   typename llama<recipe<Parallel>>::options options;
   options.parallel.ranks = std::make_shared<dry_transport>(rank, ranks);
-  return plan<trainer<llama<recipe<Parallel>>>>(seven_billion(), options, {.steps = 1, .batch = 1}, cpu::properties{1});
+  return plan<trainer<llama<recipe<Parallel>>>>(seven_billion(), options, {.max_steps = 1, .micro_batch_size = 1}, cpu::properties{1});
 }
 template <class Parallel>
-double seconds_of(const rehearsal& step, std::size_t ranks) {
+double seconds_of(const dry_run& step, std::size_t ranks) {
   typename Parallel::config config;
   config.ranks = std::make_shared<dry_transport>(0, ranks);
   return predict(step, layout_of<recipe<Parallel>>(config, 1), h100(), "bf16").seconds;
@@ -42,7 +48,7 @@ constexpr std::size_t once_sent = 3'300'000;
 }  // namespace
 
 TEST_CASE("a 7B model on 512 ranks: messages of a rank and step grow with the bytes and the logarithm of the ranks") {
-  const rehearsal rows = step_of<data_parallel>(0, 512), one = step_of<zero<1>>(0, 512), three = step_of<zero<3>>(0, 512);
+  const dry_run rows = step_of<data_parallel>(0, 512), one = step_of<zero<1>>(0, 512), three = step_of<zero<3>>(0, 512);
   // before, when sums went from rank to rank in a chain and a gather was a message to each: 44133, 44644, 59974
   CHECK(rows.sent.total().messages == 14'994);
   CHECK(one.sent.total().messages == 11'403);
@@ -61,14 +67,14 @@ TEST_CASE("a 7B model on 512 ranks: messages of a rank and step grow with the by
   CHECK(one.sent.of(traffic_role::gradients).collectives == 34);
 
   // twice the ranks are one message more with each piece
-  const rehearsal twice = step_of<zero<1>>(0, 1024);
+  const dry_run twice = step_of<zero<1>>(0, 1024);
   CHECK(twice.sent.of(traffic_role::gradients).messages * 9 == one.sent.of(traffic_role::gradients).messages * 10);
 }
 
 TEST_CASE("a 7B model on 512 H100: the processor's time for messages and the latency of every round are in the prediction") {
-  const rehearsal step = step_of<zero<1>>(0, 512);
+  const dry_run step = step_of<zero<1>>(0, 512);
   const double seconds = seconds_of<zero<1>>(step, 512);
-  rehearsal free = step;
+  dry_run free = step;
   for (traffic& sent : free.sent.sent) sent.rounds = 0;
   const double latency = static_cast<double>(step.sent.of(traffic_role::gradients).rounds) * (6 * h100().between.latency + 3 * h100().inside.latency) / 9;
   CHECK(seconds - seconds_of<zero<1>>(free, 512) >= latency * 0.99);

@@ -26,14 +26,15 @@ struct divided : recipe {
 
 decoder_config four_layers() {
   decoder_config shape = planned_run::sizes();
-  shape.layers = 4;
-  shape.kv_heads = 4;
+  shape.num_layers = 4;
+  shape.num_kv_heads = 4;
   return shape;
 }
 constexpr std::size_t devices = 8;
 
 std::vector<found_plan> small_search(const machine& on) {
-  return search_plans<model_type, strategies<strategy>>(four_layers(), {.devices = devices, .rows = 16, .batches = {2, 1}}, on, cpu::properties{1});
+  return search_plans<model_type, strategies<strategy>>(
+      four_layers(), {.devices = devices, .global_batch_size = 16, .micro_batch_sizes = {2, 1}}, on, cpu::properties{1});
 }
 
 }  // namespace
@@ -44,19 +45,23 @@ TEST_CASE("everything that divides is there, and no rank needs more than was sai
   std::set<std::array<std::size_t, 3>> meshes;
   for (const found_plan& one : found) {
     const mesh_sizes& mesh = one.layout.mesh;
-    meshes.insert({mesh.data, mesh.tensor, mesh.pipeline});
+    meshes.insert({mesh.data_parallel_size, mesh.tensor_parallel_size, mesh.pipeline_parallel_size});
     CHECK(mesh.ranks() == devices);
-    CHECK(mesh.data * one.batch * one.layout.micro_batches == 16);
+    CHECK(mesh.data_parallel_size * one.micro_batch_size * one.layout.micro_batches == 16);
     CHECK(one.layout.zero_stage == 1);
     CHECK(one.tokens_per_second == doctest::Approx(16 * 12 / one.time.seconds / devices));
     CHECK(one.share_of_peak > 0);
     CHECK(one.share_of_peak < 1);
-    if (one.batch != 2) continue;
+    if (one.micro_batch_size != 2) continue;
     for (std::size_t rank = 0; rank < devices; ++rank) {
       model_type::with_recipe<divided>::options options;
-      options.parallel = {.ranks = std::make_shared<dry_transport>(rank, devices), .data = mesh.data, .tensor = mesh.tensor};
-      const rehearsal whole = plan<trainer<model_type::with_recipe<divided>>>(
-          four_layers(), options, {.steps = 1, .batch = one.batch, .accumulate = one.layout.micro_batches}, cpu::properties{1});
+      options.parallel = {.ranks = std::make_shared<dry_transport>(rank, devices),
+                          .data_parallel_size = mesh.data_parallel_size,
+                          .tensor_parallel_size = mesh.tensor_parallel_size};
+      const dry_run whole = plan<trainer<model_type::with_recipe<divided>>>(
+          four_layers(), options,
+          {.max_steps = 1, .micro_batch_size = one.micro_batch_size, .gradient_accumulation_steps = one.layout.micro_batches},
+          cpu::properties{1});
       CHECK(whole.total() <= one.bytes);
     }
   }
@@ -68,7 +73,9 @@ TEST_CASE("everything that divides is there, and no rank needs more than was sai
 
 TEST_CASE("where nothing is divided, zero<1> is data_parallel") {
   using replicated = pipeline<one_forward_one_backward, parallel<data_parallel, tensor_parallel>>;
-  mesh_settings settings{.mesh = {.data = 2, .tensor = 2, .pipeline = 2}, .rows = 16, .batch = 2};
+  mesh_settings settings{.mesh = {.data_parallel_size = 2, .tensor_parallel_size = 2, .pipeline_parallel_size = 2},
+                         .global_batch_size = 16,
+                         .micro_batch_size = 2};
   const auto plain = plan_mesh<model_type, replicated>(four_layers(), settings, h100(), cpu::properties{1});
   settings.shards = 1;
   const auto same = plan_mesh<model_type, strategy>(four_layers(), settings, h100(), cpu::properties{1});
@@ -80,7 +87,9 @@ TEST_CASE("where nothing is divided, zero<1> is data_parallel") {
   }
   CHECK(same.time.seconds == plain.time.seconds);
   const auto found = search_plans<model_type, strategies<undivided<strategy>, strategy>>(
-      four_layers(), {.devices = devices, .rows = 16, .batches = {2}, .tensors = {2}, .pipelines = {2}}, h100(), cpu::properties{1});
+      four_layers(),
+      {.devices = devices, .global_batch_size = 16, .micro_batch_sizes = {2}, .tensor_parallel_sizes = {2}, .pipeline_parallel_sizes = {2}},
+      h100(), cpu::properties{1});
   REQUIRE(found.size() == 2);
   CHECK(found[0].layout.zero_stage + found[1].layout.zero_stage == 1);
   CHECK(found[found[0].layout.zero_stage].time.seconds == plain.time.seconds);
@@ -100,23 +109,34 @@ TEST_CASE("what does not fit is not found") {
   CHECK(fewer > 0);
   small.memory = least - 1;
   CHECK(small_search(small).empty());
-  CHECK(search_text({}) == "nothing fits\n");
+  CHECK(search_text({}) == "no layout fits\n");
 }
 
 TEST_CASE("a model of 65 billion parameters on ten thousand devices is searched without one of them") {
-  const decoder_config sizes{.vocabulary = 32'000, .width = 8'192, .layers = 80, .heads = 64, .feed_forward = 22'016, .context = 2'048, .tied_head = false};
-  const auto found = search_plans<model_type, strategies<strategy>>(
-      sizes, {.devices = 10'240, .rows = 10'240, .batches = {1}, .tensors = {8}, .pipelines = {4, 8}}, a100(), cpu::properties{8});
+  const decoder_config sizes{.vocab_size = 32'000,
+                             .hidden_size = 8'192,
+                             .num_layers = 80,
+                             .num_heads = 64,
+                             .intermediate_size = 22'016,
+                             .max_position_embeddings = 2'048,
+                             .tie_word_embeddings = false};
+  const auto found = search_plans<model_type, strategies<strategy>>(sizes,
+                                                                    {.devices = 10'240,
+                                                                     .global_batch_size = 10'240,
+                                                                     .micro_batch_sizes = {1},
+                                                                     .tensor_parallel_sizes = {8},
+                                                                     .pipeline_parallel_sizes = {4, 8}},
+                                                                    a100(), cpu::properties{8});
   REQUIRE(found.size() == 2);
   for (const found_plan& one : found) {
     CHECK(one.layout.mesh.ranks() == 10'240);
     CHECK(one.bytes < a100().memory);
     // 2 + 2 bytes per parameter of a rank, and its shard of the optimizer's 12
-    CHECK(static_cast<double>(one.bytes) > 4 * 65.2e9 / 8 / static_cast<double>(one.layout.mesh.pipeline));
+    CHECK(static_cast<double>(one.bytes) > 4 * 65.2e9 / 8 / static_cast<double>(one.layout.mesh.pipeline_parallel_size));
   }
 }
 
 TEST_CASE("a search for nothing is refused") {
   CHECK_THROWS_WITH_AS((void)(search_plans<model_type, strategies<strategy>>(four_layers(), {.devices = 0}, a100(), cpu::properties{1})),
-                       "search: devices and rows must be at least 1; given 0 and 1", config_error);
+                       "search: devices and global_batch_size must be at least 1; given 0 and 1", config_error);
 }

@@ -43,8 +43,8 @@ struct underflowing : fp16_mixed {
   static constexpr bool scales_loss = false;
 };
 static_assert(!clause::precision_has_a_name<without_name>);
-static_assert(!clause::precision_names_a_number_for_every_role<without_state> &&
-              !clause::precision_names_a_number_for_every_role<integer_parameters>);
+static_assert(!clause::precision_names_a_dtype_for_every_role<without_state> &&
+              !clause::precision_names_a_dtype_for_every_role<integer_parameters>);
 static_assert(!clause::parameter_is_of_compute_type<mixed_products> && !precision<mixed_products>);
 static_assert(!clause::gradient_is_of_compute_or_accumulate_type<odd_gradients> && !precision<odd_gradients>);
 static_assert(!clause::master_not_narrower_than_parameter<narrow_master> && !precision<narrow_master>);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/ops/nf4.hpp>

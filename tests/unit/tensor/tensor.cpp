@@ -143,14 +143,14 @@ TEST_CASE("what neighbouring ranks hold alone lies on one of them, and random nu
     store all(on);
     all.declare({.name = "before", .shape = {3, 40}});
     for (std::size_t e = 0; e < 4; ++e) {
-      all.begin_holder(e / 2);
+      all.begin_owner(e / 2);
       all.declare({.name = concat("expert.", e), .shape = {5, 40}});
       all.declare({.name = concat("bias.", e), .shape = {5}});
     }
-    all.begin_holder(std::nullopt);
+    all.begin_owner(std::nullopt);
     all.declare({.name = "behind", .shape = {2, 40}});
     all.declare({.name = "norm", .shape = {40}});
-    if (rank) all.hold(*rank);
+    if (rank) all.keep_owned_by(*rank);
     all.allocate();
     return all;
   };
@@ -161,8 +161,8 @@ TEST_CASE("what neighbouring ranks hold alone lies on one of them, and random nu
   CHECK_THROWS_WITH_AS(second.require_all_here("a test"), doctest::Contains("different experts"), config_error);
   CHECK(second.value(*second.find("expert.1")).empty());
   CHECK(second.value(*second.find("expert.2")).size() == 200);
-  CHECK(!second.find("norm")->spec.holder);
-  CHECK(second.find("bias.3")->spec.holder == 1);
+  CHECK(!second.find("norm")->spec.owner);
+  CHECK(second.find("bias.3")->spec.owner == 1);
   const auto element_of = [](const store& s, const char* name) {
     const std::size_t offset = s.find(name)->offset;
     for (const decay_run& run : s.decay_runs())

@@ -71,7 +71,7 @@ struct without_master : bare_precision {
  private:
   using bare_precision::master;
 };
-static_assert(!clause::precision_names_a_number_for_every_role<without_master>);
+static_assert(!clause::precision_names_a_dtype_for_every_role<without_master>);
 
 struct host_communicator {
   [[nodiscard]] std::size_t rank() const { return 0; }

@@ -110,7 +110,7 @@ TEST_CASE("a backward that does not pop what the forward pushed is caught") {
   CHECK(left.problem == "the backward left 1 entries of the stash that the forward pushed");
   CHECK_THROWS_WITH_AS((void)with([&](const norm& layer, pass_type& p, auto x, auto dy, auto dx) {
                          usual(layer, p, x, dy, dx);
-                         (void)p.pop_sums(6);
+                         (void)p.pop_saved_sums(6);
                        }),
                        doctest::Contains("nothing is left to pop"), shape_error);
 }

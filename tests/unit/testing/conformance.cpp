@@ -146,7 +146,7 @@ TEST_CASE("nothing else is blamed, and the report says all of it") {
   CHECK(std::count_if(suite.results().begin(), suite.results().end(), [](const auto& r) { return r.passed(); }) == 38 - 7);
   for (const testing::conformance_result& r : suite.results()) {
     CAPTURE(r.kernel);
-    CHECK(r.number == "fp32");
+    CHECK(r.dtype == "fp32");
     if (r.passed()) CHECK(r.largest_error == 0);  // the same kernels on the same numbers
   }
   const std::string text = suite.text();

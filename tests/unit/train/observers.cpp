@@ -128,7 +128,7 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
   const scratch_folder folder;
   {
     json_lines_record record(folder / "m.jsonl", 4e9);
-    record.on(run_began{.steps = 10, .parameters = 5, .trained = 5});
+    record.on(run_began{.max_steps = 10, .parameters = 5, .trained = 5});
     record.on(a_step);
     step_done broken = a_step;
     broken.loss = std::numeric_limits<double>::quiet_NaN();
@@ -152,7 +152,7 @@ TEST_CASE("the record is a JSON object per line, with numbers a script expects")
   CHECK(lines[1]["grad_norm"] == 0.25);
   CHECK(lines[1]["tokens_per_second"] == 200);
   CHECK(lines[1]["peak_memory"] == 4096);
-  CHECK(lines[1]["share_of_peak"] == 0.5);
+  CHECK(lines[1]["mfu"] == 0.5);
   CHECK(lines[2]["loss"].is_null());
   CHECK(lines[3]["reason"] == "weight \"a\\b\"\n is bad");
   CHECK(lines[5]["stopped"] == 1);
@@ -177,7 +177,7 @@ TEST_CASE("where there is no terminal, the progress bar is silent") {
   std::FILE* file = std::fopen((folder / "out").c_str(), "w");
   {
     progress_bar bar(file);
-    bar.on(run_began{.steps = 10});
+    bar.on(run_began{.max_steps = 10});
     bar.on(a_step);
     bar.on(step_skipped{.step = 1, .reason = "x"});
     bar.on(run_ended{.stopped = true});
@@ -195,7 +195,7 @@ TEST_CASE("memory statistics name every role in use") {
 
 TEST_CASE("a history keeps what a program wants to plot") {
   history h;
-  h.on(run_began{.steps = 2});
+  h.on(run_began{.max_steps = 2});
   h.on(a_step);
   CHECK(h.losses().size() == 1);
   CHECK(h.learning_rates()[0] == 1e-3);

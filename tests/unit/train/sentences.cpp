@@ -20,15 +20,21 @@ struct plain : defaults {};
 using model_type = bert_pretraining<plain>;
 
 encoder_config sizes() {
-  return {.vocabulary = 30, .width = 24, .layers = 1, .heads = 2, .feed_forward = 32, .context = 16, .initial_deviation = 0.1};
+  return {.vocab_size = 30,
+          .hidden_size = 24,
+          .num_layers = 1,
+          .num_heads = 2,
+          .intermediate_size = 32,
+          .max_position_embeddings = 16,
+          .initializer_range = 0.1};
 }
 training_config<adamw> settings(std::size_t steps) {
-  return {.steps = steps, .batch = 4, .context = 16, .learning_rate = 3e-3, .shape = schedule::constant};
+  return {.max_steps = steps, .micro_batch_size = 4, .seq_length = 16, .learning_rate = 3e-3, .lr_schedule = lr_schedule_kind::constant};
 }
 /// Sequences that repeat one token; the label is the parity of its id.
 sentence_dataset counting(bool with_words) {
   sentence_dataset all("numbers");
-  if (with_words) all.masking = word_masking{.mask = 4, .vocabulary = 30};
+  if (with_words) all.masking = word_masking{.mask = 4, .vocab_size = 30};
   for (token row = 0; row < 61; ++row) {
     sentence_row one;
     const token word = 5 + row % 25;
@@ -65,7 +71,7 @@ TEST_CASE("an evaluation is the mean over words plus the mean over labels, whate
   model_type model(sizes());
   const sentence_dataset data = counting(true);
   trainer trainer(model, settings(1));
-  const sentence_loader rows(data, {.batch = 61, .context = 16, .shuffle = false});  // all in one batch, with the same masks
+  const sentence_loader rows(data, {.micro_batch_size = 61, .seq_length = 16, .shuffle = false});  // all in one batch, with the same masks
   std::vector<host_batch> all;
   rows.fill({0, 0}, all);
   const auto words = logits(model, all.front());
@@ -96,7 +102,7 @@ TEST_CASE("a run that was interrupted in an epoch goes on to the same weights, b
   {
     model_type first(sizes());
     trainer half(first, settings(40));
-    checkpoint_folder checkpoints(half, folder.path(), {.every = 25});
+    checkpoint_folder checkpoints(half, folder.path(), {.save_steps = 25});
     half.attach(checkpoints);
     half.fit(data);
   }
@@ -113,7 +119,7 @@ TEST_CASE("data that does not fit an encoder is refused") {
   model_type model(sizes());
   trainer trainer(model, settings(1));
   sentence_dataset other("other");
-  other.masking = word_masking{.mask = 4, .vocabulary = 31};
+  other.masking = word_masking{.mask = 4, .vocab_size = 31};
   sentence_row row;
   row.add(5, true);
   other.add(row);

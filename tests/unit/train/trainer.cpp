@@ -35,19 +35,19 @@ struct walled_bf16_recipe : bf16_recipe {
 };
 
 decoder_config sizes() {
-  return {.vocabulary = 97,
-          .width = 24,
-          .layers = 2,
-          .heads = 2,
-          .kv_heads = 1,
-          .feed_forward = 40,
-          .context = 24,
+  return {.vocab_size = 97,
+          .hidden_size = 24,
+          .num_layers = 2,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .intermediate_size = 40,
+          .max_position_embeddings = 24,
           .attention_dropout = 0.1,
           .residual_dropout = 0.2};
 }
 
 /// Sentences of different lengths, so that sequence lengths differ and some are packed.
-dataset sentences(row_layout layout, std::size_t count = 40) {
+dataset sentences(sequence_layout layout, std::size_t count = 40) {
   dataset all("sentences", layout);
   for (std::size_t s = 0; s < count; ++s) {
     std::vector<token> tokens;
@@ -82,16 +82,16 @@ outcome run(const dataset& data, const Config& settings, const typename Recipe::
   trainer.attach(seen);
   trainer.fit(data);
   outcome result{{seen.losses().begin(), seen.losses().end()}, {}};
-  using number = typename Recipe::precision::parameter;
-  std::vector<number> host(model.parameters().trained_values().size());
-  copy_to_host(model.work(), std::span<number>(host), model.parameters().trained_values());
-  model.work().synchronize();
+  using dtype = typename Recipe::precision::parameter;
+  std::vector<dtype> host(model.parameters().trained_values().size());
+  copy_to_host(model.stream(), std::span<dtype>(host), model.parameters().trained_values());
+  model.stream().synchronize();
   result.weights.assign(host.begin(), host.end());
   return result;
 }
 
 using run_config = training_config<adamw>;
-const run_config few_steps{.steps = 6, .batch = 4, .learning_rate = 1e-2};
+const run_config few_steps{.max_steps = 6, .micro_batch_size = 4, .learning_rate = 1e-2};
 
 double largest_difference(const outcome& a, const outcome& b) {
   double most = 0;
@@ -103,13 +103,13 @@ double largest_difference(const outcome& a, const outcome& b) {
 }  // namespace
 
 TEST_CASE("memory that the host cannot touch and a late stream change nothing, bit for bit") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   CHECK(run<fp32_recipe>(data, few_steps) == run<walled_recipe>(data, few_steps));
   CHECK(run<bf16_recipe>(data, few_steps) == run<walled_bf16_recipe>(data, few_steps));
 }
 
 TEST_CASE("a device without kernels trains on its first day, to the same result") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   const with_host_fallback<testing::bare_device>::context on;
   CHECK(run<fp32_recipe>(data, few_steps) == run<bare_with_fallback>(data, few_steps, on));
   CHECK(on.fallbacks().size() > 12);
@@ -117,14 +117,14 @@ TEST_CASE("a device without kernels trains on its first day, to the same result"
 }
 
 TEST_CASE("the number of threads changes nothing, bit for bit") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   const outcome one = run<fp32_recipe>(data, few_steps, with_threads<cpu>(1));
   CHECK(one == run<fp32_recipe>(data, few_steps, with_threads<cpu>(2)));
   CHECK(one == run<fp32_recipe>(data, few_steps, cpu::context({.executor = std::make_shared<thread_pool>(5)})));
 }
 
 TEST_CASE("the same seed gives the same run, another seed another") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   const outcome a = run<fp32_recipe>(data, few_steps);
   CHECK(a == run<fp32_recipe>(data, few_steps));
   run_config other = few_steps;
@@ -133,11 +133,11 @@ TEST_CASE("the same seed gives the same run, another seed another") {
 }
 
 TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven targets included") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   run_config one = few_steps, four = few_steps;
-  one.batch = 8;
-  four.batch = 2;
-  four.accumulate = 4;
+  one.micro_batch_size = 8;
+  four.micro_batch_size = 2;
+  four.gradient_accumulation_steps = 4;
   // gradients are summed over sequences in another grouping: per step off by eps · sqrt(sequences · tokens) relative to their size, and
   // AdamW divides by their size: weights differ by at most learning rate · 6 steps · 1e-3 where a gradient is near zero
   CHECK(largest_difference(run<fp32_recipe>(data, one), run<fp32_recipe>(data, four)) < 6e-5);
@@ -148,8 +148,8 @@ TEST_CASE("a step in micro-batches is the step in one batch, dropout and uneven 
 }
 
 TEST_CASE("samples packed into rows learn what samples in rows of their own learn") {
-  dataset separate = sentences(row_layout::separate), packed = sentences(row_layout::packed);
-  run_config all{.steps = 1, .batch = 40, .learning_rate = 1e-2, .shuffle = false};
+  dataset separate = sentences(sequence_layout::separate), packed = sentences(sequence_layout::packed);
+  run_config all{.max_steps = 1, .micro_batch_size = 40, .learning_rate = 1e-2, .shuffle = false};
   decoder_config plain = sizes();
   plain.attention_dropout = plain.residual_dropout = 0;  // dropout depends on the position in the sequence, which packing changes
   const auto loss_and_gradient = [&](const dataset& data) {
@@ -168,15 +168,15 @@ TEST_CASE("samples packed into rows learn what samples in rows of their own lear
 }
 
 TEST_CASE("a step after the first allocates nothing, on the device or on the host") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.steps = 100, .batch = 4});
+  trainer trainer(model, {.max_steps = 100, .micro_batch_size = 4});
   loader rows(data, trainer.loader_settings());
   for (int warm = 0; warm < 3; ++warm) (void)trainer.step(rows.next(), 1e-3);
-  const std::size_t device_before = model.on().memory().allocations;
+  const std::size_t device_before = model.context().memory().allocations;
   const std::size_t host_before = host_heap::allocations();
   for (int step = 0; step < 20; ++step) (void)trainer.step(rows.next(), 1e-3);
-  CHECK(model.on().memory().allocations == device_before);
+  CHECK(model.context().memory().allocations == device_before);
   CHECK(host_heap::allocations() == host_before);
 }
 
@@ -184,13 +184,13 @@ TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is t
   const auto check = []<class Recipe>(Recipe, const dataset& data) {
     CAPTURE(Recipe::precision::name);
     const scratch_folder folder;
-    const run_config all{.steps = 23, .batch = 2, .accumulate = 2, .learning_rate = 1e-2};
+    const run_config all{.max_steps = 23, .micro_batch_size = 2, .gradient_accumulation_steps = 2, .learning_rate = 1e-2};
     const outcome whole = run<Recipe>(data, all);
     std::vector<double> losses;
     std::vector<float> weights;
     for (const std::size_t stop_at : {7UL, 16UL, 23UL}) {        // an epoch has 10 steps
       llama<Recipe> model(sizes(), {}, {.seed = 99 + stop_at});  // other initial values: all must come from the checkpoint
-      if (losses.empty()) model.parameters().initialise(model.work(), 42, [](std::string_view) { return true; });
+      if (losses.empty()) model.parameters().initialise(model.stream(), 42, [](std::string_view) { return true; });
       trainer trainer(model, all);
       checkpoint_folder files(trainer, folder.path());
       CHECK(files.resume() == !losses.empty());
@@ -215,7 +215,7 @@ TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is t
     CHECK(losses == whole.losses);
     CHECK(weights == whole.weights);
   };
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   check(fp32_recipe{}, data);
   check(bf16_recipe{}, data);
   struct pure : defaults {
@@ -226,16 +226,16 @@ TEST_CASE("a run that was interrupted in the middle of an epoch and resumed is t
 }
 
 TEST_CASE("evaluation is the mean over targets, and changes nothing") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.steps = 3, .batch = 4, .evaluate_every = 2});
+  trainer trainer(model, {.max_steps = 3, .micro_batch_size = 4, .eval_steps = 2});
   const auto before = model.parameters().trained_values().host();
   const std::vector<float> weights(before.begin(), before.end());
   const evaluation a = trainer.evaluate(data);
   CHECK(a.perplexity == doctest::Approx(std::exp(a.loss)));
   CHECK(a.loss == doctest::Approx(std::log(97.0)).epsilon(0.05));
   CHECK(std::equal(weights.begin(), weights.end(), before.begin()));
-  const evaluation b = perplexity(model, data, {.batch = 7});
+  const evaluation b = perplexity(model, data, {.micro_batch_size = 7});
   CHECK(b.loss == doctest::Approx(a.loss).epsilon(1e-6));
   CHECK(b.targets == a.targets);
   history seen;
@@ -246,7 +246,7 @@ TEST_CASE("evaluation is the mean over targets, and changes nothing") {
 }
 
 TEST_CASE("weights that are not finite are named, steps are skipped and counted, and after a run of them the trainer stops") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   struct log final : observer {
     std::vector<std::string> reasons;
     using observer::on;
@@ -254,7 +254,7 @@ TEST_CASE("weights that are not finite are named, steps are skipped and counted,
   };
   const scratch_folder folder;
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.steps = 20, .batch = 4, .max_bad_steps = 3});
+  trainer trainer(model, {.max_steps = 20, .micro_batch_size = 4, .max_bad_steps = 3});
   checkpoint_folder files(trainer, folder.path());
   files.save();
   log seen;
@@ -274,12 +274,12 @@ TEST_CASE("weights that are not finite are named, steps are skipped and counted,
 }
 
 TEST_CASE("a step whose gradients are not finite changes nothing, and says where it began") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   llama<fp32_recipe> model(sizes());
   // finite weights whose products overflow
   for (const char* name : {"model.layers.1.self_attn.o_proj.weight", "model.norm.weight"})
     for (float& x : model.parameters().value(*model.parameters().find(name)).host()) x = 1e37f;
-  trainer trainer(model, {.steps = 2, .batch = 4, .max_bad_steps = 9});
+  trainer trainer(model, {.max_steps = 2, .micro_batch_size = 4, .max_bad_steps = 9});
   struct log final : observer {
     std::string reason;
     using observer::on;
@@ -299,10 +299,10 @@ TEST_CASE("fp16 overflows lower the loss scale, and training goes on") {
   struct half_recipe : defaults {
     using precision = fp16_mixed;
   };
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   llama<half_recipe> model(sizes());
   trainer trainer(
-      model, {.steps = 40, .batch = 4, .learning_rate = 1e-2, .loss_scale = {.start = 4294967296.0, .growth_window = 10, .hysteresis = 1}});
+      model, {.max_steps = 40, .micro_batch_size = 4, .learning_rate = 1e-2, .loss_scale = {.start = 4294967296.0, .growth_window = 10, .hysteresis = 1}});
   history seen;
   trainer.attach(seen);
   trainer.fit(data);
@@ -314,12 +314,12 @@ TEST_CASE("fp16 overflows lower the loss scale, and training goes on") {
 }
 
 TEST_CASE("every precision and optimizer learns, and LoRA trains nothing but its adapter") {
-  const dataset data = sentences(row_layout::separate, 8);
+  const dataset data = sentences(sequence_layout::separate, 8);
   const auto falls = [&]<class Recipe>(Recipe, double rate, const typename llama<Recipe>::options& options = {}) {
     decoder_config plain = sizes();
     plain.attention_dropout = plain.residual_dropout = 0;
     llama<Recipe> model(plain, {}, options);
-    trainer trainer(model, {.steps = 60, .batch = 8, .learning_rate = rate});
+    trainer trainer(model, {.max_steps = 60, .micro_batch_size = 8, .learning_rate = rate});
     history seen;
     trainer.attach(seen);
     trainer.fit(data);
@@ -349,25 +349,25 @@ TEST_CASE("frozen weights have neither gradients nor optimizer state, and do not
   struct adapted : defaults {
     using adapter = lora;
   };
-  const dataset data = sentences(row_layout::separate, 8);
+  const dataset data = sentences(sequence_layout::separate, 8);
   llama<adapted> model(sizes(), {}, {.adapter = {.rank = 4}});
   const std::size_t trained = model.parameters().trained_count();
   CHECK(trained == 2 * 4 * ((24 + 24) + (24 + 12)));  // q_proj and v_proj in two layers
   const auto frozen = model.parameter<2>("model.layers.0.mlp.up_proj.weight").span().host();
   const std::vector<float> before(frozen.begin(), frozen.end());
-  trainer trainer(model, {.steps = 3, .batch = 4});
+  trainer trainer(model, {.max_steps = 3, .micro_batch_size = 4});
   trainer.fit(data);
   CHECK(std::equal(before.begin(), before.end(), frozen.begin()));
-  CHECK(model.on().memory().of(memory_role::gradients) < 2 * trained * sizeof(float));
-  CHECK(model.on().memory().of(memory_role::optimizer) < 3 * trained * sizeof(float));
+  CHECK(model.context().memory().of(memory_role::gradients) < 2 * trained * sizeof(float));
+  CHECK(model.context().memory().of(memory_role::optimizer) < 3 * trained * sizeof(float));
 }
 
 TEST_CASE("the plan is what the run takes") {
-  const dataset data = sentences(row_layout::separate);
+  const dataset data = sentences(sequence_layout::separate);
   llama<fp32_recipe> model(sizes());
   trainer trainer(model, few_steps);
   trainer.fit(data);
-  const memory_count used = model.on().memory();
+  const memory_count used = model.context().memory();
   CHECK(trainer.plan().total() == used.total_peak);
   for (std::size_t r = 0; r < memory_roles; ++r) CHECK(trainer.plan().bytes[r] == used.peak[r]);
 }
@@ -382,12 +382,12 @@ TEST_CASE("a run that does not fit is refused before anything is allocated, with
 
 TEST_CASE("settings that contradict themselves or the model are refused") {
   llama<fp32_recipe> model(sizes());
-  CHECK_THROWS_WITH_AS(trainer(model, {.context = 100}), "context: must not be longer than the model's 24 tokens; given 100", config_error);
-  CHECK_THROWS_AS(trainer(model, {.batch = 0}), config_error);
+  CHECK_THROWS_WITH_AS(trainer(model, {.seq_length = 100}), "seq_length: must not be longer than the model's 24 tokens; given 100", config_error);
+  CHECK_THROWS_AS(trainer(model, {.micro_batch_size = 0}), config_error);
   CHECK_THROWS_AS(trainer(model, {.learning_rate = -1.0}), config_error);
   CHECK_THROWS_AS(trainer(model, {.warmup_ratio = 2.0}), config_error);
   const dataset data = [] {
-    dataset d("wrong", row_layout::separate);
+    dataset d("wrong", sequence_layout::separate);
     d.add(std::vector<token>{1, 2, 500});
     d.finish();
     return d;
@@ -399,7 +399,7 @@ TEST_CASE("settings that contradict themselves or the model are refused") {
 
 TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.steps = 5, .batch = 2, .context = 8});
+  trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .seq_length = 8});
   history seen;
   const array<token, 2> tokens = xt::arange<token>(16).reshape({2, 8}), targets = tokens + 1;
   const xtensor_batch rows(tokens, targets);
@@ -426,7 +426,7 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
   CHECK(weight.shape()[0] == 97);
   CHECK(sum / 16 == doctest::Approx(perplexity(model,
                                                [&] {
-                                                 dataset d("rows", row_layout::separate);
+                                                 dataset d("rows", sequence_layout::separate);
                                                  for (std::size_t b = 0; b < 2; ++b) {
                                                    std::vector<token> row(tokens.data() + 8 * b, tokens.data() + 8 * b + 8);
                                                    row.push_back(targets(b, 7));
@@ -441,7 +441,7 @@ TEST_CASE("xtensor rows go in, and logits, parameters and losses come out") {
 
 TEST_CASE("rows that a kernel would follow out of its memory are refused, and the step did not happen") {
   llama<fp32_recipe> model(sizes());
-  trainer trainer(model, {.steps = 5, .batch = 2, .context = 8});
+  trainer trainer(model, {.max_steps = 5, .micro_batch_size = 2, .seq_length = 8});
   const host_batch good{.b = 2,
                         .t = 4,
                         .tokens = {1, 2, 3, 4, 5, 6, 7, 8},
@@ -457,16 +457,16 @@ TEST_CASE("rows that a kernel would follow out of its memory are refused, and th
   };
   host_batch rows = good;
   rows.tokens[5] = -1;
-  refused(rows, "tokens must be in the model's vocabulary of 97; given -1 at place 5");
+  refused(rows, "tokens must be in the model's vocabulary of 97; given -1 at index 5");
   rows = good;
   rows.positions[3] = 24;
-  refused(rows, "positions must be in the model's context of 24; given 24 at place 3");
+  refused(rows, "positions must be in the model's max_position_embeddings of 24; given 24 at index 3");
   rows.positions[3] = -1;
-  refused(rows, "positions must be in the model's context of 24; given -1 at place 3");
+  refused(rows, "positions must be in the model's max_position_embeddings of 24; given -1 at index 3");
   for (const auto& [place, start] : {std::pair<std::size_t, token>{0, 1}, {1, -1}, {3, 1}, {4, 2}, {6, 3}, {7, 8}, {7, -4}}) {
     rows = good;
     rows.starts[place] = start;
-    refused(rows, "batch: a place's start must be that of the place before it in its row, or the place itself");
+    refused(rows, "batch: a token's start must be that of the token before it in its sequence, or the token itself");
   }
   (void)trainer.step(std::span(&good, 1), 1e-2);
   CHECK(trainer.progress().step == 1);
@@ -479,8 +479,8 @@ TEST_CASE("a second fit draws other dropout than the first") {
   trainer trainer(model, settings);
   history seen;
   trainer.attach(seen);
-  trainer.fit(sentences(row_layout::separate));
-  trainer.fit(sentences(row_layout::separate));
+  trainer.fit(sentences(sequence_layout::separate));
+  trainer.fit(sentences(sequence_layout::separate));
   REQUIRE(seen.losses().size() == 12);
   for (std::size_t i = 0; i < 6; ++i) CHECK(seen.losses()[i] != seen.losses()[6 + i]);
 }

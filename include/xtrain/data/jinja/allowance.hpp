@@ -24,8 +24,8 @@ class allowance {
   class deeper {
    public:
     explicit deeper(allowance& of) : of_(of) {
-      if (of_.depth_ >= deepest_calls)
-        break_off("a template's blocks, calls and expressions must run at most ", deepest_calls, " deep; these run deeper");
+      if (of_.depth_ >= max_call_depth)
+        break_off("a template's blocks, calls and expressions must run at most ", max_call_depth, " deep; these run deeper");
       ++of_.depth_;
     }
     ~deeper() { --of_.depth_; }
@@ -48,7 +48,7 @@ class allowance {
   }
 
  private:
-  static constexpr std::size_t deepest_calls = 500;
+  static constexpr std::size_t max_call_depth = 500;
   std::size_t left_, all_, depth_ = 0;
 };
 

@@ -109,7 +109,7 @@ class evaluator {
         require_defined(v);
         for (value& item : items_of(v, cost_)) given.placed.push_back(std::move(item));
       } else {
-        if (v.as_mapping() == nullptr) break_off("behind ** must stand a mapping; given ", v.type());
+        if (v.as_mapping() == nullptr) break_off("a mapping is expected after **; given ", v.type());
         cost_.make_entries(v.as_mapping()->size());
         for (const mapping::entry& entry : v.as_mapping()->entries()) given.named.emplace_back(need_text(&entry.key, "**"), entry.content);
       }
@@ -220,7 +220,7 @@ class evaluator {
     const value v = evaluate(*e.parts[0]);
     if (e.name == "not") return !v.truth();
     require_defined(v);
-    if (!v.is_number()) break_off("a sign must stand before a number; given ", v.type());
+    if (!v.is_number()) break_off("a sign must be followed by a number; given ", v.type());
     if (e.name == "+") return v.is_boolean() ? value(v.whole()) : v;
     return v.is_real() ? value(-v.real()) : calculated("-", 0, v, cost_);
   }

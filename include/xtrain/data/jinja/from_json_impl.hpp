@@ -72,7 +72,7 @@ class value_builder {
     std::vector<value> items{};
   };
   bool open(bool is_object) {
-    if (open_.size() >= static_cast<std::size_t>(deepest_json)) return stop(concat("nested deeper than ", deepest_json));
+    if (open_.size() >= static_cast<std::size_t>(max_json_depth)) return stop(concat("nested deeper than ", max_json_depth));
     open_.push_back({is_object});
     return true;
   }

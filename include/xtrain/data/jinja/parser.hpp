@@ -18,7 +18,7 @@
 namespace xtrain::detail::jinja {
 
 /// Maximum nesting of expressions and blocks: parsing, running and freeing them is recursive.
-inline constexpr std::size_t deepest_syntax = 120;
+inline constexpr std::size_t max_syntax_depth = 120;
 
 /// Which filters and tests exist, so that a template that uses another one is rejected when compiled.
 struct known_names {
@@ -53,10 +53,10 @@ class expression_parser {
     throw misspelled{now().line, concat(parts...)};
   }
   void expect(std::string_view sign) {
-    if (!skip(sign)) stop("'", sign, "' must stand here; given '", now().text, "'");
+    if (!skip(sign)) stop("'", sign, "' is expected here; given '", now().text, "'");
   }
   std::string expect_name(std::string_view what) {
-    if (now().kind != token_kind::name) stop(what, " must stand here; given '", now().text, "'");
+    if (now().kind != token_kind::name) stop(what, " is expected here; given '", now().text, "'");
     return take().text;
   }
 
@@ -64,7 +64,7 @@ class expression_parser {
   class level {
    public:
     explicit level(expression_parser& of) : of_(of) {
-      if (++of_.depth_ > deepest_syntax) of_.stop("a template must nest at most ", deepest_syntax, " deep; this one nests deeper");
+      if (++of_.depth_ > max_syntax_depth) of_.stop("a template must nest at most ", max_syntax_depth, " deep; this one nests deeper");
     }
     ~level() { --of_.depth_; }
     level(const level&) = delete;
@@ -89,7 +89,7 @@ class expression_parser {
     for (const expression_ptr& part : made->parts) below = std::max(below, part ? part->depth : 0);
     for (const argument& a : made->arguments) below = std::max(below, a.given->depth);
     made->depth = below + 1;
-    if (made->depth > deepest_syntax) stop("an expression must nest at most ", deepest_syntax, " deep; this one nests deeper");
+    if (made->depth > max_syntax_depth) stop("an expression must nest at most ", max_syntax_depth, " deep; this one nests deeper");
     return made;
   }
 
@@ -104,7 +104,7 @@ class expression_parser {
       if (!comma) break;
     }
     if (parts.size() == 1 && !comma) return std::move(parts.front());
-    if (parts.empty() && !may_be_empty) stop("an expression must stand here; given '", now().text, "'");
+    if (parts.empty() && !may_be_empty) stop("an expression is expected here; given '", now().text, "'");
     expression_ptr tuple = make(operation::tuple, line);
     tuple->parts = std::move(parts);
     return measured(std::move(tuple));
@@ -163,7 +163,7 @@ class expression_parser {
     }
     if (skip("[")) return parse_list(token.line);
     if (skip("{")) return parse_dictionary(token.line);
-    stop("a value must stand here; given '", token.text, "'");
+    stop("a value is expected here; given '", token.text, "'");
   }
 
   expression_ptr parse_postfix(expression_ptr of) {

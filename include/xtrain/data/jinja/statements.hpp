@@ -32,7 +32,7 @@ class statement_parser : public expression_parser {
     body all;
     while (true) {
       if (now().kind == token_kind::end) {
-        if (ends.size() > 0) stop("'", *(ends.end() - 1), "' must stand before the template's end");
+        if (ends.size() > 0) stop("'", *(ends.end() - 1), "' is expected before the template's end");
         return all;
       }
       if (now().kind == token_kind::data) {
@@ -54,7 +54,7 @@ class statement_parser : public expression_parser {
     }
   }
   void end_of(token_kind kind) {
-    if (now().kind != kind) stop("'", kind == token_kind::block_end ? "%}" : "}}", "' must stand here; given '", now().text, "'");
+    if (now().kind != kind) stop("'", kind == token_kind::block_end ? "%}" : "}}", "' is expected here; given '", now().text, "'");
     (void)take();
   }
   /// Parses the rest of an opening tag, and its body up to one of the closing tags.
@@ -98,7 +98,7 @@ class statement_parser : public expression_parser {
       return made;
     }
     if (word == "break" || word == "continue") {
-      if (loops_ == 0) stop("'", word, "' must stand inside a loop");
+      if (loops_ == 0) stop("'", word, "' must be inside a loop");
       return make_statement(word == "break" ? action::leave : action::next);
     }
     if (word.starts_with("end") || word == "else" || word == "elif") stop("'", word, "' must end something; nothing is open that it ends");
@@ -123,7 +123,7 @@ class statement_parser : public expression_parser {
   statement parse_for() {
     statement made = make_statement(action::loop);
     made.into = parse_target(false);
-    if (!skip_name("in")) stop("'in' must stand here; given '", now().text, "'");
+    if (!skip_name("in")) stop("'in' is expected here; given '", now().text, "'");
     made.given = parse_tuple(false);
     if (skip_name("if")) made.conditions.push_back(parse_expression());
     if (sees_name("recursive")) stop("a loop must not be 'recursive': that is not understood");
@@ -166,7 +166,7 @@ class statement_parser : public expression_parser {
       comma = skip(",");
       if (!comma || sees_name("in")) break;
     }
-    if (all.parts.empty()) stop("a name must stand here; given '", now().text, "'");
+    if (all.parts.empty()) stop("a name is expected here; given '", now().text, "'");
     if (all.parts.size() == 1 && !comma) {
       target one = std::move(all.parts.front());
       return one;

@@ -34,7 +34,7 @@ struct callable;
 class loop_state;
 
 /// Maximum nesting of lists and mappings: printing and freeing them is recursive.
-inline constexpr std::size_t deepest_value = 160;
+inline constexpr std::size_t max_value_depth = 160;
 
 /// How a sequence behaves. A view is the result of items() and the like; a generator that of select and the like: it has no
 /// length, is always true, and is consumed by reading it.

@@ -19,7 +19,7 @@ namespace xtrain::detail::jinja {
 XTRAIN_INLINE value::value(std::vector<value> items, form as) {
   std::size_t deepest = 0;
   for (const value& item : items) deepest = std::max(deepest, item.depth());
-  if (deepest >= deepest_value) break_off("lists must nest at most ", deepest_value, " deep; this one nests deeper");
+  if (deepest >= max_value_depth) break_off("lists must nest at most ", max_value_depth, " deep; this one nests deeper");
   held_ = std::make_shared<sequence>(sequence{std::move(items), as, deepest + 1});
 }
 XTRAIN_INLINE value::value(mapping entries) : held_(std::make_shared<const mapping>(std::move(entries))) {}
@@ -96,7 +96,7 @@ XTRAIN_INLINE std::string key_text(const value& key) {
 
 XTRAIN_INLINE void mapping::set(value key, value content) {
   const std::size_t below = std::max(key.depth(), content.depth());
-  if (below >= deepest_value) break_off("mappings must nest at most ", deepest_value, " deep; this one nests deeper");
+  if (below >= max_value_depth) break_off("mappings must nest at most ", max_value_depth, " deep; this one nests deeper");
   depth_ = std::max(depth_, below + 1);
   const auto [at, fresh] = places_.try_emplace(key_text(key), entries_.size());
   if (fresh) entries_.push_back({std::move(key), std::move(content)});

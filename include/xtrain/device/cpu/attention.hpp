@@ -280,7 +280,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
   using A = typename panel_type::A;
   using U = typename panel_type::U;
   using batch = typename panel_type::batch;
-  constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = attention_work<Arch, T>::keys;
+  constexpr std::size_t width = panel_type::width, w = panel_type::w, max_keys = attention_work<Arch, T>::keys;
   const Kernel& k = panel.kernel;
   const attention_work<Arch, T>& work = panel.work;
   const kernel::attention_shape& s = k.shape;
@@ -319,9 +319,9 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
       for (std::size_t i = 0; i < keys * width; i += w)
         (batch::load_unaligned(work.scores + i) * batch::load_unaligned(work.kept + i)).store_unaligned(work.scores + i);
     }
-    const std::size_t packed = units_of<U>(std::min(most_keys, panel.key_count - j0));
+    const std::size_t packed = units_of<U>(std::min(max_keys, panel.key_count - j0));
     multiply_panel<Arch>(
-        s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed},
+        s.d, width, units_of<U>(keys), packed_rows<U>{work.v_columns + j0 / max_keys * s.d * units_of<U>(max_keys), packed},
         panel.panel_of(panel.rounded(work.scores, keys), keys), work.sums, width, epilogue<A, T>{A{1}, nullptr, true, nullptr, 0});
   });
 }
@@ -447,7 +447,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   using A = typename panel_type::A;
   using U = typename panel_type::U;
   using batch = typename panel_type::batch;
-  constexpr std::size_t width = panel_type::width, w = panel_type::w, most_keys = work_type::keys;
+  constexpr std::size_t width = panel_type::width, w = panel_type::w, max_keys = work_type::keys;
   const kernel::attention_shape& s = k.shape;
   const panel_type panel(k, work, who, b, h, i0);
   if (!panel.sees_block([&](std::size_t block) { return share.has_block(block); })) return;
@@ -481,7 +481,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
                            to + c, s.d, adding);
   };
   panel.each_block([&](std::size_t j0, std::size_t keys) {
-    if (!share.has_block(j0 / most_keys)) return;
+    if (!share.has_block(j0 / max_keys)) return;
     const std::size_t units = units_of<U>(s.d);
     // forward: p = exp(scale · k qᵀ − lse)
     multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.k_rows, units}.from(j0), work.q_panel, work.scores, width,
@@ -512,9 +512,9 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
     const auto* const ds = panel.rounded(work.dscores, keys);
     if (share.keys) add_to_keys(ds, keys, work.q_lines, work.dk + j0 * s.d);
     if (!share.queries) return;
-    const std::size_t packed = units_of<U>(std::min(most_keys, panel.key_count - j0));
+    const std::size_t packed = units_of<U>(std::min(max_keys, panel.key_count - j0));
     multiply_panel<Arch>(s.d, width, units_of<U>(keys),
-                         packed_rows<U>{work.k_columns + j0 / most_keys * s.d * units_of<U>(most_keys), packed}, panel.panel_of(ds, keys),
+                         packed_rows<U>{work.k_columns + j0 / max_keys * s.d * units_of<U>(max_keys), packed}, panel.panel_of(ds, keys),
                          work.sums, width, adding);
   });
   if (!share.queries) return;

@@ -52,7 +52,7 @@ struct cpu {
       threads_ = settings.threads == 0 ? executor_->threads() : std::min(settings.threads, executor_->threads());
     }
     context() : context(config{}) {}
-    [[nodiscard]] static context rehearsing(const cpu::properties& like) { return context(rehearsing_t{}, like.threads); }
+    [[nodiscard]] static context for_dry_run(const cpu::properties& like) { return context(dry_run_t{}, like.threads); }
 
     [[nodiscard]] const std::shared_ptr<xtrain::executor>& executor() const { return executor_; }
     [[nodiscard]] cpu::properties properties() const { return {threads_}; }
@@ -62,13 +62,13 @@ struct cpu {
     }
 
    private:
-    context(rehearsing_t nothing_real, std::size_t threads) : host_context(nothing_real), threads_(threads) {}
+    context(dry_run_t nothing_real, std::size_t threads) : host_context(nothing_real), threads_(threads) {}
 
     std::shared_ptr<xtrain::executor> executor_{};
     std::size_t threads_ = 1;
   };
 };
 
-static_assert(device<cpu> && clause::device_rehearses_itself<cpu>);
+static_assert(device<cpu> && clause::device_has_dry_run<cpu>);
 
 }  // namespace xtrain

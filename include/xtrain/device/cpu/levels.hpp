@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/text.hpp>
 #include <xtrain/device/cpu/kernel_list.hpp>
 #include <xtrain/device/host.hpp>

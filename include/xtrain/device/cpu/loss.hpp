@@ -22,9 +22,9 @@ namespace cpu_kernels {
 /// products, the operands' memory traffic weighs more, and a quarter more rows are worth their memory.
 template <class T>
 [[nodiscard]] constexpr std::size_t largest_loss_chunk(std::size_t v) {
-  constexpr std::size_t most_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // whole tiles of fourteen rows
-  constexpr std::size_t most_logits = most_rows * 50304;
-  return std::clamp(most_logits / std::max<std::size_t>(1, v), fewest_rows, most_rows);
+  constexpr std::size_t max_rows = sizeof(T) == 2 ? 350 : 280, fewest_rows = 56;  // whole tiles of fourteen rows
+  constexpr std::size_t max_logits = max_rows * 50304;
+  return std::clamp(max_logits / std::max<std::size_t>(1, v), fewest_rows, max_rows);
 }
 template <class T>
 [[nodiscard]] constexpr std::size_t loss_chunk(std::size_t n, std::size_t v) {

@@ -79,10 +79,10 @@ struct product_plan {
   /// Enough for this product, and for any with fewer rows or less depth: because `of` cuts evenly, a smaller product can need more.
   template <class A>
   [[nodiscard]] std::size_t bytes(bool narrow) const {
-    const std::size_t most_rows = std::min(m, round_up(rows_at_once, tile));
-    const std::size_t a = round_up(std::min(most_rows * units(), units_at_once + tile * units()), 16);
+    const std::size_t max_rows = std::min(m, round_up(rows_at_once, tile));
+    const std::size_t a = round_up(std::min(max_rows * units(), units_at_once + tile * units()), 16);
     const std::size_t b = round_up(part_columns, widest_panel) * std::min(round_up(units(), 4), depth_blocks::units_per_block);
-    const std::size_t sums = narrow && blocks > 1 ? most_rows * part_columns : 0;
+    const std::size_t sums = narrow && blocks > 1 ? max_rows * part_columns : 0;
     return a * sizeof(A) + threads * round_up((b + sums) * sizeof(A), 64);
   }
 };

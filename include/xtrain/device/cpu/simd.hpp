@@ -28,7 +28,7 @@
 #include <string>
 #include <type_traits>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 // g++ spills a whole accumulator array to the stack if one loop over it is not unrolled.
 #define XTRAIN_UNROLL _Pragma("GCC unroll 64")

@@ -90,8 +90,8 @@ struct slim_product {
     if constexpr (units_in_place<U, T>) {
       const bool whole_units = k.k % depth_of_unit<U> == 0;
       if (!k.transpose_a && k.n <= panel_columns<A, Arch> && k.m >= rows_at_once<1> && whole_units) return slim_side::columns;
-      if (lines_pay && !k.transpose_b && k.m <= most_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
-      if (lines_pay && k.transpose_a && !k.transpose_b && k.n <= 2 * most_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
+      if (lines_pay && !k.transpose_b && k.m <= max_slim_rows && k.n % w == 0 && whole_units) return slim_side::rows;
+      if (lines_pay && k.transpose_a && !k.transpose_b && k.n <= 2 * max_slim_rows && k.m % w == 0 && whole_units) return slim_side::columns_over_columns;
       if (is_shallow(k)) return slim_side::depth;
     }
     return slim_side::none;
@@ -102,8 +102,8 @@ struct slim_product {
     if constexpr (!units_in_place<U, T>) return 0;
     const std::size_t units = units_of<U>(k.k) + 4 * depth_blocks::of<U>(k.k).count;
     std::size_t most = 0;
-    if (k.n <= std::max(panel_columns<A, Arch>, 2 * most_slim_rows)) most = std::max(panel_columns<A, Arch>, 2 * most_slim_rows) * units;
-    if (k.m <= most_slim_rows) most = std::max(most, (k.m + slim_rows - 1) / slim_rows * slim_rows * units);
+    if (k.n <= std::max(panel_columns<A, Arch>, 2 * max_slim_rows)) most = std::max(panel_columns<A, Arch>, 2 * max_slim_rows) * units;
+    if (k.m <= max_slim_rows) most = std::max(most, (k.m + slim_rows - 1) / slim_rows * slim_rows * units);
     if (is_shallow(k))
       most = std::max(most, ((k.n + shallow_panel - 1) / shallow_panel * shallow_panel + threads * part_rows) * units_of<U>(k.k));
     return most * sizeof(U);
@@ -135,7 +135,7 @@ struct slim_product {
   }
 
  private:
-  static constexpr std::size_t most_slim_rows = 16;  // twice as many where a transposed A would have to be packed
+  static constexpr std::size_t max_slim_rows = 16;  // twice as many where a transposed A would have to be packed
 
   [[nodiscard]] static bool is_shallow(const kernel_type& k) { return !k.transpose_a && k.n >= shallow_panel && units_of<U>(k.k) <= shallow_units; }
 

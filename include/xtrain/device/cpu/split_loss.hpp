@@ -48,7 +48,7 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
       }
       const A lse = largest + std::log(sum);
       const token global = k.target_n.raw()[i], target = global - k.first;
-      const bool counted = global >= 0 && static_cast<std::size_t>(global) < k.vocabulary;
+      const bool counted = global >= 0 && static_cast<std::size_t>(global) < k.vocab_size;
       k.loss_n.raw()[i] = counted ? lse - at_target : A{0};
       if (k.dlogits_nv.empty()) continue;
       const A* logits = k.logits_nv.raw() + i * k.v;

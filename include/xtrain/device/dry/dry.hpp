@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
-#include <xtrain/device/rehearsal.hpp>
 
 namespace xtrain {
 
@@ -41,7 +41,7 @@ class dry_context {
   [[nodiscard]] std::size_t memory_limit() const { return ~std::size_t{0}; }
   [[nodiscard]] dry_properties<Device> properties() const { return properties_; }
   [[nodiscard]] dry_record& record() const { return shared_->record; }
-  [[nodiscard]] bool rehearses() const { return true; }
+  [[nodiscard]] bool is_dry_run() const { return true; }
 
  private:
   struct shared {

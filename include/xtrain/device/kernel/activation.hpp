@@ -1,7 +1,7 @@
 // The non-linearities of feed-forward layers and heads.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {

@@ -1,7 +1,7 @@
 // Attention, causal by default, without storing the time × time matrix.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/attention.hpp>
 #include <xtrain/device/kernel/kernel.hpp>

@@ -1,7 +1,7 @@
 // Elementwise kernels, and the sum of squares, which also shows whether all elements are finite.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 

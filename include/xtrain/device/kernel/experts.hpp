@@ -2,7 +2,7 @@
 // are in slots sorted by expert, so that the rows of an expert form one matrix. Dispatching rows into slots is kernel::embedding.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {

@@ -1,7 +1,7 @@
 // The output head's matmul fused with the cross-entropy, so that the full logits are never stored.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {

@@ -1,7 +1,7 @@
 // Matrix products, and the column sum, which is the gradient of a bias.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain {

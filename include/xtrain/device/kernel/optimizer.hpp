@@ -1,7 +1,7 @@
 // Optimizer updates: one pass over flat parameters.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 

@@ -1,7 +1,7 @@
 // Vocabulary-parallel cross-entropy: the partial results of each rank's logits, and the loss computed from those of all ranks.
 #pragma once
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {
@@ -44,7 +44,7 @@ struct softmax_of_parts {
   template <class M>
   using on = softmax_of_parts<M, A, T>;
 
-  std::size_t n = 0, v = 0, ranks = 1, vocabulary = 0;
+  std::size_t n = 0, v = 0, ranks = 1, vocab_size = 0;
   token first = 0;
   double gradient_scale = 1.0;
   read<A, Memory> parts_r3n{};
@@ -55,7 +55,7 @@ struct softmax_of_parts {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.ranks, s.vocabulary, s.first, s.gradient_scale, s.parts_r3n, s.target_n, s.logits_nv, s.loss_n, s.dlogits_nv);
+    return f(s.n, s.v, s.ranks, s.vocab_size, s.first, s.gradient_scale, s.parts_r3n, s.target_n, s.logits_nv, s.loss_n, s.dlogits_nv);
   }
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(v); }
 };

@@ -34,16 +34,16 @@ struct reference {
    public:
     explicit context(config settings) : host_context(settings.memory_limit) {}
     context() : context(config{}) {}
-    [[nodiscard]] static context rehearsing(const reference::properties&) { return context(rehearsing_t{}); }
+    [[nodiscard]] static context for_dry_run(const reference::properties&) { return context(dry_run_t{}); }
     [[nodiscard]] reference::properties properties() const { return {}; }
 
    private:
-    explicit context(rehearsing_t nothing_real) : host_context(nothing_real) {}
+    explicit context(dry_run_t nothing_real) : host_context(nothing_real) {}
   };
 
   using stream = reference_stream;
 };
 
-static_assert(device<reference> && clause::device_rehearses_itself<reference>);
+static_assert(device<reference> && clause::device_has_dry_run<reference>);
 
 }  // namespace xtrain

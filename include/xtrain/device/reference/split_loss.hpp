@@ -34,7 +34,7 @@ void run_kernel(reference_stream&, const kernel::softmax_of_parts<host_memory, A
       at_target += part(r, 2);
     }
     const A lse = largest + std::log(sum);
-    const bool counted = detail::inside(k.target_n.raw()[i], k.vocabulary);
+    const bool counted = detail::inside(k.target_n.raw()[i], k.vocab_size);
     k.loss_n.raw()[i] = counted ? lse - at_target : A{0};
     if (k.dlogits_nv.empty()) continue;
     const token target = k.target_n.raw()[i] - k.first;

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/tensor/xt.hpp>

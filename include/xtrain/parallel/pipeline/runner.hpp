@@ -14,9 +14,9 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/context_shard.hpp>
+#include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/place_share.hpp>
-#include <xtrain/layers/put_off.hpp>
 #include <xtrain/parallel/pipeline/load_message.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
@@ -31,24 +31,24 @@ namespace xtrain {
 /// How many micro-batches a rank needs memory for: `kept` between their forward and their backward (or its first part, B), `put_off`
 /// between B and W, and `arrived` from when the previous stage may send them until their gradient has been sent back.
 struct pipeline_memory {
-  std::size_t kept = 0, put_off = 0, arrived = 0;
+  std::size_t saved = 0, deferred = 0, received = 0;
 };
 
 /// The memory that a list needs. A receive buffer is free when its gradient has been sent; one more is counted so that no rank waits for
 /// that.
 [[nodiscard]] inline pipeline_memory memory_of(const std::vector<pipeline_action>& list) {
-  std::size_t kept = 0, put_off = 0, arrived = 0;
+  std::size_t saved = 0, deferred = 0, received = 0;
   pipeline_memory most;
   for (const pipeline_action& action : list) {
-    kept += action.kind == action_kind::forward ? 1 : 0;
-    arrived += action.kind == action_kind::receive_forward ? 1 : 0;
-    put_off += action.kind == action_kind::backward_input ? 1 : 0;
-    most.kept = std::max(most.kept, kept);
-    most.put_off = std::max(most.put_off, put_off);
-    most.arrived = std::max(most.arrived, arrived + 1);
-    kept -= makes_input_gradient(action.kind) ? 1 : 0;
-    put_off -= action.kind == action_kind::backward_weight ? 1 : 0;
-    arrived -= action.kind == action_kind::send_backward ? 1 : 0;
+    saved += action.kind == action_kind::forward ? 1 : 0;
+    received += action.kind == action_kind::receive_forward ? 1 : 0;
+    deferred += action.kind == action_kind::backward_input ? 1 : 0;
+    most.saved = std::max(most.saved, saved);
+    most.deferred = std::max(most.deferred, deferred);
+    most.received = std::max(most.received, received + 1);
+    saved -= makes_input_gradient(action.kind) ? 1 : 0;
+    deferred -= action.kind == action_kind::backward_weight ? 1 : 0;
+    received -= action.kind == action_kind::send_backward ? 1 : 0;
   }
   return most;
 }
@@ -87,61 +87,60 @@ class pipeline_runner {
   using stream = typename device::stream;
 
   static_assert(
-      requires(const Model& m, pass<recipe>& p, stash<device>& boundaries, matrix d) {
-        m.backward_blocks(p, boundaries, block_range{}, d, true);
+      requires(const Model& m, pass<recipe>& p, stash<device>& layer_inputs, matrix d) {
+        m.backward_blocks(p, layer_inputs, block_range{}, d, true);
       },
-      "xtrain pipeline: the model must go forth and back block by block (forward_blocks, backward_blocks), as decoders do; see "
-      "models/README.md");
+      "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as decoders do; see models/README.md");
 
   /// One step has micro-batches of rows_of(batch, accumulate) sequences of up to `context` tokens (the sequence length). `sizes` is the
   /// memory of one micro-batch; in a dry run it does not matter.
   ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
       : model_(&model), proved_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))), schedule_(*proved_),
-        ended_(schedule_.chunks), places_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
-        flight_of_(schedule_.chunks * schedule_.micro_batches()), put_off_of_(flight_of_.size()), arrival_of_(flight_of_.size()) {
+        ended_(schedule_.chunks), num_tokens_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
+        in_flight_of_(schedule_.chunks * schedule_.micro_batches()), deferred_of_(in_flight_of_.size()), receive_buffer_of_(in_flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
-    for (std::size_t i = 0; i < most.kept; ++i) flights_.emplace_back(model, sizes, places_);
-    for (std::size_t i = 0; i < most.put_off; ++i) put_off_.emplace_back(model, sizes);
+    for (std::size_t i = 0; i < most.saved; ++i) in_flight_.emplace_back(model, sizes, num_tokens_);
+    for (std::size_t i = 0; i < most.deferred; ++i) deferred_.emplace_back(model, sizes);
     const bool receives = model.parallel().depth() > 1 && !(model.parallel().chunks() == 1 && model.parallel().is_first(0));
-    const std::size_t sharing = places_of(model.parallel()).ranks * ranks_between_layers(model.parallel());
-    const std::size_t bytes = places_ / sharing * model.sizes().width * sizeof(compute);
-    for (std::size_t i = 0; receives && i < most.arrived; ++i) arrivals_.emplace_back(model, bytes);
+    const std::size_t sharing = context_shard_of(model.parallel()).ranks * sequence_parallel_ranks(model.parallel());
+    const std::size_t bytes = num_tokens_ / sharing * model.config().hidden_size * sizeof(compute);
+    for (std::size_t i = 0; receives && i < most.received; ++i) receive_buffers_.emplace_back(model, bytes);
   }
 
   /// throws  config_error when a step does not have as many micro-batches as the schedule, shape_error when they are too large
   void require_batches(std::span<const batch_view> batches) const {
     require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
-                          " micro-batches (accumulate) that its schedule was made for; given ", batches.size());
+                          " micro-batches (gradient_accumulation_steps) that its schedule was made for; given ", batches.size());
     for (const batch_view& batch : batches)
-      require<shape_error>(batch.b * batch.t <= places_, "batch: must have at most ", places_, " places; given ", batch.b, " rows of ", batch.t);
+      require<shape_error>(batch.b * batch.t <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", batch.b, " sequences of ", batch.t);
   }
   /// Resets this rank after a step that threw: nothing is deferred or in flight afterwards.
   void forget() {
-    for (flight& f : flights_) end_flight(f);
+    for (in_flight& f : in_flight_) end_micro_batch(f);
   }
 
   [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
   /// Tokens of the largest micro-batch.
-  [[nodiscard]] std::size_t places() const { return places_; }
+  [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
   /// The most memory that any micro-batch has used.
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most;
-    for (const flight& f : flights_) {
-      most.boundaries = std::max(most.boundaries, f.boundaries.high_water());
-      most.kept = std::max(most.kept, f.kept.high_water());
-      most.boundary_entries = std::max(most.boundary_entries, f.boundaries.reserved());
-      most.kept_entries = std::max(most.kept_entries, f.kept.reserved());
+    for (const in_flight& f : in_flight_) {
+      most.layer_inputs = std::max(most.layer_inputs, f.layer_inputs.high_water());
+      most.saved = std::max(most.saved, f.saved.high_water());
+      most.layer_input_entries = std::max(most.layer_input_entries, f.layer_inputs.reserved());
+      most.saved_entries = std::max(most.saved_entries, f.saved.reserved());
     }
-    for (const put_off& one : put_off_) {
-      most.put_off = std::max(most.put_off, one.products.high_water());
-      most.put_off_entries = std::max(most.put_off_entries, one.products.reserved());
+    for (const deferred& one : deferred_) {
+      most.deferred = std::max(most.deferred, one.products.high_water());
+      most.deferred_entries = std::max(most.deferred_entries, one.products.reserved());
     }
     return most;
   }
   /// Total memory for all micro-batches that have slots, if each uses `each`.
-  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return flights_.size() * each.stash() + put_off_.size() * each.put_off; }
+  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return in_flight_.size() * each.stash() + deferred_.size() * each.deferred; }
 
   /// Runs all micro-batches of a step, which require_batches has checked, forward and backward; adds to the gradients and finishes them.
   /// Returns the sum of losses, which only the last stage has: 0 on the others.
@@ -156,22 +155,22 @@ class pipeline_runner {
       const batch_view& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
-          await_input(on.stream, action, places_between_layers(batch));
-          if (balances()) arrival_of(action).load.receive(strategy().between(), action.peer, 2 * experts_before(action));
+          await_input(on.stream, action, sequence_parallel_tokens(batch));
+          if (balances()) receive_buffer_of(action).load.receive(strategy().between(), action.peer, 2 * experts_before(action));
           break;
         case action_kind::forward: {
-          flight& f = begin_flight(on, action, batch, pass_mode::training);
+          in_flight& f = begin_micro_batch(on, action, batch, pass_mode::training);
           prepare(*f.going);
           begin_load(on.stream, action, f);
           const std::size_t n = f.going->batch.n();  // tokens whose losses this rank has
           const bool last = strategy().is_last(action.chunk);
-          f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f),
+          f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f),
                                        last ? losses(n) : losses_view{});
           if (last) loss += sum(n);
           break;
         }
         case action_kind::send_forward: {
-          flight& f = flight_of(action);
+          in_flight& f = in_flight_of(action);
           f.message.send(on.stream, strategy().between(), action.peer, f.y.span());
           if (!balances()) break;
           f.load.take_counts(on.stream, f.going->load, blocks_of(action).last - 1);
@@ -179,11 +178,11 @@ class pipeline_runner {
           break;
         }
         case action_kind::receive_backward: {
-          flight& f = flight_of(action);
+          in_flight& f = in_flight_of(action);
           f.message.wait(on.stream);  // the gradient overwrites what was sent
           f.load.wait();
           f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
-          if (balances()) f.load.receive(strategy().between(), action.peer, model_->sizes().experts);
+          if (balances()) f.load.receive(strategy().between(), action.peer, model_->config().num_experts);
           break;
         }
         case action_kind::backward:
@@ -191,10 +190,10 @@ class pipeline_runner {
           go_back(on, action);
           break;
         case action_kind::backward_weight:
-          if constexpr (splits_backwards<recipe>) make_put_off(on, action);
+          if constexpr (splits_backwards<recipe>) make_deferred(on, action);
           break;
         case action_kind::send_backward: {
-          arrival& a = arrival_of(action);
+          receive_buffer& a = receive_buffer_of(action);
           a.message.send(on.stream, strategy().between(), action.peer, a.x.span());
           if (balances()) a.load.send(strategy().between(), action.peer);
           a.is_free = true;  // once the message has been sent
@@ -204,7 +203,7 @@ class pipeline_runner {
           break;  // a chunk is reduced block by block, in its last backward
       }
     }
-    for (arrival& a : arrivals_) {
+    for (receive_buffer& a : receive_buffers_) {
       a.message.wait(on.stream);
       a.load.wait();
     }
@@ -220,31 +219,32 @@ class pipeline_runner {
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
       const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
-      if (!first) await_input(on.stream, action, places_between_layers(batch));
-      flight& f = begin_flight(on, action, batch, pass_mode::evaluation);
+      if (!first) await_input(on.stream, action, sequence_parallel_tokens(batch));
+      in_flight& f = begin_micro_batch(on, action, batch, pass_mode::evaluation);
       const std::size_t n = f.going->batch.n();
-      f.y = model_->forward_blocks(*f.going, f.boundaries, blocks_of(action), input_of(on.stream, action, f), last ? losses(n) : losses_view{});
+      f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f), last ? losses(n) : losses_view{});
       if (last) {
         loss += sum(n);
       } else {
         f.message.send(on.stream, strategy().between(), (own + 1) % ranks, f.y.span());
         f.message.wait(on.stream);
       }
-      end_flight(f);
-      if (!first) arrival_of(action).is_free = true;
+      end_micro_batch(f);
+      if (!first) receive_buffer_of(action).is_free = true;
     }
     return loss;
   }
 
  private:
   /// An in-flight micro-batch: between its forward and its backward.
-  struct flight {
-    flight(Model& of, const pass_sizes& sizes, std::size_t places)
-        : boundaries(of.on(), sizes.boundaries), kept(of.on(), sizes.kept), rows(of.on(), places, of.sees(), places_of(of.parallel())) {
-      boundaries.reserve(sizes.boundary_entries);
-      kept.reserve(sizes.kept_entries);
+  struct in_flight {
+    in_flight(Model& of, const pass_sizes& sizes, std::size_t num_tokens)
+        : layer_inputs(of.context(), sizes.layer_inputs), saved(of.context(), sizes.saved),
+          rows(of.context(), num_tokens, of.mask(), context_shard_of(of.parallel())) {
+      layer_inputs.reserve(sizes.layer_input_entries);
+      saved.reserve(sizes.saved_entries);
     }
-    stash<device> boundaries, kept;
+    stash<device> layer_inputs, saved;
     batch_memory<device> rows;
     std::optional<pass<recipe>> going;
     matrix y{};  // the stage's output, then its gradient
@@ -253,14 +253,14 @@ class pipeline_runner {
     load_message<device, compute> load;
   };
   /// A micro-batch between the two parts (B and W) of its backward.
-  struct put_off {
-    put_off(Model& of, const pass_sizes& sizes) : products(of.on(), sizes.put_off, sizes.put_off_entries) {}
-    put_off_products<device, compute, typename pass<recipe>::gradient_type> products;
+  struct deferred {
+    deferred(Model& of, const pass_sizes& sizes) : products(of.context(), sizes.deferred, sizes.deferred_entries) {}
+    deferred_gradients<device, compute, typename pass<recipe>::gradient_type> products;
     bool is_free = true;
   };
   /// A receive buffer for the input from the previous stage; its gradient is sent from the same memory.
-  struct arrival {
-    arrival(Model& of, std::size_t bytes) : values(of.on(), bytes, memory_role::stash) {}
+  struct receive_buffer {
+    receive_buffer(Model& of, std::size_t bytes) : values(of.context(), bytes, memory_role::stash) {}
     buffer<device> values;
     matrix x{};
     bool is_free = true;
@@ -270,9 +270,9 @@ class pipeline_runner {
 
   template <class State>
   static std::shared_ptr<const pipeline_schedule> proved(const State& strategy, std::vector<std::size_t> rows) {
-    if (!strategy.shelf()) return std::make_shared<const pipeline_schedule>(made_and_proved(strategy, std::move(rows)));
+    if (!strategy.cache()) return std::make_shared<const pipeline_schedule>(made_and_proved(strategy, std::move(rows)));
     using kind = std::pair<Schedule, std::bool_constant<splits_backwards<recipe>>>;
-    return strategy.shelf()->template get<kind>(strategy.depth(), strategy.chunks(), rows, [&] { return made_and_proved(strategy, rows); });
+    return strategy.cache()->template get<kind>(strategy.depth(), strategy.chunks(), rows, [&] { return made_and_proved(strategy, rows); });
   }
   template <class State>
   static pipeline_schedule made_and_proved(const State& strategy, std::vector<std::size_t> rows) {
@@ -285,7 +285,7 @@ class pipeline_runner {
                           schedule.ranks(), ", ", schedule.chunks, " and ", schedule.micro_batches());
     schedule = with_rendezvous(std::move(schedule));
     require<config_error>(check_schedule(schedule).rendezvous_safe, schedule.name,
-                          ": no rank must wait for ever when sends wait for their receives");
+                          ": ranks must not deadlock when sends wait for their receives");
     for (auto& list : schedule.actions) {
       list = with_whole_backwards(list);
       for (const pipeline_action& action : list)
@@ -300,68 +300,69 @@ class pipeline_runner {
   [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().position()]; }
   [[nodiscard]] const block_range& blocks_of(const pipeline_action& action) { return strategy().blocks_of(action.chunk); }
   [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule_.micro_batches() + action.micro_batch; }
-  [[nodiscard]] flight& flight_of(const pipeline_action& action) { return *flight_of_[at(action)]; }
-  [[nodiscard]] arrival& arrival_of(const pipeline_action& action) { return *arrival_of_[at(action)]; }
+  [[nodiscard]] in_flight& in_flight_of(const pipeline_action& action) { return *in_flight_of_[at(action)]; }
+  [[nodiscard]] receive_buffer& receive_buffer_of(const pipeline_action& action) { return *receive_buffer_of_[at(action)]; }
 
   /// The tokens of a batch that this rank sends from stage to stage: its context-parallel shard, and of this its sequence-parallel shard.
-  [[nodiscard]] std::size_t places_between_layers(const batch_view& batch) {
-    return batch.b * places_of(strategy()).count_of(batch.t) / ranks_between_layers(strategy());
+  [[nodiscard]] std::size_t sequence_parallel_tokens(const batch_view& batch) {
+    return batch.b * context_shard_of(strategy()).count_of(batch.t) / sequence_parallel_ranks(strategy());
   }
 
   /// Takes a free receive buffer and begins the receive from the previous stage.
   void await_input(stream& on, const pipeline_action& action, std::size_t n) {
-    const auto free = std::find_if(arrivals_.begin(), arrivals_.end(), [](const arrival& a) { return a.is_free; });
-    require<shape_error>(free != arrivals_.end(), schedule_.name, ": a list must not have more on the way than was counted; ", arrivals_.size());
+    const auto free = std::find_if(receive_buffers_.begin(), receive_buffers_.end(), [](const receive_buffer& a) { return a.is_free; });
+    require<shape_error>(free != receive_buffers_.end(), schedule_.name,
+                         ": a list must not have more messages in flight than was counted; ", receive_buffers_.size());
     free->is_free = false;
     free->message.wait(on);  // until the gradient has been sent from it
     free->load.wait();
-    const std::size_t c = model_->sizes().width;
+    const std::size_t c = model_->config().hidden_size;
     free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
     free->message.receive(on, strategy().between(), action.peer, free->x.span());
-    arrival_of_[at(action)] = &*free;
+    receive_buffer_of_[at(action)] = &*free;
   }
   /// Layers with balanced experts are in several stages: the loads in earlier layers are received from earlier stages.
   [[nodiscard]] bool balances() const { return model_->balances_load(); }
-  [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->sizes().experts; }
-  void begin_load(stream& on, const pipeline_action& action, flight& f) {
+  [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->config().num_experts; }
+  void begin_load(stream& on, const pipeline_action& action, in_flight& f) {
     if (!balances()) return;
     model_->begin_load(*f.going);
     if (strategy().is_first(action.chunk)) return;
-    arrival& a = arrival_of(action);
+    receive_buffer& a = receive_buffer_of(action);
     a.load.wait();
     a.load.give_counts(on, f.going->load);
   }
 
   /// A stage's input: what has been received, or memory for the embedding's output.
-  [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, flight& f) {
-    const std::size_t n = f.going->places_between_layers(), c = model_->sizes().width;
-    if (strategy().is_first(action.chunk)) return {f.boundaries.template push<compute>(n * c), {n, c}};
-    arrival& a = arrival_of(action);
+  [[nodiscard]] matrix input_of(stream& on, const pipeline_action& action, in_flight& f) {
+    const std::size_t n = f.going->sequence_parallel_tokens(), c = model_->config().hidden_size;
+    if (strategy().is_first(action.chunk)) return {f.layer_inputs.template push<compute>(n * c), {n, c}};
+    receive_buffer& a = receive_buffer_of(action);
     a.message.wait(on);
     return a.x;
   }
 
-  [[nodiscard]] flight& begin_flight(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode) {
-    const auto free = std::find_if(flights_.begin(), flights_.end(), [](const flight& f) { return f.is_free; });
-    require<shape_error>(free != flights_.end(), schedule_.name, ": a list must not keep more than was counted; ", flights_.size());
+  [[nodiscard]] in_flight& begin_micro_batch(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode) {
+    const auto free = std::find_if(in_flight_.begin(), in_flight_.end(), [](const in_flight& f) { return f.is_free; });
+    require<shape_error>(free != in_flight_.end(), schedule_.name, ": a list must not save more activations than was counted; ", in_flight_.size());
     free->is_free = false;
-    free->going.emplace(on, model_->parameters(), free->kept, strategy());
+    free->going.emplace(on, model_->parameters(), free->saved, strategy());
     free->going->mode = mode;
-    free->going->number = static_cast<std::size_t>(free - flights_.begin());
+    free->going->number = static_cast<std::size_t>(free - in_flight_.begin());
     free->going->batch = free->rows.upload(on.stream, batch);
-    free->going->divide_between_layers();
-    flight_of_[at(action)] = &*free;
+    free->going->begin_sequence_parallel();
+    in_flight_of_[at(action)] = &*free;
     return *free;
   }
-  static void end_flight(flight& f) {
+  static void end_micro_batch(in_flight& f) {
     f.going.reset();
-    f.kept.drop(0);
-    f.boundaries.drop(0);
+    f.saved.drop(0);
+    f.layer_inputs.drop(0);
     f.is_free = true;
   }
 
   void go_back(const execution<device>& on, const pipeline_action& action) {
-    flight& f = flight_of(action);
+    in_flight& f = in_flight_of(action);
     pass<recipe>& p = *f.going;
     {
       const auto scope = p.scope();
@@ -373,27 +374,27 @@ class pipeline_runner {
         f.load.give_gradient(on.stream, p.load);
       }
       bool last_of_step = false;
-      if (action.kind == action_kind::backward_input) p.later = &begin_putting_off(action).products;
+      if (action.kind == action_kind::backward_input) p.deferred = &begin_deferring(action).products;
       else last_of_step = ends_step(action);
-      model_->backward_blocks(p, f.boundaries, blocks_of(action), d, last_of_step);
-      if (!first) copy_within(on.stream, arrival_of(action).x.span(), device_span<const compute, memory>(d.span()));
-      if (!first && balances()) arrival_of(action).load.take_gradient(on.stream, p.load);
+      model_->backward_blocks(p, f.layer_inputs, blocks_of(action), d, last_of_step);
+      if (!first) copy_within(on.stream, receive_buffer_of(action).x.span(), device_span<const compute, memory>(d.span()));
+      if (!first && balances()) receive_buffer_of(action).load.take_gradient(on.stream, p.load);
     }
-    end_flight(f);
+    end_micro_batch(f);
   }
   /// Counts the micro-batch, and returns whether it was the last of the step to finish its backward on this chunk.
   [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule_.micro_batches(); }
 
-  [[nodiscard]] put_off& begin_putting_off(const pipeline_action& action) {
-    const auto free = std::find_if(put_off_.begin(), put_off_.end(), [](const put_off& one) { return one.is_free; });
-    require<shape_error>(free != put_off_.end(), schedule_.name, ": a list must not put off more than was counted; ", put_off_.size());
+  [[nodiscard]] deferred& begin_deferring(const pipeline_action& action) {
+    const auto free = std::find_if(deferred_.begin(), deferred_.end(), [](const deferred& one) { return one.is_free; });
+    require<shape_error>(free != deferred_.end(), schedule_.name, ": a list must not defer more weight gradients than was counted; ", deferred_.size());
     free->is_free = false;
-    put_off_of_[at(action)] = &*free;
+    deferred_of_[at(action)] = &*free;
     return *free;
   }
   /// W, the second part of a backward: after it, a block's gradients of this micro-batch are complete.
-  void make_put_off(execution<device> on, const pipeline_action& action) {
-    put_off& mine = *put_off_of_[at(action)];
+  void make_deferred(execution<device> on, const pipeline_action& action) {
+    deferred& mine = *deferred_of_[at(action)];
     const bool last_of_step = ends_step(action);
     const block_range& blocks = blocks_of(action);
     for (std::size_t block = blocks.last; block-- > blocks.first;) {
@@ -411,13 +412,13 @@ class pipeline_runner {
   std::shared_ptr<const pipeline_schedule> proved_;
   const pipeline_schedule& schedule_;
   std::vector<std::size_t> ended_;  // micro-batches whose backward is done, by chunk
-  std::size_t places_;
-  std::vector<flight*> flight_of_;    // by chunk and micro-batch
-  std::vector<put_off*> put_off_of_;  // likewise
-  std::vector<arrival*> arrival_of_;  // likewise
-  std::deque<flight> flights_;
-  std::deque<put_off> put_off_;
-  std::deque<arrival> arrivals_;
+  std::size_t num_tokens_;
+  std::vector<in_flight*> in_flight_of_;            // by chunk and micro-batch
+  std::vector<deferred*> deferred_of_;              // likewise
+  std::vector<receive_buffer*> receive_buffer_of_;  // likewise
+  std::deque<in_flight> in_flight_;
+  std::deque<deferred> deferred_;
+  std::deque<receive_buffer> receive_buffers_;
 };
 
 }  // namespace xtrain

@@ -17,9 +17,9 @@
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/layers/place_share.hpp>
-#include <xtrain/parallel/pipeline/schedule_shelf.hpp>
+#include <xtrain/parallel/pipeline/schedule_cache.hpp>
 #include <xtrain/parallel/pipeline/stages.hpp>
 #include <xtrain/parallel/traffic.hpp>
 #include <xtrain/tensor/parameters.hpp>
@@ -29,16 +29,16 @@ namespace xtrain {
 /// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline: neighbors in a
 /// pipeline are far apart, because they communicate least.
 struct pipeline_ranks {
-  std::shared_ptr<transport> ranks{};  ///< none: one rank
-  std::size_t data = 1;                ///< data-parallel pipelines, which train the same weights on other sequences
-  std::size_t tensor = 1;              ///< tensor-parallel ranks per stage
-  std::size_t context = 1;             ///< context-parallel ranks
-  std::size_t expert = 1;              ///< expert-parallel size: adjacent ranks with the same shard of a stage's layers
-  std::size_t shards = 0;              ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
-  std::size_t chunks = 1;              ///< stages on each rank
-  std::vector<std::size_t> layers{};   ///< of each stage, from the first to the last; empty: as equal as possible
-  std::vector<std::size_t> rows{};     ///< sequences of each micro-batch, where they differ
-  std::shared_ptr<schedule_shelf> shelf{};  ///< cache of checked schedules, for planning many ranks; none: each rank checks its own
+  std::shared_ptr<transport> ranks{};            ///< none: one rank
+  std::size_t data_parallel_size = 1;            ///< data-parallel pipelines, which train the same weights on other sequences
+  std::size_t tensor_parallel_size = 1;          ///< tensor-parallel ranks per stage
+  std::size_t context_parallel_size = 1;         ///< context-parallel ranks
+  std::size_t expert_parallel_size = 1;          ///< expert-parallel size: adjacent ranks with the same shard of a stage's layers
+  std::size_t shards = 0;                        ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
+  std::size_t chunks = 1;                        ///< stages on each rank
+  std::vector<std::size_t> stage_layers{};       ///< of each stage, from the first to the last; empty: as equal as possible
+  std::vector<std::size_t> micro_batch_sizes{};  ///< sequences of each micro-batch, where they differ
+  std::shared_ptr<schedule_cache> cache{};       ///< cache of checked schedules, for planning many ranks; none: each rank checks its own
 };
 
 namespace detail {
@@ -48,10 +48,10 @@ class pipeline_state {
  public:
   using stream_type = typename Device::stream;
   using beside_state = typename Beside::template state<Device>;
-  static constexpr bool divides_between_layers = divides_between_layers_of<beside_state>;
+  static constexpr bool has_sequence_parallel = has_sequence_parallel_of<beside_state>;
 
   /// throws  config_error when ranks are not a multiple of data x tensor x context
-  explicit pipeline_state(const pipeline_ranks& config) : pipeline_state(config, wires_of(config)) {}
+  explicit pipeline_state(const pipeline_ranks& config) : pipeline_state(config, network_of(config)) {}
 
   // ---- members of every strategy ----
 
@@ -59,16 +59,16 @@ class pipeline_state {
   [[nodiscard]] auto& data() { return beside_.data(); }
   [[nodiscard]] auto& tensor() { return beside_.tensor(); }
   [[nodiscard]] group& everyone() { return everyone_; }
-  [[nodiscard]] layer_share layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
+  [[nodiscard]] tensor_shard layers() const requires requires(const beside_state& beside) { beside.layers(); } { return beside_.layers(); }
   [[nodiscard]] auto& context() requires requires(beside_state& beside) { beside.context(); } { return beside_.context(); }
-  [[nodiscard]] auto places() const requires requires(const beside_state& beside) { beside.places(); } { return beside_.places(); }
+  [[nodiscard]] auto sequence_shard() const requires requires(const beside_state& beside) { beside.sequence_shard(); } { return beside_.sequence_shard(); }
   [[nodiscard]] auto& experts() requires requires(beside_state& beside) { beside.experts(); } { return beside_.experts(); }
-  [[nodiscard]] layer_share expert_share() const requires requires(const beside_state& beside) { beside.expert_share(); } { return beside_.expert_share(); }
+  [[nodiscard]] tensor_shard expert_shard() const requires requires(const beside_state& beside) { beside.expert_shard(); } { return beside_.expert_shard(); }
   template <class... Where>
   [[nodiscard]] auto& kept_rows(const Where&... where) { return beside_.kept_rows(where...); }
   template <class Context>
   [[nodiscard]] auto& temporary_rows(const Context& device) { return beside_.temporary_rows(device); }
-  [[nodiscard]] slicing divided() const { return beside_.divided(); }
+  [[nodiscard]] shard_spec sharding() const { return beside_.sharding(); }
 
   template <class Store>
   void block_begins(stream_type& stream, Store& store, std::size_t block, block_visit visit) {
@@ -96,7 +96,7 @@ class pipeline_state {
   /// Over all stages' gradients. The table of a tied head is on two stages and counts once.
   template <class Store, class Squares>
   [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
-    const auto copy = store.divided().gradients ? store.kept_gradients(0) : store.block_gradients(0).whole;
+    const auto copy = store.sharding().gradients ? store.stored_gradients(0) : store.block_gradients(0).whole;
     const bool skips = holds_table() && position() != 0 && !copy.empty();
     const auto once = [&]<class Span>(std::span<const Span> all) {
       std::vector<Span> own(all.begin(), all.end());
@@ -120,17 +120,17 @@ class pipeline_state {
   /// Gathers the whole values of a parameter on rank 0, from the rank of the first pipeline that has them.
   template <class Store, class Entry, class Span, class T>
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
-    const std::size_t holder = place_of(entry.block);
-    if (position() == holder) beside_.collect(stream, store, entry, array, whole);
-    if (holder == 0 || beside_.everyone().rank() != 0) return;
-    if (position() == holder) numbers_.send(0, std::span<const T>(whole));
-    else if (position() == 0) numbers_.receive(holder, whole);
+    const std::size_t owner = place_of(entry.block);
+    if (position() == owner) beside_.collect(stream, store, entry, array, whole);
+    if (owner == 0 || beside_.everyone().rank() != 0) return;
+    if (position() == owner) numbers_.send(0, std::span<const T>(whole));
+    else if (position() == 0) numbers_.receive(owner, whole);
   }
 
   /// A table that is on two ranks is kept by the first.
   template <class Store, class Entry>
-  [[nodiscard]] kept_numbers kept(const Store& store, const Entry& entry, std::size_t array_size) const {
-    return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : kept_numbers{};
+  [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
+    return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : stored_range{};
   }
 
   // ---- used by models ----
@@ -160,7 +160,7 @@ class pipeline_state {
   /// The process group for messages between stages.
   [[nodiscard]] group& between() { return between_; }
   /// The cache of checked schedules; may be null.
-  [[nodiscard]] const std::shared_ptr<schedule_shelf>& shelf() const { return shelf_; }
+  [[nodiscard]] const std::shared_ptr<schedule_cache>& cache() const { return cache_; }
   /// Sums over the stages: only the last one has losses.
   void add_up(std::span<double> sums) {
     if (depth() > 1) numbers_.all_reduce(sums, reduction::sum);
@@ -171,13 +171,13 @@ class pipeline_state {
     if (rows_given_.empty()) return std::vector<std::size_t>(accumulate, batch);
     std::size_t sum = 0;
     for (const std::size_t rows : rows_given_) {
-      require<config_error>(rows > 0 && rows <= batch * accumulate - sum, "pipeline: rows must be given for ", accumulate,
-                            " micro-batches of ", batch * accumulate, " rows together, at least one each; given ", rows, " after ", sum);
+      require<config_error>(rows > 0 && rows <= batch * accumulate - sum, "pipeline: micro-batch sizes must be given for ", accumulate,
+                            " micro-batches of ", batch * accumulate, " sequences together, at least one each; given ", rows, " after ", sum);
       sum += rows;
     }
-    require<config_error>(rows_given_.size() == accumulate && sum == batch * accumulate, "pipeline: rows must be given for ", accumulate,
-                          " micro-batches (accumulate) of ", batch * accumulate, " rows together (batch x accumulate); given ",
-                          rows_given_.size(), " with ", sum);
+    require<config_error>(rows_given_.size() == accumulate && sum == batch * accumulate, "pipeline: micro-batch sizes must be given for ", accumulate,
+                          " micro-batches (gradient_accumulation_steps) of ", batch * accumulate,
+                          " sequences together (micro_batch_size x gradient_accumulation_steps); given ", rows_given_.size(), " with ", sum);
     return rows_given_;
   }
 
@@ -185,7 +185,7 @@ class pipeline_state {
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     beside_.visit_traffic(visit);
-    visit(traffic_role::stages, between_.sent());
+    visit(traffic_role::pipeline_parallel, between_.sent());
     if (ends_) visit(traffic_role::table, ends_->sent());
     for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
   }
@@ -194,40 +194,44 @@ class pipeline_state {
   /// The table of a tied head is on the first rank and on the last.
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
-  pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& wires)
-      : chunks_given_(config.chunks), layers_given_(config.layers), rows_given_(config.rows), shelf_(config.shelf), beside_(beside_of(config, wires)), everyone_(wires, 0),
-        between_(wires, pipeline_members(config, wires), 1), numbers_(wires, pipeline_members(config, wires), 2) {
+  pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& network)
+      : chunks_given_(config.chunks), layers_given_(config.stage_layers), rows_given_(config.micro_batch_sizes), cache_(config.cache),
+        beside_(beside_of(config, network)), everyone_(network, 0), between_(network, pipeline_members(config, network), 1),
+        numbers_(network, pipeline_members(config, network), 2) {
     if (position() != 0 && position() + 1 != depth()) return;
-    const std::vector<std::size_t> members = pipeline_members(config, wires);
-    if (depth() > 1) ends_.emplace(wires, std::vector<std::size_t>{members.front(), members.back()}, 3);
+    const std::vector<std::size_t> members = pipeline_members(config, network);
+    if (depth() > 1) ends_.emplace(network, std::vector<std::size_t>{members.front(), members.back()}, 3);
   }
 
-  static std::shared_ptr<transport> wires_of(const pipeline_ranks& config) {
+  static std::shared_ptr<transport> network_of(const pipeline_ranks& config) {
     const std::size_t ranks = config.ranks ? config.ranks->size() : 1;
-    const bool small = std::max({config.data, config.tensor, config.context}) <= ranks;  // so that the product does not overflow
+    // so that the product does not overflow
+    const bool small = std::max({config.data_parallel_size, config.tensor_parallel_size, config.context_parallel_size}) <= ranks;
     const std::size_t beside = ranks_beside(config);
     require<config_error>(small && beside > 0 && ranks % beside == 0,
-                          "pipeline: ranks must divide among the pipelines beside one another (data x tensor x context); given ", ranks,
-                          " ranks, data ", config.data, ", tensor ", config.tensor, " and context ", config.context);
-    constexpr std::size_t most_chunks = 4096;  // as many as a model may have layers
-    require<config_error>(config.chunks > 0 && config.chunks <= most_chunks, "pipeline: a rank must have between 1 and ", most_chunks,
+                          "pipeline: ranks must be a multiple of data x tensor x context; given ", ranks,
+                          " ranks, data ", config.data_parallel_size, ", tensor ", config.tensor_parallel_size, " and context ", config.context_parallel_size);
+    constexpr std::size_t max_chunks = 4096;  // as many as a model may have layers
+    require<config_error>(config.chunks > 0 && config.chunks <= max_chunks, "pipeline: a rank must have between 1 and ", max_chunks,
                           " stages; given chunks ", config.chunks);
     return config.ranks ? config.ranks : one_rank();
   }
   /// Ranks that have the same blocks.
-  static std::size_t ranks_beside(const pipeline_ranks& config) { return config.data * config.tensor * config.context; }
-  static std::vector<std::size_t> pipeline_members(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
+  static std::size_t ranks_beside(const pipeline_ranks& config) {
+    return config.data_parallel_size * config.tensor_parallel_size * config.context_parallel_size;
+  }
+  static std::vector<std::size_t> pipeline_members(const pipeline_ranks& config, const std::shared_ptr<transport>& network) {
     std::vector<std::size_t> members;
     const std::size_t beside = ranks_beside(config);
-    for (std::size_t rank = wires->rank() % beside; rank < wires->size(); rank += beside) members.push_back(rank);
+    for (std::size_t rank = network->rank() % beside; rank < network->size(); rank += beside) members.push_back(rank);
     return members;
   }
-  static typename Beside::config beside_of(const pipeline_ranks& config, const std::shared_ptr<transport>& wires) {
+  static typename Beside::config beside_of(const pipeline_ranks& config, const std::shared_ptr<transport>& network) {
     std::vector<std::size_t> members;
     const std::size_t beside = ranks_beside(config);
-    for (std::size_t i = 0; i < beside; ++i) members.push_back(wires->rank() / beside * beside + i);
-    return {.ranks = std::make_shared<transport_part>(wires, std::move(members), 8), .tensor = config.tensor,
-            .context = config.context, .shards = config.shards, .expert = config.expert};
+    for (std::size_t i = 0; i < beside; ++i) members.push_back(network->rank() / beside * beside + i);
+    return {.ranks = std::make_shared<transport_part>(network, std::move(members), 8), .tensor_parallel_size = config.tensor_parallel_size,
+            .context_parallel_size = config.context_parallel_size, .shards = config.shards, .expert_parallel_size = config.expert_parallel_size};
   }
 
   [[nodiscard]] std::size_t place_of(std::size_t block) const {
@@ -238,7 +242,7 @@ class pipeline_state {
 
   std::size_t chunks_given_;
   std::vector<std::size_t> layers_given_, rows_given_;
-  std::shared_ptr<schedule_shelf> shelf_;
+  std::shared_ptr<schedule_cache> cache_;
   std::vector<block_range> stages_;
   parameter table_;  // none: the head is not tied
   beside_state beside_;

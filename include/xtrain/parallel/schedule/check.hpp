@@ -56,7 +56,7 @@ class rank_check {
     action_ = &action;
     must(static_cast<std::size_t>(action.kind) < action_kinds && action.micro_batch < schedule_->micro_batches() &&
              action.chunk < schedule_->chunks,
-         "micro-batches and chunks must be there");
+         "micro-batches and chunks must exist");
     if (is_message(action.kind)) check_peer();
     switch (action.kind) {
       case action_kind::forward:
@@ -126,7 +126,7 @@ class rank_check {
   void nothing_is_missing(std::size_t chunk, std::size_t micro_batch) const {
     const auto expect = [&](bool holds, std::string_view what) {
       if (!holds)
-        fail<config_error>(schedule_->name, ": nothing must be missing; rank ", rank_, " does no ", what, " of micro-batch ", micro_batch,
+        fail<config_error>(schedule_->name, ": the schedule must be complete; rank ", rank_, " does no ", what, " of micro-batch ", micro_batch,
                            " on chunk ", chunk, " in its ", schedule_->actions[rank_].size(), " actions");
     };
     const auto seen = happened_[at(chunk, micro_batch)];
@@ -138,7 +138,7 @@ class rank_check {
           std::pair(action_kind::send_backward, sent_backward), std::pair(action_kind::receive_backward, received_backward)})
       expect((seen & bit) != 0 || !other_end(*schedule_, rank_, chunk, kind).exists, name_of(kind));
     if (!reduced_[chunk])
-      fail<config_error>(schedule_->name, ": nothing must be missing; rank ", rank_, " does no reduce of chunk ", chunk, " in its ",
+      fail<config_error>(schedule_->name, ": the schedule must be complete; rank ", rank_, " does no reduce of chunk ", chunk, " in its ",
                          schedule_->actions[rank_].size(), " actions");
   }
 
@@ -217,7 +217,7 @@ inline void check_channel(const pipeline_schedule& schedule, std::size_t from, s
   for (std::size_t rank = 0; rank < schedule.ranks(); ++rank) {
     const std::size_t at = buffered.stopped[rank];
     if (at < schedule.actions[rank].size())
-      fail<config_error>(schedule.name, ": no rank must wait for ever; given rank ", rank, ", action ", at, ": ",
+      fail<config_error>(schedule.name, ": ranks must not deadlock; given rank ", rank, ", action ", at, ": ",
                          action_text(schedule.actions[rank][at]));
   }
   return buffered;

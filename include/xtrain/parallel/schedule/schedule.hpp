@@ -96,7 +96,7 @@ inline void require_schedule_sizes(std::string_view name, std::size_t ranks, std
                         ": ranks x chunks x micro-batches must be at most ", most, "; given ", ranks, " x ", chunks, " x ", rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i)
     require<config_error>(rows[i] > 0 && rows[i] >> 32 == 0, name,
-                          ": a micro-batch must have at least one row, and fewer than 2^32; given ", rows[i], " rows of micro-batch ", i);
+                          ": a micro-batch must have at least one sequence, and fewer than 2^32; given ", rows[i], " sequences of micro-batch ", i);
 }
 
 /// A schedule without actions.

@@ -27,10 +27,10 @@ namespace xtrain {
                                                                      std::size_t step_rows, std::size_t micro_batch) {
   std::size_t sum = 0;
   for (const std::size_t size : rows) sum += size;
-  require<config_error>(micro_batch > 0 && step_rows % micro_batch == 0, "variable_micro_batch: a step's rows (", step_rows,
+  require<config_error>(micro_batch > 0 && step_rows % micro_batch == 0, "variable_micro_batch: the global batch size (", step_rows,
                         ") must be divisible by a micro-batch's (", micro_batch, ")");
   require<config_error>(rows.size() == step_rows / micro_batch && sum == step_rows, "variable_micro_batch: ", step_rows / micro_batch,
-                        " micro-batches must have ", step_rows, " rows together; given ", rows.size(), " with ", sum);
+                        " micro-batches must have ", step_rows, " sequences together; given ", rows.size(), " with ", sum);
   pipeline_schedule schedule = one_forward_one_backward_schedule(ranks, std::move(rows));
   schedule.name = "variable_micro_batch";
   return schedule;

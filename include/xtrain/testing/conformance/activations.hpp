@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/activation.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 

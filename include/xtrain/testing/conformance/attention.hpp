@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/attention.hpp>
 #include <xtrain/device/kernel/attention_block.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
@@ -22,7 +22,7 @@ void check_attention(Suite& suite) {
     const std::size_t rows = s.b * s.t;
     const auto terms = static_cast<double>(s.t + s.d);
     // 16-bit products may first round the probabilities to 16 bits
-    const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
+    const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
     for (int variant = 0; variant < 6; ++variant) {  // plain, packed sequences with dropout, a window with slopes; then with ends
       const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant >= 3;
       case_memory mem;
@@ -101,7 +101,7 @@ void check_attention_blocks(Suite& suite) {
                                    {{1, 400, 2, 1, 64}, {160, 0, 240, 150}, {170, 10, 90, 155}}}};
   for (const auto& [s, queries, keys] : all) {
     const double terms = static_cast<double>(keys.count + s.d);
-    const double rounding = 1.0 + 0.01 * (number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff - 1.0);
+    const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
     for (int variant = 0; variant < 4; ++variant) {  // plain, packed sequences with dropout, a window with slopes, ends
       case_memory mem;
       kernel::attention_block<host_memory, T> forward{.shape = s,

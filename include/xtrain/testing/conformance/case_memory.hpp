@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/memory.hpp>
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
@@ -49,7 +49,7 @@ void check_elementwise(Suite& suite) {
     numbers.outer = mem.numbers<float>(nf4::outer_scales(n));
     numbers.y_n = mem.fresh<T>(n);
     // computed in fp32 even if T is wider
-    suite.template check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, number_traits<float>::unit_roundoff / number_traits<accumulate_t<T>>::unit_roundoff));
+    suite.template check_kernel<T>(numbers, 1.0, 2.0 * std::max(1.0, dtype_traits<float>::unit_roundoff / dtype_traits<accumulate_t<T>>::unit_roundoff));
     kernel::sum_of_squares<host_memory, T> squares{.n = n};
     squares.x_n = mem.numbers<T>(n);
     squares.sum_1 = mem.fresh<double>(1);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/experts.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/loss.hpp>
 #include <xtrain/device/kernel/split_loss.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
@@ -28,7 +28,7 @@ void check_divided_losses(Suite& suite) {
     suite.template check_kernel<T>(part, static_cast<double>(v), 2.0);
     for (const bool with_gradient : {false, true}) {
       kernel::softmax_of_parts<host_memory, acc, T> whole{
-          .n = n, .v = v, .ranks = ranks, .vocabulary = ranks * v, .first = static_cast<token>(v), .gradient_scale = 0.125};
+          .n = n, .v = v, .ranks = ranks, .vocab_size = ranks * v, .first = static_cast<token>(v), .gradient_scale = 0.125};
       whole.parts_r3n = mem.numbers<acc>(ranks * 3 * n, 8.0, 9.0);  // sums are positive
       whole.target_n = part.target_n;
       whole.logits_nv = part.logits_nv;
@@ -61,7 +61,7 @@ void check_losses(Suite& suite) {
       if (mode >= 3) kernel.bias_v = mem.numbers<T>(v);
       if (mode == 5) kernel.dbias_v = mem.numbers<G>(v);
       // a logit that is off by one rounding may round its gradient to a neighbour in T
-      const double gradient_rounding = number_traits<T>::unit_roundoff / number_traits<acc>::unit_roundoff;
+      const double gradient_rounding = dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff;
       suite.template check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
     };
     for (int mode = 0; mode < 6; ++mode) check.template operator()<T>(mode);

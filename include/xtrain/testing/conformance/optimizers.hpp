@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 

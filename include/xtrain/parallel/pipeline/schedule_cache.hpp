@@ -14,7 +14,7 @@ namespace xtrain {
 
 /// A schedule covers all ranks of a pipeline and depends only on the policy and the sizes. Not thread-safe. The cache is bounded: when it
 /// would grow beyond the limit, it is cleared.
-class schedule_shelf {
+class schedule_cache {
  public:
   /// Returns what make() returned on the first call with these sizes. Different kinds of lists need different Kinds.
   template <class Kind, class Make>
@@ -24,8 +24,8 @@ class schedule_shelf {
     const auto made = std::make_shared<const pipeline_schedule>(make());
     std::size_t actions = 0;
     for (const auto& list : made->actions) actions += list.size();
-    if (actions > most_actions) return made;
-    if (actions > most_actions - actions_) {
+    if (actions > max_actions) return made;
+    if (actions > max_actions - actions_) {
       schedules_.clear();
       actions_ = 0;
     }
@@ -38,7 +38,7 @@ class schedule_shelf {
   template <class Kind>
   static constexpr char kind_of = 0;  // its address identifies the kind
   using key = std::tuple<const void*, std::size_t, std::size_t, std::vector<std::size_t>>;
-  static constexpr std::size_t most_actions = std::size_t{1} << 20;  // 40 MiB of them
+  static constexpr std::size_t max_actions = std::size_t{1} << 20;  // 40 MiB of them
 
   std::map<key, std::shared_ptr<const pipeline_schedule>> schedules_;
   std::size_t actions_ = 0;

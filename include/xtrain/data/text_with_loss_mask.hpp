@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/text_span.hpp>
 #include <xtrain/data/tokenizer.hpp>
@@ -16,7 +16,7 @@ namespace xtrain {
 namespace detail {
 
 /// A sample under construction.
-struct learned_text {
+struct text_with_loss_mask {
   std::vector<token> tokens;
   std::vector<bool> learned;
 

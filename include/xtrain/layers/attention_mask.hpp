@@ -7,23 +7,23 @@
 #include <span>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 
 namespace xtrain {
 
 /// The attention mask: which tokens a token attends to besides itself.
-struct sight {
+struct attention_mask {
   enum class rule : std::uint8_t {
-    causal,     ///< the previous tokens
-    prefix,     ///< the previous tokens, and the context: all tokens before the begin token        [Du et al. 2022, section 2.1]
-    everything  ///< bidirectional: the whole sample                                                [Devlin et al. 2019, section 3]
+    causal,        ///< the previous tokens
+    prefix,        ///< the previous tokens, and the context: all tokens before the begin token        [Du et al. 2022, section 2.1]
+    bidirectional  ///< bidirectional: the whole sample                                                [Devlin et al. 2019, section 3]
   };
   rule kind = rule::causal;
   token begin = -1;               ///< prefix: the token at which the generated span begins
   token gap = -1, word_gap = -1;  ///< prefix: the mask token that the generated span replaces, and the fallback if there is none
 
-  friend bool operator==(const sight&, const sight&) = default;
+  friend bool operator==(const attention_mask&, const attention_mask&) = default;
 
   /// The two positions of a token, and one past the last token it attends to.
   struct place {
@@ -54,16 +54,16 @@ struct sight {
 
 /// A model's attention mask: sees() if it has it, otherwise causal.
 template <class Model>
-[[nodiscard]] sight sight_of(const Model& model) {
-  if constexpr (requires { model.sees(); }) return model.sees();
+[[nodiscard]] attention_mask attention_mask_of(const Model& model) {
+  if constexpr (requires { model.mask(); }) return model.mask();
   else return {};
 }
 
 /// Positions and masks of a mask kind that is not causal; memory is allocated once. Arrays that a kind does not have are empty.
-class laid_out_places {
+class token_layout {
  public:
-  laid_out_places(const sight& rule, std::size_t places) : sees_(rule) {
-    for (std::vector<token>* values : {&positions, &withins, &ends, &segments, &labels, &firsts}) values->reserve(places);
+  token_layout(const attention_mask& rule, std::size_t num_tokens) : mask_(rule) {
+    for (std::vector<token>* values : {&positions, &withins, &ends, &segments, &labels, &firsts}) values->reserve(num_tokens);
   }
 
   std::vector<token> positions, ends;
@@ -72,11 +72,11 @@ class laid_out_places {
   std::vector<token> firsts;            // bidirectional: index of each sequence's first token
 
   /// Sequences of t tokens; `starts`: index in the sequence where each token's sample starts, or empty.
-  const laid_out_places& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
+  const token_layout& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
     const std::size_t n = tokens.size();
     positions.resize(n);
     ends.resize(n);
-    if (sees_.kind == sight::rule::prefix) {
+    if (mask_.kind == attention_mask::rule::prefix) {
       withins.resize(n);
     } else {
       segments.assign(n, 0);
@@ -94,17 +94,17 @@ class laid_out_places {
 
  private:
   void lay_out_sample(std::span<const token> sample, std::size_t first, std::size_t start) {
-    const bool prefix = sees_.kind == sight::rule::prefix;
-    const auto context = prefix ? sees_.context_of(sample) : sight::context_end{};
+    const bool prefix = mask_.kind == attention_mask::rule::prefix;
+    const auto context = prefix ? mask_.context_of(sample) : attention_mask::context_end{};
     for (std::size_t i = 0; i < sample.size(); ++i) {
-      const sight::place at = prefix ? context.at(i) : sight::place{i, 0, sample.size()};
+      const attention_mask::place at = prefix ? context.at(i) : attention_mask::place{i, 0, sample.size()};
       positions[first + i] = static_cast<token>(at.position);
       ends[first + i] = static_cast<token>(start + at.end);
       if (prefix) withins[first + i] = static_cast<token>(at.within);
     }
   }
 
-  sight sees_;
+  attention_mask mask_;
 };
 
 }  // namespace xtrain

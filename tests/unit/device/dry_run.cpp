@@ -20,8 +20,8 @@ namespace {
 
 /// The same device as another type, which does not support dry runs itself.
 using wrapped_cpu = with_host_fallback<cpu>;
-static_assert(clause::device_rehearses_itself<cpu> && clause::device_rehearses_itself<reference>);
-static_assert(!clause::device_rehearses_itself<wrapped_cpu> && !clause::device_rehearses_itself<dry<cpu>>);
+static_assert(clause::device_has_dry_run<cpu> && clause::device_has_dry_run<reference>);
+static_assert(!clause::device_has_dry_run<wrapped_cpu> && !clause::device_has_dry_run<dry<cpu>>);
 
 template <class Device>
 struct recipe : defaults {
@@ -29,13 +29,13 @@ struct recipe : defaults {
 };
 template <class Device>
 using model = llama<recipe<Device>>;
-static_assert(std::is_same_v<rehearsed<model<cpu>>, model<cpu>>);
-static_assert(std::is_same_v<rehearsed<model<wrapped_cpu>>::device, dry<wrapped_cpu>>);
+static_assert(std::is_same_v<dry_model<model<cpu>>, model<cpu>>);
+static_assert(std::is_same_v<dry_model<model<wrapped_cpu>>::device, dry<wrapped_cpu>>);
 
 template <class Device>
 void counts_and_computes_nothing(const typename Device::properties& properties) {
-  const auto on = Device::context::rehearsing(properties);
-  CHECK(rehearses(on));
+  const auto on = Device::context::for_dry_run(properties);
+  CHECK(is_dry_run(on));
   constexpr std::size_t tebibyte = std::size_t{1} << 40;
   {
     const buffer<Device> weights(on, 300 * tebibyte, memory_role::weights), more(on, 5, memory_role::stash);
@@ -73,7 +73,7 @@ void counts_and_computes_nothing(const typename Device::properties& properties) 
   CHECK(on.record().kernels[2].bytes == 80);
 
   const typename Device::context real;
-  CHECK_FALSE(rehearses(real));
+  CHECK_FALSE(is_dry_run(real));
   CHECK(counts_of(typename Device::stream(real)) == nullptr);
 }
 
@@ -81,12 +81,12 @@ void counts_and_computes_nothing(const typename Device::properties& properties) 
 
 TEST_CASE("a device that rehearses gives out memory that no machine has, counts, and shows zeros") {
   counts_and_computes_nothing<cpu>({3});
-  CHECK(cpu::context::rehearsing({3}).properties().threads == 3);
+  CHECK(cpu::context::for_dry_run({3}).properties().threads == 3);
   counts_and_computes_nothing<reference>({});
 }
 
 TEST_CASE("nothing is put into files, and no files are asked for") {
-  auto on = cpu::context::rehearsing({1});
+  auto on = cpu::context::for_dry_run({1});
   on.keep_in_files({memory_role::weights}, "/a folder that is not there");
   const buffer<cpu> weights(on, std::size_t{1} << 40, memory_role::weights);
   CHECK(on.memory().of(memory_role::weights) == std::size_t{1} << 40);
@@ -94,10 +94,10 @@ TEST_CASE("nothing is put into files, and no files are asked for") {
 }
 
 TEST_CASE("a step takes what it takes on the dry device, kernel by kernel") {
-  const model<cpu>::config sizes{.vocabulary = 300, .width = 32, .layers = 3, .heads = 4, .kv_heads = 2, .context = 24};
+  const model<cpu>::config_type sizes{.vocab_size = 300, .hidden_size = 32, .num_layers = 3, .num_heads = 4, .num_kv_heads = 2, .max_position_embeddings = 24};
   const cpu::properties properties{2};
-  const rehearsal itself = trainer<model<cpu>>::rehearse(sizes, {}, {.steps = 1, .batch = 2, .accumulate = 3}, properties);
-  const rehearsal dry = trainer<model<wrapped_cpu>>::rehearse(sizes, {}, {.steps = 1, .batch = 2, .accumulate = 3}, properties);
+  const dry_run itself = trainer<model<cpu>>::run_dry(sizes, {}, {.max_steps = 1, .micro_batch_size = 2, .gradient_accumulation_steps = 3}, properties);
+  const dry_run dry = trainer<model<wrapped_cpu>>::run_dry(sizes, {}, {.max_steps = 1, .micro_batch_size = 2, .gradient_accumulation_steps = 3}, properties);
   CHECK(itself.bytes == dry.bytes);
   CHECK(itself.passes.workspace == dry.passes.workspace);
   CHECK(itself.passes.stash() == dry.passes.stash());

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/core/number.hpp>
 
 namespace xtrain {
 
 /// Every rank has equally many tokens: consecutive ones, or if `folds`, chunks i and 2n − 1 − i of 2n on rank i of n,
 /// so that causal attention is balanced.
-struct place_share {
+struct context_shard {
   std::size_t rank = 0, ranks = 1;
   bool folds = false;
 
@@ -24,14 +24,14 @@ struct place_share {
     std::size_t begin = 0, count = 0;
   };
 
-  [[nodiscard]] bool divides() const { return ranks > 1; }
+  [[nodiscard]] bool is_sharded() const { return ranks > 1; }
   /// The number of chunks that a sequence is split into.
-  [[nodiscard]] std::size_t chunks() const { return folds && divides() ? 2 * ranks : ranks; }
+  [[nodiscard]] std::size_t chunks() const { return folds && is_sharded() ? 2 * ranks : ranks; }
   /// The number of tokens of a sequence of length t on this rank.
   ///   throws  shape_error when t is not divisible
   [[nodiscard]] std::size_t count_of(std::size_t t) const {
-    require<shape_error>(t % chunks() == 0, "context: places of a row must be divisible by ", chunks() == ranks ? "the " : "twice the ", ranks,
-                         " ranks that share it; given ", t);
+    require<shape_error>(t % chunks() == 0, "context: tokens of a sequence must be divisible by ", chunks() == ranks ? "the " : "twice the ", ranks,
+                         " context-parallel ranks; given ", t);
     return t / ranks;
   }
   /// This rank's tokens of a sequence of length t, in order. The second range is empty unless `folds`.
@@ -45,58 +45,58 @@ struct place_share {
 };
 
 /// Returned by the state of a ring strategy: a type of its own, so that only such recipes compile ring attention.
-struct ring_share : place_share {
-  ring_share(std::size_t own_rank, std::size_t all_ranks) : place_share{own_rank, all_ranks, true} {}
+struct ring_shard : context_shard {
+  ring_shard(std::size_t own_rank, std::size_t all_ranks) : context_shard{own_rank, all_ranks, true} {}
 };
 
 /// The recipe's parallel strategy may have context parallelism: its state has places().
 template <class Recipe>
-inline constexpr bool shares_rows =
-    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.places(); };
+inline constexpr bool has_context_parallel =
+    requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.sequence_shard(); };
 
 /// It has ring context parallelism: keys and values circulate among the ranks.
 template <class Recipe>
-inline constexpr bool sends_keys_round = [] {
+inline constexpr bool has_ring_attention = [] {
   using state = typename Recipe::parallel::template state<typename Recipe::device>;
-  if constexpr (shares_rows<Recipe>) return std::is_same_v<std::remove_cvref_t<decltype(std::declval<const state&>().places())>, ring_share>;
+  if constexpr (has_context_parallel<Recipe>) return std::is_same_v<std::remove_cvref_t<decltype(std::declval<const state&>().sequence_shard())>, ring_shard>;
   else return false;
 }();
 
 /// The context-parallel shard of a strategy's state; all tokens if it has none.
 template <class State>
-[[nodiscard]] place_share places_of(const State& state) {
-  if constexpr (requires { state.places(); }) return state.places();
+[[nodiscard]] context_shard context_shard_of(const State& state) {
+  if constexpr (requires { state.sequence_shard(); }) return state.sequence_shard();
   else return {};
 }
 
 /// Copies this rank's tokens out of arrays of whole sequences. Memory is allocated once.
-class own_places {
+class local_tokens {
  public:
   /// For `arrays` arrays of up to `places` tokens of whole sequences.
-  own_places(const place_share& share, std::size_t arrays, std::size_t places) : share_(share) {
-    if (share.divides()) values_.reserve(arrays * (places / share.ranks));
+  local_tokens(const context_shard& shard, std::size_t arrays, std::size_t num_tokens) : shard_(shard) {
+    if (shard.is_sharded()) values_.reserve(arrays * (num_tokens / shard.ranks));
   }
 
-  [[nodiscard]] const place_share& share() const { return share_; }
+  [[nodiscard]] const context_shard& shard() const { return shard_; }
 
   /// Discards previous results of cut().
   void begin() { values_.clear(); }
   /// This rank's tokens of every sequence of length t; the array itself if it is not sharded. Valid until begin().
   [[nodiscard]] std::span<const token> cut(std::span<const token> whole, std::size_t t) {
-    if (!share_.divides() || whole.empty()) return whole;
-    const auto own = share_.ranges_of(t);
+    if (!shard_.is_sharded() || whole.empty()) return whole;
+    const auto own = shard_.ranges_of(t);
     const std::size_t first = values_.size();
     for (std::size_t row = 0; row < whole.size(); row += t) {
       for (const auto& range : own) {
-        const auto places = whole.subspan(row + range.begin, range.count);
-        values_.insert(values_.end(), places.begin(), places.end());
+        const auto tokens = whole.subspan(row + range.begin, range.count);
+        values_.insert(values_.end(), tokens.begin(), tokens.end());
       }
     }
     return std::span<const token>(values_).subspan(first);
   }
 
  private:
-  place_share share_;
+  context_shard shard_;
   std::vector<token> values_;
 };
 

@@ -128,10 +128,10 @@ template <class T>
 /// Traits of a dtype. `accumulate` is the dtype that its sums are kept in; `unit_roundoff` is
 /// the largest relative error of one rounding to nearest.
 template <class T>
-struct number_traits;
+struct dtype_traits;
 
 template <>
-struct number_traits<float> {
+struct dtype_traits<float> {
   using accumulate = float;
   static constexpr std::string_view name = "fp32";
   static constexpr double unit_roundoff = 0x1p-24;
@@ -139,7 +139,7 @@ struct number_traits<float> {
   static constexpr int exponent_bits = 8;
 };
 template <>
-struct number_traits<double> {
+struct dtype_traits<double> {
   using accumulate = double;
   static constexpr std::string_view name = "fp64";
   static constexpr double unit_roundoff = 0x1p-53;
@@ -147,7 +147,7 @@ struct number_traits<double> {
   static constexpr int exponent_bits = 11;
 };
 template <>
-struct number_traits<bf16> {
+struct dtype_traits<bf16> {
   using accumulate = float;
   static constexpr std::string_view name = "bf16";
   static constexpr double unit_roundoff = 0x1p-8;
@@ -155,7 +155,7 @@ struct number_traits<bf16> {
   static constexpr int exponent_bits = 8;
 };
 template <>
-struct number_traits<fp16> {
+struct dtype_traits<fp16> {
   using accumulate = float;
   static constexpr std::string_view name = "fp16";
   static constexpr double unit_roundoff = 0x1p-11;
@@ -163,16 +163,16 @@ struct number_traits<fp16> {
   static constexpr int exponent_bits = 5;
 };
 template <>
-struct number_traits<std::int32_t> {
+struct dtype_traits<std::int32_t> {
   static constexpr std::string_view name = "int32";
 };
 
 /// The floating-point dtypes of tensors.
 template <class T>
-concept number = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
+concept dtype = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, bf16> || std::same_as<T, fp16>;
 
 template <class T>
-using accumulate_t = typename number_traits<T>::accumulate;
+using accumulate_t = typename dtype_traits<T>::accumulate;
 
 /// A token id. Negative: no token (padding, or no label).
 using token = std::int32_t;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <xtrain/core/number.hpp>
+#include <xtrain/core/dtype.hpp>
 
 using namespace xtrain;
 

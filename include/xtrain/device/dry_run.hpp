@@ -66,14 +66,14 @@ class unreal_addresses {
 
 namespace clause {
 
-/// Context::rehearsing(properties) opens a context for dry runs of a device with these properties: it counts allocations and returns
+/// Context::for_dry_run(properties) opens a context for dry runs of a device with these properties: it counts allocations and returns
 /// addresses that must not be dereferenced; counts() of its streams records kernels and copies, which are not executed, and copies to the
 /// host write zeros. counts() of any other stream is null.
 template <class D>
-concept device_rehearses_itself = requires(const typename D::properties& properties, const typename D::context& opened,
+concept device_has_dry_run = requires(const typename D::properties& properties, const typename D::context& opened,
                                            const typename D::stream& stream) {
-  { D::context::rehearsing(properties) } -> std::same_as<typename D::context>;
-  { opened.rehearses() } -> std::same_as<bool>;
+  { D::context::for_dry_run(properties) } -> std::same_as<typename D::context>;
+  { opened.is_dry_run() } -> std::same_as<bool>;
   { opened.record() } -> std::same_as<dry_record&>;
   { stream.counts() } -> std::same_as<dry_record*>;
 };
@@ -82,8 +82,8 @@ concept device_rehearses_itself = requires(const typename D::properties& propert
 
 /// Whether this opened device is for dry runs.
 template <class Context>
-[[nodiscard]] constexpr bool rehearses(const Context& opened) {
-  if constexpr (requires { opened.rehearses(); }) return opened.rehearses();
+[[nodiscard]] constexpr bool is_dry_run(const Context& opened) {
+  if constexpr (requires { opened.is_dry_run(); }) return opened.is_dry_run();
   else return false;
 }
 

@@ -26,12 +26,12 @@ inline constexpr bool splits_backwards = [] {
 /// memory is reused before the product is computed. If another block uses the gradient window until then, gradients that are computed
 /// immediately (norms, biases) are stored here too. Memory is measured by a dry run and allocated like a stash.
 template <class Device, class T, class G>
-class put_off_products {
+class deferred_gradients {
  public:
   using memory = typename Device::memory;
 
   /// `bytes` of device memory; not used in a dry run
-  put_off_products(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
+  deferred_gradients(const typename Device::context& on, std::size_t bytes, std::size_t entries) : copies_(on, bytes, memory_role::stash) {
     products_.reserve(entries);
     sums_.reserve(entries);
   }
@@ -40,7 +40,7 @@ class put_off_products {
   ///   dy_no, x_ni  read now (copied)
   ///   dw_oi        stored; added to when the product is computed
   ///   throws       memory_error when the memory that was measured does not suffice
-  void put_off(execution<Device>& on, std::size_t block, matrix_view<const T, memory> dy_no, matrix_view<const T, memory> x_ni,
+  void defer(execution<Device>& on, std::size_t block, matrix_view<const T, memory> dy_no, matrix_view<const T, memory> x_ni,
                matrix_view<G, memory> dw_oi) {
     const auto dy = copy_of(on, dy_no), x = copy_of(on, x_ni);
     products_.push_back({block, dy, x, dw_oi});
@@ -49,12 +49,12 @@ class put_off_products {
   /// Memory to add to instead of a gradient: zero at first, the same memory whenever the block asks for it.
   ///   gradient  stored; added to when the block's products are computed
   ///   throws    memory_error when the memory that was measured does not suffice
-  [[nodiscard]] device_span<G, memory> aside(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {
+  [[nodiscard]] device_span<G, memory> deferred_sum(typename Device::stream& on, std::size_t block, device_span<G, memory> gradient) {
     for (auto last = sums_.rbegin(); last != sums_.rend() && last->block == block; ++last)
-      if (last->gradient.raw() == gradient.raw()) return last->aside;
+      if (last->gradient.raw() == gradient.raw()) return last->deferred_sum;
     sums_.push_back({block, copies_.template take<G>(gradient.size()), gradient});
-    fill_zero(on, sums_.back().aside);
-    return sums_.back().aside;
+    fill_zero(on, sums_.back().deferred_sum);
+    return sums_.back().deferred_sum;
   }
 
   /// Computes the deferred products of a block. Blocks must come in the order in which they were deferred.
@@ -66,13 +66,13 @@ class put_off_products {
     for (; added_ < sums_.size() && sums_[added_].block == block; ++added_) {
       const sum& next = sums_[added_];
       const std::size_t n = next.gradient.size();
-      ops::add(on, vector_view<const G, memory>(next.aside, {n}), vector_view<G, memory>(next.gradient, {n}));
+      ops::add(on, vector_view<const G, memory>(next.deferred_sum, {n}), vector_view<G, memory>(next.gradient, {n}));
     }
   }
   /// Resets for the next micro-batch.
   ///   throws  shape_error when a product was not computed
   void clear() {
-    require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "put_off_products: every product must be made; ", made_, " of ",
+    require<shape_error>(made_ == products_.size() && added_ == sums_.size(), "deferred weight gradients: every product must be computed; ", made_, " of ",
                          products_.size(), " were, and ", added_, " of ", sums_.size(), " sums added");
     products_.clear();
     sums_.clear();
@@ -98,7 +98,7 @@ class put_off_products {
 
   struct sum {
     std::size_t block = 0;
-    device_span<G, memory> aside{}, gradient{};
+    device_span<G, memory> deferred_sum{}, gradient{};
   };
 
   arena<Device> copies_;

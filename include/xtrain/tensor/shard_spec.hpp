@@ -32,7 +32,7 @@ struct block_range {
 };
 
 /// How data-parallel ranks shard a model's parameters.         [Rajbhandari et al. 2020, "ZeRO", section 5: stages 1, 2, 3]
-struct slicing {
+struct shard_spec {
   std::size_t parts = 1;   ///< shards per block; this rank steps one of them
   std::size_t part = 0;    ///< index of this rank's shard
   bool gradients = false;  ///< this rank stores gradients of its shard only (stage 2)
@@ -41,7 +41,7 @@ struct slicing {
 
 /// What a rank stores of a parameter in an array: elements `first` … `first` + `count` - 1, from index `at` of the array on.
 /// `copies` ranks store the same elements; this is copy number `copy`.
-struct kept_numbers {
+struct stored_range {
   std::size_t first = 0, at = 0, count = 0;
   std::size_t copies = 1, copy = 0;
 };
