@@ -16,5 +16,5 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/xtrain-config-version.cm
 install(FILES "${PROJECT_BINARY_DIR}/xtrain-config.cmake" "${PROJECT_BINARY_DIR}/xtrain-config-version.cmake" cmake/xtrain-dependencies.cmake
               cmake/xtrain-add-trainer.cmake cmake/xtrain-add-library.cmake cmake/library_core.cpp cmake/library_io.cpp cmake/library_text.cpp
               cmake/xtrain-cpu-kernels.cmake cmake/cpu_kernels.cpp cmake/xtrain-cpu-levels.cmake cmake/cpu_level.cpp cmake/FindPCRE2.cmake cmake/FindUtf8proc.cmake DESTINATION "${package}")
-install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/train_encoder.cpp examples/plan.cpp examples/command_line.hpp examples/training_run.hpp examples/ranks.hpp examples/restarts.hpp DESTINATION "${package}/examples")
+install(FILES examples/pretrain.cpp examples/finetune.cpp examples/generate.cpp examples/train_encoder.cpp examples/plan.cpp examples/command_line.hpp examples/flag_names.hpp examples/training_run.hpp examples/ranks.hpp examples/restarts.hpp DESTINATION "${package}/examples")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/xtrain")

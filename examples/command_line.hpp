@@ -15,6 +15,8 @@
 
 #include <xtrain/text.hpp>
 
+#include "flag_names.hpp"
+
 namespace command_line {
 
 /// A command line that cannot be carried out, whatever the state of files and machine: the program ends with status 2, and a retry is useless.
@@ -33,7 +35,8 @@ inline void report_unknown(const CLI::App& app) {
     behind_a_flag = is_flag;
     if (is_value) continue;
     const std::string flag = extra.substr(0, extra.find('='));
-    const std::string near = is_flag ? xtrain::nearest_name(flag, known) : "";
+    std::string near = is_flag ? flag_named_elsewhere(flag, known) : "";
+    if (is_flag && near.empty()) near = xtrain::nearest_name(flag, known);
     const std::string advice = near.empty() ? "--help lists all flags" : "did you mean '" + near + "'?";
     std::fprintf(stderr, "%s: unknown %s '%s'; %s\n", app.get_name().c_str(), is_flag ? "flag" : "argument", flag.c_str(), advice.c_str());
   }

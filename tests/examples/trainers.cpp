@@ -71,6 +71,17 @@ TEST_CASE("unknown flags are refused with the nearest known one") {
   CHECK(holds(two.err, "'--sed'; did you mean '--seed'?"));
 }
 
+TEST_CASE("flags of other systems are answered with ours") {
+  for (const auto& [given, ours] : {std::pair{"--lr", "--learning-rate"}, {"--train-iters", "--max-steps"}, {"--per_device_train_batch_size", "--micro-batch-size"},
+                                    {"--micro_batch_size", "--micro-batch-size"}, {"--max_seq_len", "--seq-length"}, {"--clip-grad", "--max-grad-norm"},
+                                    {"--lr-decay-style", "--lr-scheduler-type"}, {"--ffn-hidden-size", "--intermediate-size"}}) {
+    CAPTURE(given);
+    const auto result = run("pretrain", {given, "1", "--data", "x"});
+    CHECK(result.status == 2);
+    CHECK(holds(result.err, (std::string("did you mean '") + ours + "'?").c_str()));
+  }
+}
+
 TEST_CASE("errors name the flag and the value, and nothing is left behind") {
   const scratch_folder folder;
   const std::string text = text_file(folder);
