@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <xtrain/core/json.hpp>
+#include <xtrain/io/llama2c.hpp>
 #include <xtrain/io/llmc.hpp>
 #include <xtrain/io/meta_llama.hpp>
 

@@ -86,7 +86,8 @@ void require_that(bool holds, const char* what) {
 /// Collectives in the same order on all ranks, on groups along any axis; meanwhile a background thread all-reduces over all ranks.
 void exchange_on_mesh(dice throws, std::uint64_t late) {
   mesh_sizes sizes;
-  std::size_t* const axes[] = {&sizes.data, &sizes.tensor, &sizes.pipeline, &sizes.context, &sizes.expert};
+  std::size_t* const axes[] = {&sizes.data_parallel_size, &sizes.tensor_parallel_size, &sizes.pipeline_parallel_size, &sizes.context_parallel_size,
+                               &sizes.expert_parallel_size};
   for (std::size_t i = 0; i < 3; ++i) *axes[throws.below(5)] *= 2;
   on_late_ranks(sizes.ranks(), late, [&](const network& all) {
     dice same = throws;  // the same draws on all ranks
@@ -206,16 +207,16 @@ void train_late(dice throws, std::uint64_t late) {
   config layout;
   if constexpr (requires { layout.chunks; }) {
     chosen_schedule = choice;
-    layout.data = 2;
+    layout.data_parallel_size = 2;
     layout.chunks = ranks == 4 && (choice == 2 || choice == 3) ? 2 : 1;
     run.shape.num_layers = 4;
     run.settings.gradient_accumulation_steps = 4;
   } else if constexpr (requires { requires Model::recipe::parallel::has_expert_parallel; }) {
-    layout.expert = choice < 2 ? 2 : 4;
+    layout.expert_parallel_size = choice < 2 ? 2 : 4;
     run.shape.num_experts = 4;
     run.shape.num_experts_per_token = 2;
   } else {
-    layout.tensor = layout.context = 2;
+    layout.tensor_parallel_size = layout.context_parallel_size = 2;
     layout.shards = choice < 2 ? 0 : 2;
   }
   const auto all_of = [&](std::uint64_t seed) {

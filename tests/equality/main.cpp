@@ -70,7 +70,7 @@ std::string text_of(const drawn_run& run) {
     if (n > 1) text += concat(", ", what, " ", n);
   };
   say("tensor", m.tensor);
-  say("context", m.seq_length);
+  say("context", m.context);
   say("expert", m.expert);
   say("shards", m.shards);
   if (m.depth > 1 || m.chunks > 1) text += concat(", stages ", m.depth, " x ", m.chunks, " ", schedules[m.schedule].name);

@@ -228,7 +228,7 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
                                       "--max-steps", "1", "--micro-batch-size", "2", "--output-dir", folder / "fresh"});
   CAPTURE(fresh.err);
   REQUIRE(fresh.status == 0);
-  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").layers == 2);
+  CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").num_layers == 2);
   CHECK(xtrain::read_sizes<xtrain::llama_family>(folder / "fresh").vocab_size == 300);
 
   const auto more = run("finetune", finetune + words{"--add-tokens", "two,<tool>", "--make-vocab-size-divisible-by", "8", "--output-dir", folder / "more"});

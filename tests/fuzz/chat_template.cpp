@@ -3,6 +3,7 @@
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/chat_dataset.hpp>
 #include <xtrain/data/chat_templates.hpp>
+#include <xtrain/data/jinja/from_json.hpp>
 
 #include "fuzz.hpp"
 

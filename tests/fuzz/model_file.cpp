@@ -1,5 +1,7 @@
 // A model's file as llm.c or llama2.c writes it.
 #include <xtrain/io.hpp>
+#include <xtrain/io/llama2c.hpp>
+#include <xtrain/io/llmc.hpp>
 
 #include "weights.hpp"
 

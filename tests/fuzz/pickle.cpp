@@ -1,5 +1,6 @@
 // A pickle by itself, so that fuzzing need not find its way through an archive first. What it describes becomes a PyTorch file
 // with two storages.
+#include <xtrain/io/pickle.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 #include "pickled.hpp"

@@ -1,4 +1,5 @@
 // A file as torch.save writes it: an archive, or what came before.
+#include <xtrain/io/torch_file.hpp>
 #include <xtrain/io/weight_file.hpp>
 
 #include "weights.hpp"

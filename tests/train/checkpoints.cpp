@@ -154,7 +154,7 @@ TEST_CASE("what a run goes on with that is otherwise than before is said") {
   CHECK(changes(small_run::settings(6)).empty());
   auto settings = small_run::settings(9);
   settings.learning_rate = 0.25;
-  settings.shape = lr_schedule_kind::linear;
+  settings.lr_schedule = lr_schedule_kind::linear;
   settings.optimizer.weight_decay = 0.125;
   const auto found = changes(settings);
   REQUIRE(found.size() == 4);

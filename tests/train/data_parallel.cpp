@@ -196,7 +196,7 @@ TEST_CASE("memory and messages are what the papers say, and what was planned") {
   CHECK(near(third.of(memory_role::weights), w / n + windows));
   const auto as_planned = [](const auto& found) {
     for (const memory_role role : {memory_role::weights, memory_role::gradients, memory_role::optimizer})
-      CHECK(found.saved.of(role) == found.plan.of(role));
+      CHECK(found.kept.of(role) == found.plan.of(role));
   };
   as_planned(all);
   as_planned(first);

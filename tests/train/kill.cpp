@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include <xtrain/core/json.hpp>
+
 #include "scratch.hpp"
 #include "small_run.hpp"
 

@@ -119,9 +119,9 @@ TEST_CASE("stages of any number of layers, micro-batches of any number of rows")
   const dataset data = sentences();
   const piped_outcome one = run_here<llama<recipe<single>>>(data, layers(8, false), settings(4), {});
   for (const std::vector<std::size_t>& split : {std::vector<std::size_t>{5, 3}, {1, 7}, {0, 8}, {8, 0}})
-    is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.layers = split}}));
+    is_the_same(one, run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.stage_layers = split}}));
   const piped_outcome uneven =
-      run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.rows = {1, 2, 4, 1}}});
+      run_pipeline<llama<recipe<pipeline<chosen>>>>(2, data, layers(8, false), settings(4), {.parallel = {.micro_batch_sizes = {1, 2, 4, 1}}});
   is_near(one, uneven);
   CHECK(one.weights != uneven.weights);  // micro-batches are split at other sequences
   const piped_outcome beside = run_pipeline<llama<recipe<pipeline<chosen>>>>(

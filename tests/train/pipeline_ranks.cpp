@@ -233,16 +233,16 @@ TEST_CASE("numbers that contradict one another are refused, and said") {
           "pipeline: ranks must be a multiple of data x tensor x context; given 2 ranks, data 18446744073709551615, tensor 1 and context 1");
   refused(2, shape, run, {.chunks = 0}, "pipeline: a rank must have between 1 and 4096 stages; given chunks 0");
   refused(2, shape, run, {.chunks = 5}, "pipeline: every stage must have a layer; given 4 layers for 10 stages");
-  refused(2, shape, run, {.layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
-  refused(2, shape, run, {.layers = {2, 1}}, "pipeline: layers of all stages must be the model's 4; given 3");
-  refused(2, shape, run, {.layers = {2, ~std::size_t{0}}}, "pipeline: layers of all stages must be the model's 4; the first 2 stages have more");
-  refused(3, shape, run, {.layers = {2, 0, 2}}, "pipeline: a stage between the first and the last must have a layer; stage 1 of 3 has none");
+  refused(2, shape, run, {.stage_layers = {4}}, "pipeline: layers must be given for each of 2 stages (ranks x chunks); given for 1");
+  refused(2, shape, run, {.stage_layers = {2, 1}}, "pipeline: layers of all stages must be the model's 4; given 3");
+  refused(2, shape, run, {.stage_layers = {2, ~std::size_t{0}}}, "pipeline: layers of all stages must be the model's 4; the first 2 stages have more");
+  refused(3, shape, run, {.stage_layers = {2, 0, 2}}, "pipeline: a stage between the first and the last must have a layer; stage 1 of 3 has none");
   refused(2, shape, run, {.chunks = 2},
           "one_forward_one_backward: a rank must have one stage; given 2 chunks. Schedules with more are interleaved and all_in_all_out");
-  refused(2, shape, run, {.rows = {3, 3}},
+  refused(2, shape, run, {.micro_batch_sizes = {3, 3}},
           "pipeline: micro-batch sizes must be given for 3 micro-batches (gradient_accumulation_steps) of 6 sequences together (micro_batch_size x "
           "gradient_accumulation_steps); given 2 with 6");
-  refused(2, shape, run, {.rows = {3, 3, 0}},
+  refused(2, shape, run, {.micro_batch_sizes = {3, 3, 0}},
           "pipeline: micro-batch sizes must be given for 3 micro-batches of 6 sequences together, at least one each; given 0 after 6");
   chosen_schedule = interleaved::make;
   refused(2, shape, run, {.chunks = 2}, "interleaved: micro-batches (3) must be divisible by ranks (2)");

@@ -118,8 +118,8 @@ TEST_CASE("steps of rows, epoch after epoch: who gets which, how long, where the
   CHECK(batches[0].positions == std::vector<token>{0, 1, 2, 0, 1, 2});
   for (const loader_config& bad :
        {loader_config{.micro_batch_size = 0, .seq_length = 9}, loader_config{.gradient_accumulation_steps = 0, .seq_length = 9},
-        loader_config{.context_parallel_size = 0}, loader_config{.context_parallel_size = 9, .multiple = 0},
-        loader_config{.context_parallel_size = 9, .ranks = 2, .rank = 2}})
+        loader_config{.seq_length = 0}, loader_config{.seq_length = 9, .pad_to_multiple_of = 0},
+        loader_config{.seq_length = 9, .ranks = 2, .rank = 2}})
     CHECK_THROWS_AS(sentence_loader(data, bad), config_error);
 }
 

@@ -215,7 +215,7 @@ TEST_CASE("records that are not what they should be are refused with file and li
   refused("[1]\n", "line 1: a record must be an object");
   refused("{\"text\": \"a\", \"label\": \"c\"}\n", "must be one of the 2 labels that are known, the first of them 'a'; given 'c'",
           {.labels = {"a", "b"}});
-  refused("{\"text\": \"a\", \"label\": 1}\n", "must have room for the 2 special tokens around a text", {.context_parallel_size = 2});
+  refused("{\"text\": \"a\", \"label\": 1}\n", "must have room for the 2 special tokens around a text", {.seq_length = 2});
   refused("", "is empty");
   CHECK_THROWS_WITH_AS((void)masked_text_dataset({folder / "x.jsonl"}, byte_tokenizer(), {.seq_length = 8}),
                        doctest::Contains("must have a token [CLS]"), config_error);

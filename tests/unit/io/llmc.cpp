@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <xtrain/io.hpp>
+#include <xtrain/io/llmc.hpp>
 #include "golden.hpp"
 #include "pickled.hpp"
 #include "scratch.hpp"
