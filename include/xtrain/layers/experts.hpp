@@ -337,7 +337,7 @@ class mixture_of_experts {
 
   /// work(expert, first row, rows) for each of this rank's experts that has rows, at most n rows at a time: the most that one rank may
   /// send, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
-  /// rows, it also measures the memory for that, without counting it as work. `trip`: the dispatch that brought the rows, if any: random
+  /// rows, it also measures the memory for that, without counting it as work. `exchange`: what dispatched the rows, if they were: random
   /// numbers are those of the source rank.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* exchange, Work&& work) const {
