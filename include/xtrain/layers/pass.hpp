@@ -259,7 +259,7 @@ class pass : public execution<typename Recipe::device> {
       }
     }
   }
-  /// Rows dispatched by each rank draw the numbers that rank would draw. Adjacent ranks process consecutive sequences, equally many.
+  /// Rows dispatched by each rank draw the random numbers that rank would draw. Adjacent ranks process consecutive sequences, equally many.
   void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,
                         matrix_view<compute, memory> y, ops::result how) {
     at.first -= origin.rank * elements_of_rank;
