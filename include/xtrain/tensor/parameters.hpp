@@ -4,7 +4,7 @@
 // Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
 // vectors. So a block is a range, and so is the part of a block that weight decay applies to.
 //
-// Data-parallel ranks can shard the array: each keeps an equal part of every block (see `shard_spec`, ZeRO). Blocks in use are then gathered
+// Data-parallel ranks can shard the array: each stores an equal shard of every block (see `shard_spec`, ZeRO). Blocks in use are then gathered
 // into windows: memory that blocks share in turn. Pipeline- and expert-parallel ranks, which have different blocks or experts, know the
 // names and shapes of all parameters, and allocate memory for their own (see `keep`, `keep_owned_by`).
 #pragma once
