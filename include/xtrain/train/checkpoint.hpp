@@ -65,7 +65,7 @@ class checkpoint_folder final : public observer {
 
   ~checkpoint_folder() override {
     if (!behind_.valid()) return;
-    behind_.wait();  // an error was reported by finish() or save(), or nobody asked
+    behind_.wait();  // finish() and save() report errors
   }
   checkpoint_folder(const checkpoint_folder&) = delete;
   checkpoint_folder& operator=(const checkpoint_folder&) = delete;
