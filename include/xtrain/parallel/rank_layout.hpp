@@ -56,7 +56,7 @@ struct rank_axes {
                           ". Make it parallel<..., tensor_parallel>");
     require<config_error>(divided.expert || expert == 1, "parallel: expert must be 1, because the strategy has no expert parallelism; given ", expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
-    const std::size_t whole = ranks / tensor;  // layers
+    const std::size_t whole = ranks / tensor;  // tensor-parallel groups
     require<config_error>(context > 0 && whole % context == 0, "parallel: ranks must be a multiple of tensor times context; given ", ranks,
                           " ranks, tensor ", tensor, " and context ", context);
     require<config_error>(divided.context || context == 1, "parallel: context must be 1, because the strategy has no context parallelism; given ",
