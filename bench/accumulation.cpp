@@ -1,7 +1,7 @@
 // Rounding error of gradient accumulation over many micro-batches: the same run in fp32, in bf16_mixed (gradients accumulate in fp32)
 // and with bf16_gradients (rounded after every micro-batch), each with one batch of 16 sequences and with 16 micro-batches of one.
 //
-//   accumulation TEXT [STEPS] [WIDTH]        300 steps, width 128; the loss is on the last tenth of the text, which is not trained on
+//   accumulation TEXT [STEPS] [HIDDEN_SIZE]    300 steps, hidden size 128; the loss is on the last tenth of the text, which is not trained on
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -2,8 +2,9 @@
 // converting it. The weights are random; the folder has 2.2 GB and is created first.
 //
 //   folders make FOLDER                                      bf16, in files of at most 500 MB
-//   folders load FOLDER [cold]                               until the first logits; cold: the system forgets the files before
 //   folders load FOLDER [cold]                               until the first logits; cold: files dropped from the page cache first
+//   folders lora|qlora FOLDER [MICRO_BATCH_SIZE] [SEQ_LENGTH] [STEPS]
+//                                                            time and memory of training adapters: 1, 256 and 4 by default
 //   folders watch PROGRAM ARGUMENT...                        seconds and memory of any program: `convert --from ... --dtype fp32`
 #include <fcntl.h>
 #include <sys/wait.h>

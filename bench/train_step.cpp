@@ -1,8 +1,8 @@
 // Training steps: tokens per second, and planned memory compared with the memory that the process took.
 //
-//   train_step fp32|bf16_mixed|bf16_gradients|lora|recompute_full [ROWS] [CONTEXT] [STEPS]     GPT-2 124M
-//   train_step llama_lora                          [ROWS] [CONTEXT] [STEPS]     LLaMA 1.1B, its adapters alone
-//   train_step small                               [ROWS] [CONTEXT] [STEPS]     GPT-2 of one million parameters, fp32
+//   train_step fp32|bf16_mixed|bf16_gradients|lora|recompute_full [MICRO_BATCH_SIZE] [SEQ_LENGTH] [STEPS]     GPT-2 124M
+//   train_step llama_lora                                         [MICRO_BATCH_SIZE] [SEQ_LENGTH] [STEPS]     LLaMA 1.1B, its adapters alone
+//   train_step small                                              [MICRO_BATCH_SIZE] [SEQ_LENGTH] [STEPS]     GPT-2 of one million parameters, fp32
 #include <sys/resource.h>
 
 #include <algorithm>

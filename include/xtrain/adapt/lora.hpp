@@ -251,7 +251,7 @@ struct lora {
           {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0)});
     }
 
-    /// y [n, width] is added to
+    /// y [n, hidden_size] is added to
     template <class Pass, class Indices, class Y>
     void forward(Pass& p, const Indices& index_n, const Y& y) const {
       if (!a_.exists()) return;

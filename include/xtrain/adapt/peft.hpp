@@ -180,7 +180,7 @@ template <class T>
 template <class Entry>
 struct adapter_change {
   const Entry* to = nullptr;
-  const file_tensor* whole = nullptr;  // replaces the parameter; null: it is kept
+  const file_tensor* whole = nullptr;  // replaces the parameter; null: it stays
   const file_tensor *a = nullptr, *b = nullptr, *magnitude = nullptr;
   bool is_table = false;
   double scale = 1.0;

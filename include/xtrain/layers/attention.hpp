@@ -29,7 +29,7 @@ struct attention_options {
   double dropout = 0.0;                  // of the attention weights
   std::uint32_t site = 0;                // random site of that dropout
   std::size_t layer = 0;                 // layer index, within a key/value cache
-  std::size_t sliding_window = 0;        // sliding window: number of tokens a query attends to, including itself; 0: all
+  std::size_t sliding_window = 0;        // tokens that a query attends to, including itself; 0: all
   std::vector<std::string> qkv_names{};  // one fused module, or three
   file_order qkv_order{};                // row order of the fused module in files, where it differs
   std::string output_name{};

@@ -17,7 +17,7 @@ struct attention_mask {
   enum class rule : std::uint8_t {
     causal,        ///< the previous tokens
     prefix,        ///< the previous tokens, and the context: all tokens before the begin token        [Du et al. 2022, section 2.1]
-    bidirectional  ///< bidirectional: the whole sample                                                [Devlin et al. 2019, section 3]
+    bidirectional  ///< the whole sample                                                               [Devlin et al. 2019, section 3]
   };
   rule kind = rule::causal;
   token begin = -1;               ///< prefix: the token at which the generated span begins
@@ -52,7 +52,7 @@ struct attention_mask {
   }
 };
 
-/// A model's attention mask: sees() if it has it, otherwise causal.
+/// A model's attention mask: causal if it has no mask().
 template <class Model>
 [[nodiscard]] attention_mask attention_mask_of(const Model& model) {
   if constexpr (requires { model.mask(); }) return model.mask();

@@ -85,7 +85,7 @@ struct batch_view {
         token_count(host.token_count), first_sequence(host.first_sequence) {}
 };
 
-/// Device memory for one batch of up to `places` tokens; none if the device reads host memory. Computes positions and attention masks from
+/// Device memory for one batch of up to `num_tokens` tokens; none if the device reads host memory. Computes positions and attention masks from
 /// the tokens if the mask is not causal, and selects this rank's tokens under context parallelism.
 template <class Device>
 class batch_memory {
@@ -103,8 +103,7 @@ class batch_memory {
   /// or empty where not given. If the attention mask is not causal, it may have ends and segments of b · t elements, and b labels; if it
   /// has withins, positions and mask are already computed. It must not change until the pass is done and the stream is synchronized.
   ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
-  ///   among
-  ///           context-parallel ranks; data_error when a start or an end is invalid
+  ///           among context-parallel ranks; data_error when a start or an end is invalid
   template <class HostBatch>
   [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
     const std::size_t n = host.b * host.t;

@@ -92,9 +92,9 @@ inline void cut(parameter_spec& spec, const module_part& part, const input_part&
 /// What a matrix is used for: only the weight of a linear layer may be quantized.
 enum class matrix_use : std::uint8_t { linear_weight, table };
 
-/// Where a replicated parameter is used. `between_layers` is the sequence-parallel region: each rank may have only some tokens there, so it
-/// computes a partial gradient, and these are all-reduced. `in_layer`: within a sharded layer each rank has all tokens, and computes the
-/// whole gradient.
+/// Where a replicated parameter is used. In the sequence-parallel region, between sharded layers, each rank may have only some tokens, so it
+/// computes a partial gradient, and these are all-reduced. In the tensor-parallel region, within a sharded layer, each rank has all tokens and
+/// computes the whole gradient.
 enum class region : std::uint8_t { tensor_parallel, sequence_parallel };
 
 /// Declares parameters in a store. The adapter decides which modules are trained.

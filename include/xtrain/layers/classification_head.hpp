@@ -1,4 +1,4 @@
-// Classification: one of several classes per row, tokens of a vocabulary or labels.
+// Classification: one of several classes per row of x, tokens of a vocabulary or labels.
 #pragma once
 
 #include <xtrain/layers/builder.hpp>

@@ -49,7 +49,7 @@ struct ring_shard : context_shard {
   ring_shard(std::size_t own_rank, std::size_t all_ranks) : context_shard{own_rank, all_ranks, true} {}
 };
 
-/// The recipe's parallel strategy may have context parallelism: its state has places().
+/// The recipe's parallel strategy may have context parallelism: its state has sequence_shard().
 template <class Recipe>
 inline constexpr bool has_context_parallel =
     requires(const typename Recipe::parallel::template state<typename Recipe::device>& state) { state.sequence_shard(); };
@@ -72,7 +72,7 @@ template <class State>
 /// Copies this rank's tokens out of arrays of whole sequences. Memory is allocated once.
 class local_tokens {
  public:
-  /// For `arrays` arrays of up to `places` tokens of whole sequences.
+  /// For `arrays` arrays of up to `num_tokens` tokens of whole sequences.
   local_tokens(const context_shard& shard, std::size_t arrays, std::size_t num_tokens) : shard_(shard) {
     if (shard.is_sharded()) values_.reserve(arrays * (num_tokens / shard.ranks));
   }

@@ -26,7 +26,7 @@ namespace xtrain {
 /// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
 /// The number of tokens per expert determines how its matmuls are launched, so the host waits for these counts once per forward. Under
 /// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. Under tensor
-/// parallelism, each rank has some inner channels of every expert and a replicated router, so all ranks route alike; partial outputs are
+/// parallelism, each rank has some intermediate channels of every expert and a replicated router, so all ranks route alike; partial outputs are
 /// summed over ranks after those of a token's experts are combined, so the reduced array is as large as for any other layer.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
 template <class Recipe, class Activation>
@@ -38,7 +38,8 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// throws config_error if inner channels or experts are not divisible by the ranks, or an adapter has dropout under context parallelism
+  /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under context
+  /// parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : activation_(detail::make_activation<Activation>(o)), inner_(build.shard().of(o.intermediate_size, "intermediate channels").count),
         choices_(o.num_experts_per_token), layer_(o.layer),
@@ -129,7 +130,7 @@ class mixture_of_experts {
       for (std::string& name : names) name = numbered(name, index);
       return names;
     }
-    /// The name with the expert's index in place of the star.
+    /// The name with the expert's index in place of the '*'.
     static std::string numbered(const std::string& name, std::size_t index) {
       const std::size_t star = name.find('*');
       require<config_error>(star != std::string::npos, "mixture of experts: '", name, "' must have a '*' for the index of the expert");
@@ -242,7 +243,7 @@ class mixture_of_experts {
       const auto scope = p.scope();
       ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.gather_sequence(dy), out, dweight_nk);
     }
-    // each rank has only the contribution of its inner channels
+    // each rank has only the contribution of its intermediate channels
     if constexpr (has_tensor_parallel<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
@@ -337,7 +338,7 @@ class mixture_of_experts {
 
   /// work(expert, first row, rows) for each of this rank's experts that has rows, at most n rows at a time: the most that one rank may
   /// send, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
-  /// rows, it also measures the memory for that, without counting it as work. `trip`: the dispatch that brought the rows, if any: random
+  /// rows, it also measures the memory for that, without counting it as work. `exchange`: what dispatched the rows, if they were: random
   /// numbers are those of the source rank.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* exchange, Work&& work) const {

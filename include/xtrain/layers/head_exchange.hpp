@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// From [own tokens, all heads] to [all tokens, own heads], and back.           [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
+/// From [own tokens, all heads] to [all tokens, own heads], and in reverse.           [Jacobs et al. 2023, "DeepSpeed Ulysses", section 3]
 ///
 /// Each of n ranks sends (n − 1)/n of its array in each of a layer's four exchanges: queries, keys and values; outputs;
 /// and the gradients of both. With k < n key/value heads, each is sent to n/k ranks, and its gradient is the sum of

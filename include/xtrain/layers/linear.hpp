@@ -27,7 +27,7 @@ class linear {
     bool bias = false;
     initial_values initial = initial_values::normal(0.02);
     bool transposed_in_files = false;
-    region where = region::sequence_parallel;  ///< in_layer: x has all tokens on every rank, also under sequence parallelism
+    region where = region::sequence_parallel;  ///< tensor_parallel: every rank has all tokens of x, also under sequence parallelism
   };
 
   ///   throws  config_error when the parts or the inputs are sharded

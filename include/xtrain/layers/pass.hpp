@@ -103,11 +103,11 @@ class pass : public execution<typename Recipe::device> {
   random_site random{};         // seed and step
   double gradient_scale = 1.0;  // of each token's loss: 1 / targets in the global batch, times the loss scale
   double label_weight = 1.0;    // weight of a sequence's label, in targets
-  std::size_t number = 0;       // index among the passes in flight
+  std::size_t number = 0;       // index among the in-flight passes
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};                                     // if there is a load-balancing loss
   deferred_gradients<device, compute, gradient_type>* deferred = nullptr;  // takes the deferred products of a backward in two parts
-  // sequence parallelism: between layers, each tensor-parallel rank has a shard of the tokens
+  // in the sequence-parallel region, between sharded layers, each tensor-parallel rank has a shard of the tokens
   bool has_sequence_parallel = false;
   rows_of_ranks origin{};                                                  // while an expert works on rows dispatched by other ranks
 
@@ -259,7 +259,7 @@ class pass : public execution<typename Recipe::device> {
       }
     }
   }
-  /// Rows dispatched by each rank draw the numbers that rank would draw. Adjacent ranks process consecutive sequences, equally many.
+  /// Rows dispatched by each rank draw the random numbers that rank would draw. Adjacent ranks process consecutive sequences, equally many.
   void dropout_of_ranks(matrix_view<const compute, memory> x, double probability, random_site at, std::size_t elements_of_rank,
                         matrix_view<compute, memory> y, ops::result how) {
     at.first -= origin.rank * elements_of_rank;

@@ -18,8 +18,7 @@ namespace xtrain {
 ///
 /// A sequence is split into 2n chunks, of which rank i has i and 2n − 1 − i: in every turn, two of the four pairs of its chunks with
 /// another rank's are visible under a causal mask, so the ranks are balanced.        [Brandon et al. 2023, "Striped attention", section 3;
-/// Llama team
-///                                                                           2024, section 3.3.2]
+///                                                                                   Llama team 2024, section 3.3.2]
 ///
 /// A rank sends keys and values n − 1 times in the forward and n − 1 times in the backward, and their gradients n − 1 times; these follow
 /// one rank behind and end on their owner rank. They are in the accumulate dtype, so they are rounded once. Every transfer is overlapped

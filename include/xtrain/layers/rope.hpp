@@ -51,8 +51,8 @@ struct position_options {
   [[nodiscard]] std::size_t turned() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
 };
 
-/// Cosines and sines of every position from `first` on: [context, rotated], rotated/2 cosines, then as many sines.
-/// The angles position · base^(−2i/rotated) are computed in fp32, as in the models' training code: weights expect the
+/// Cosines and sines of every position from `first` on: [max_position_embeddings, rotated], rotated/2 cosines, then as many sines.
+/// The angles position · rope_theta^(−2i/rotated) are computed in fp32, as in the models' training code: weights expect the
 /// same rounding at large positions.                                      [Su et al. 2021, eq. 34]
 [[nodiscard]] inline std::vector<float> rope_table(const position_options& o) {
   const std::size_t rotated = o.turned(), half = rotated / 2;

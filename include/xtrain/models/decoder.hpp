@@ -229,8 +229,7 @@ class basic_decoder {
 
   /// The backward pass of the same range.
   ///   d [n, hidden_size]  on entry: gradient of the returned hidden state (not read if the head is in the range); on return: gradient of
-  ///   x. May
-  ///                       be the memory of the returned hidden state
+  ///                       x. May be the memory of the returned hidden state
   void backward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const {
     const std::size_t n = p.sequence_parallel_tokens(), c = config_.hidden_size;
@@ -444,7 +443,8 @@ class basic_decoder {
     return {layer_inputs.template push<compute>(n * c), {n, c}};
   }
 
-  /// Embedding and layers of a range; returns the last layer's output. Boundaries hold, per layer, its output and the address of its input.
+  /// Embedding and layers of a range; returns the last layer's output. `layer_inputs` holds, per layer, its output and the address of its
+  /// input.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range,
                                       matrix_view<compute, memory> x) const {
     const std::size_t first = first_layer(range), last = last_layer(range);

@@ -35,17 +35,17 @@ struct encoder_config {
   std::size_t hidden_size = 0;
   std::size_t num_layers = 0;
   std::size_t num_heads = 0;
-  std::size_t intermediate_size = 0;        ///< intermediate size; 0: 4 times the hidden size
+  std::size_t intermediate_size = 0;        ///< 0: 4 · hidden_size
   std::size_t max_position_embeddings = 0;  ///< maximum sequence length, in tokens
   std::size_t segments = 2;                 ///< segments (token types) that a sequence may have
   std::vector<std::string> labels = {};     ///< names of the classes of a sequence; none: the family's
   double norm_epsilon = 1e-12;
-  bool tie_word_embeddings = true;  ///< tied embeddings: the masked-LM head's weight is the embedding's
+  bool tie_word_embeddings = true;  ///< the masked-LM head's weight is the embedding's
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;  ///< and of embeddings
   double label_dropout = 0.0;     ///< before the classifier
   double initializer_range = 0.02;
-  std::optional<token> pad_token_id = 0;  ///< pad_token_id: its embedding is zero and not trained by inputs; negative counts from the end
+  std::optional<token> pad_token_id = 0;  ///< its embedding is zero and not trained by inputs; negative counts from the vocabulary's end
 
   friend bool operator==(const encoder_config&, const encoder_config&) = default;
 };
@@ -430,7 +430,7 @@ class encoder {
   }
   [[nodiscard]] static block_visit forward_visit(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
-  /// Embedding and blocks; returns the last block's output. Boundaries hold, per block, its output and the address of its input.
+  /// Embedding and blocks; returns the last block's output. `layer_inputs` holds, per block, its output and the address of its input.
   matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& layer_inputs) const {
     const std::size_t n = p.batch.n(), c = config_.hidden_size;
     const auto boundary = [&] { return matrix_view<compute, memory>{layer_inputs.template push<compute>(n * c), {n, c}}; };

@@ -8,8 +8,8 @@
 
 namespace xtrain {
 
-/// A block whose residual branch is the normalized input, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'), n' =
-/// norm(x), α = √(2 · layers).                                  [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
+/// A block whose residual branch is the normalized input, scaled:  y = α n + feed_forward(n), n = norm(m);  m = α n' + attention(n'),
+/// n' = norm(x), α = √(2 · num_layers).                         [Zeng et al. 2023, section 2.1; α from Wang et al. 2022, section 2]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class normalized_residual_block : public decoder_block<Recipe, Norm, Positions, FeedForward> {
   using base = decoder_block<Recipe, Norm, Positions, FeedForward>;

@@ -10,7 +10,7 @@
 
 namespace xtrain {
 
-/// The row that torch.nn.Embedding(vocabulary, hidden_size, padding_idx) does not train; negative: none.
+/// The row that torch.nn.Embedding(vocab_size, hidden_size, padding_idx) does not train; negative: none.
 ///   padding   a config.json's pad_token_id; negative counts from the vocabulary's end
 ///   throws  config_error unless it is in the vocabulary
 [[nodiscard]] inline token padding_index(std::optional<token> padding, std::size_t vocabulary, const char* family) {

@@ -29,7 +29,7 @@ enum class lr_schedule_kind : std::uint8_t { constant, linear, cosine };
 class learning_rate_schedule {
  public:
   /// Rises linearly to `peak` in `warmup` steps (the first step is peak / warmup), then follows `shape` down to
-  /// `floor` · peak (the minimum learning rate) at the last of `total` steps.      [cosine: Loshchilov & Hutter 2017, eq. 5]
+  /// `min_lr_ratio` · peak at the last of `total` steps.      [cosine: Loshchilov & Hutter 2017, eq. 5]
   ///   throws  config_error when an argument is out of range
   learning_rate_schedule(lr_schedule_kind shape, double peak, std::size_t warmup, std::size_t total, double min_lr_ratio)
       : shape_(shape), peak_(peak), min_lr_ratio_(min_lr_ratio), warmup_(warmup), total_(std::max<std::size_t>(total, 1)) {

@@ -50,7 +50,8 @@ struct state_of<Device, Stage, Axes> {
 }  // namespace detail
 
 /// Each rank holds some of every layer's experts, and all other parameters. Combined with tensor or context parallelism
-/// (parallel<zero<1>, tensor_parallel, expert_parallel>), the ranks with the same shard of the layers divide the experts.
+/// (parallel<zero<1>, tensor_parallel, expert_parallel>), the experts are sharded over the ranks with the same shard of
+/// the layers.
 struct expert_parallel {
   static constexpr std::string_view name = "expert";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;

@@ -20,8 +20,8 @@ struct rank_layout {
   std::size_t context_parallel_size = 1;
   /// Among the ranks with the same weights, how many share one sharded copy (zero<Stage>). 0: all.
   std::size_t shards = 0;
-  /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They see other sequences, or
-  /// other tokens of the same ones.
+  /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They process other sequences,
+  /// or other tokens of the same ones.
   std::size_t expert_parallel_size = 1;
 };
 
@@ -30,7 +30,7 @@ namespace detail {
 /// Which axes a strategy shards besides the batch.
 struct sharded_axes {
   bool tensor = false, sequence = false, context = false;
-  bool ring = false;  // with `places`: ring attention
+  bool ring = false;  // with `context`: ring attention
   bool expert = false;
 };
 
@@ -56,7 +56,7 @@ struct rank_axes {
                           ". Make it parallel<..., tensor_parallel>");
     require<config_error>(divided.expert || expert == 1, "parallel: expert must be 1, because the strategy has no expert parallelism; given ", expert,
                           ". Make it expert_parallel, or parallel<..., expert_parallel>");
-    const std::size_t whole = ranks / tensor;  // layers
+    const std::size_t whole = ranks / tensor;  // tensor-parallel groups
     require<config_error>(context > 0 && whole % context == 0, "parallel: ranks must be a multiple of tensor times context; given ", ranks,
                           " ranks, tensor ", tensor, " and context ", context);
     require<config_error>(divided.context || context == 1, "parallel: context must be 1, because the strategy has no context parallelism; given ",
@@ -101,7 +101,7 @@ struct rank_axes {
  private:
   /// Number of adjacent ranks with different weights.
   [[nodiscard]] std::size_t different() const { return tensor * expert; }
-  /// Number of adjacent ranks that see the same sequences.
+  /// Number of adjacent ranks that process the same sequences.
   [[nodiscard]] std::size_t sharing() const { return tensor * context; }
 };
 

@@ -3,7 +3,7 @@
 //                          [Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models";
 //                           stage 3 with replicas: Zhao et al. 2023, "PyTorch FSDP"]
 //
-//                       kept on each rank                          sent per rank and step, for ψ parameters and n ranks
+//                       stored on each rank                        sent per rank and step, for ψ parameters and n ranks
 //                       weights  gradients  optimizer state
 //     data_parallel     all      all        all                    2 ψ (n−1)/n    all-reduce of gradients
 //     zero<1>           all      all        1/n                    2 ψ (n−1)/n    reduce-scatter of gradients, all-gather of weights
@@ -24,7 +24,7 @@
 
 namespace xtrain {
 
-/// Every rank keeps everything; the all-reduce of gradients overlaps the backward pass.
+/// Every rank stores everything; the all-reduce of gradients overlaps the backward pass.
 struct data_parallel {
   static constexpr std::string_view name = "data";
   static constexpr detail::zero_stage stage = detail::zero_stage::replicated;
@@ -54,7 +54,7 @@ struct tensor_parallel {
   using state = detail::zero_state<Device, detail::zero_stage::replicated, detail::sharded_axes{.tensor = true}>;
 };
 
-/// The same, with the norms, residuals and dropout between layers sharded along the sequence: each rank keeps 1/n of the hidden states in
+/// The same, with the norms, residuals and dropout between layers sharded along the sequence: each rank stores 1/n of the hidden states in
 /// this sequence-parallel region. Each all-reduce of tensor_parallel becomes a reduce-scatter and an all-gather, and the input of every
 /// first matrix is gathered once more in the backward pass: a fourth more traffic per layer.
 ///                                                                           [Korthikanti et al. 2022, section 4.2.2]

@@ -34,7 +34,7 @@ enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, p
 /// Communication that has begun for a block and must be waited for.
 struct begun_work {
   std::size_t until = 0;  // background work items that must be done
-  bool adds = false;      // whether the result is then added to the kept gradients
+  bool adds = false;      // whether the result is then added to the gradients that this rank stores
   bool is_open = false;   // whether the block's window accumulates gradients that have not been reduced yet
 };
 
@@ -170,7 +170,7 @@ class zero_state {
     else if (owners_.rank() == 0) owners_.receive(owner, whole);
   }
 
-  /// Which values of a parameter this rank keeps in an array of `array_size` elements, sharded like the weights or like the optimizer
+  /// Which values of a parameter this rank stores in an array of `array_size` elements, sharded like the weights or like the optimizer
   /// state.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
@@ -337,7 +337,7 @@ class zero_state {
     return pending_[block];
   }
 
-  /// Waits for the reduction of a block's gradients, and adds the result to the gradients this rank keeps.
+  /// Waits for the reduction of a block's gradients, and adds the result to the gradients that this rank stores.
   template <class Store>
   void settle(stream_type& stream, Store& store, std::size_t block) {
     begun_work& work = pending(block);

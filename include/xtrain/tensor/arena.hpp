@@ -80,7 +80,7 @@ class stash {
 
   stash(const typename Device::context& device, std::size_t bytes) : arena_(device, bytes, memory_role::stash) {}
 
-  /// Memory for n elements, kept until popped.
+  /// Memory for n elements, valid until popped.
   template <class T>
   [[nodiscard]] device_span<T, memory> push(std::size_t n) {
     const std::size_t mark = arena_.used();

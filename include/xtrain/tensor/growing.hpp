@@ -22,7 +22,7 @@ class growing_memory {
     const std::size_t bytes = n * sizeof(T);
     if (memory_.bytes() < bytes) {
       const auto device = memory_.device();
-      memory_ = buffer<Device>(device, 0, role_);  // first the old one goes
+      memory_ = buffer<Device>(device, 0, role_);  // free the old memory before the new is allocated
       memory_ = buffer<Device>(device, bytes + bytes / 8, role_);
     }
     return memory_.template as<T>().subspan(0, n);

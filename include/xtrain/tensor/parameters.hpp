@@ -4,9 +4,9 @@
 // Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
 // vectors. So a block is a range, and so is the part of a block that weight decay applies to.
 //
-// Data-parallel ranks can shard the array: each keeps an equal part of every block (see `shard_spec`, ZeRO). Blocks in use are then gathered
+// Data-parallel ranks can shard the array: each stores an equal shard of every block (see `shard_spec`, ZeRO). Blocks in use are then gathered
 // into windows: memory that blocks share in turn. Pipeline- and expert-parallel ranks, which have different blocks or experts, know the
-// names and shapes of all parameters, and allocate memory for their own (see `keep`, `hold`).
+// names and shapes of all parameters, and allocate memory for their own (see `keep`, `keep_owned_by`).
 #pragma once
 
 #include <algorithm>
@@ -126,7 +126,7 @@ class parameter_store {
       all_here_ = all_here_ && e.is_here;
     }
   }
-  /// Of the parameters with an owner, this expert-parallel rank (number `rank`) allocates memory for those that it owns; every rank has
+  /// Of the parameters with an owner, expert-parallel rank `rank` allocates memory for those that it owns; every rank has
   /// the other parameters. Call before allocate().
   void keep_owned_by(std::size_t rank) {
     for (entry& e : entries_) {

@@ -35,7 +35,7 @@ namespace xtrain {
 
 struct checkpoint_options {
   std::size_t save_steps = 0;        ///< steps between checkpoints; 0: only when the run is stopped
-  std::size_t save_total_limit = 0;  ///< number of newest checkpoints to keep; 0: all
+  std::size_t save_total_limit = 0;  ///< the newest checkpoints that are not removed; 0: all
   std::string tokenizer_from{};      ///< folder or file whose tokenizer files are copied into the checkpoint
   std::string base_model{};          ///< name or path of the model that this one, or an adapter, is trained from
   /// Training continues once a checkpoint is in the system's file cache, without waiting for the disk: the checkpoint gets its final name
@@ -65,7 +65,7 @@ class checkpoint_folder final : public observer {
 
   ~checkpoint_folder() override {
     if (!behind_.valid()) return;
-    behind_.wait();  // an error was reported by finish() or save(), or nobody asked
+    behind_.wait();  // finish() and save() report errors
   }
   checkpoint_folder(const checkpoint_folder&) = delete;
   checkpoint_folder& operator=(const checkpoint_folder&) = delete;
@@ -87,7 +87,7 @@ class checkpoint_folder final : public observer {
     trainer_->tell(written_);
   }
 
-  /// Writes "checkpoint-<step>" and removes checkpoints beyond `keep`. If saving is asynchronous, it first waits for the previous
+  /// Writes "checkpoint-<step>" and removes checkpoints beyond `save_total_limit`. If saving is asynchronous, it first waits for the previous
   /// checkpoint, and finish() waits for this one.
   ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank cannot write its
   ///           part, all ranks throw

@@ -14,16 +14,16 @@ template <class Optimizer>
 struct training_config {
   std::size_t epochs = 1;                                   ///< passes over the data
   std::size_t max_steps = 0;                                ///< optimizer steps; 0: as many as the epochs need
-  std::size_t micro_batch_size = 8;                         ///< micro-batch size, in sequences
-  std::size_t gradient_accumulation_steps = 1;              ///< gradient accumulation: micro-batches per step
+  std::size_t micro_batch_size = 8;                         ///< in sequences
+  std::size_t gradient_accumulation_steps = 1;              ///< micro-batches per step
   std::size_t seq_length = 0;                               ///< maximum sequence length in tokens; 0: the model's
-  double learning_rate = 1e-3;                              ///< peak learning rate
-  double warmup_ratio = 0.0;                                ///< warm-up, as a fraction of all steps
-  std::size_t warmup_steps = 0;                             ///< warm-up in steps; takes precedence over the ratio
-  lr_schedule_kind lr_schedule = lr_schedule_kind::cosine;  ///< lr schedule after the warm-up
+  double learning_rate = 1e-3;                              ///< at the peak
+  double warmup_ratio = 0.0;                                ///< as a fraction of all steps
+  std::size_t warmup_steps = 0;                             ///< takes precedence over the ratio
+  lr_schedule_kind lr_schedule = lr_schedule_kind::cosine;  ///< after the warm-up
   double min_lr_ratio = 0.0;                                ///< minimum learning rate, as a fraction of the peak
   typename Optimizer::config optimizer = {};                ///< betas, weight decay, …
-  double max_grad_norm = 1.0;                               ///< gradient clipping: maximum norm; 0: no clipping
+  double max_grad_norm = 1.0;                               ///< gradients are clipped to this norm; 0: no clipping
   dynamic_loss_scale::config loss_scale = {};               ///< for precisions with loss scaling
   std::size_t eval_steps = 0;                               ///< steps between evaluations; 0: only at the end
   std::size_t measure_ranks_every = 0;                      ///< steps between measurements of all ranks' step times; 0: never. The same on all ranks

@@ -16,7 +16,7 @@ namespace xtrain {
 /// Appends to a file: a resumed run continues the same log. Values that are not finite are written as null.
 class json_lines_record final : public observer {
  public:
-  /// `device_peak` in FLOP/s (see measure_peak); 0: the share of peak is not recorded.
+  /// `device_peak` in FLOP/s (see measure_peak); 0: no MFU is recorded.
   ///   throws  file_error when the file cannot be written
   explicit json_lines_record(const std::string& path, double device_peak = 0);
 

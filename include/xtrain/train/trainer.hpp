@@ -164,10 +164,8 @@ class trainer {
   /// One optimizer step on the given micro-batches (host_batch, or xtensor_batch). fit() calls it in a loop; public for custom
   /// training loops.
   ///   throws  data_error when a token is not in the vocabulary, a position is out of range, or a start is not the start of the token's
-  ///   sample;
-  ///           non_finite_error after too many bad steps in a row. On other errors: with one rank, the step has no effect; with several,
-  ///           ranks
-  ///           may be in different states, and later calls throw comm_error
+  ///           sample; non_finite_error after too many bad steps in a row. On other errors: with one rank, the step has no effect; with
+  ///           several, ranks may be in different states, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
     views_.clear();

@@ -28,8 +28,8 @@
 
 namespace xtrain {
 
-/// How many micro-batches a rank needs memory for: `kept` between their forward and their backward (or its first part, B), `put_off`
-/// between B and W, and `arrived` from when the previous stage may send them until their gradient has been sent back.
+/// How many micro-batches a rank needs memory for: `saved` between their forward and their backward (or its first part, B), `deferred`
+/// between B and W, and `received` from when the previous stage may send them until their gradient has been sent back.
 struct pipeline_memory {
   std::size_t saved = 0, deferred = 0, received = 0;
 };
@@ -92,7 +92,7 @@ class pipeline_runner {
       },
       "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as decoders do; see models/README.md");
 
-  /// One step has micro-batches of rows_of(batch, accumulate) sequences of up to `context` tokens (the sequence length). `sizes` is the
+  /// One step has micro-batches of rows_of(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
   /// memory of one micro-batch; in a dry run it does not matter.
   ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)

@@ -26,14 +26,14 @@
 
 namespace xtrain {
 
-/// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline: neighbors in a
-/// pipeline are far apart, because they communicate least.
+/// Pipeline parallelism over the ranks of a run. Rank i has position i / (data · tensor · context) in its pipeline, with these three
+/// parallel sizes: neighbors in a pipeline are far apart, because they communicate least.
 struct pipeline_ranks {
   std::shared_ptr<transport> ranks{};            ///< none: one rank
   std::size_t data_parallel_size = 1;            ///< data-parallel pipelines, which train the same weights on other sequences
   std::size_t tensor_parallel_size = 1;          ///< tensor-parallel ranks per stage
-  std::size_t context_parallel_size = 1;         ///< context-parallel ranks
-  std::size_t expert_parallel_size = 1;          ///< expert-parallel size: adjacent ranks with the same shard of a stage's layers
+  std::size_t context_parallel_size = 1;         ///< context-parallel ranks per stage
+  std::size_t expert_parallel_size = 1;          ///< adjacent among the ranks with the same shard of a stage's layers
   std::size_t shards = 0;                        ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
   std::size_t chunks = 1;                        ///< stages on each rank
   std::vector<std::size_t> stage_layers{};       ///< of each stage, from the first to the last; empty: as equal as possible
@@ -80,7 +80,7 @@ class pipeline_state {
   }
   template <class Store>
   void gradients_ready(stream_type& stream, Store& store, std::size_t block, bool last_of_step) {
-    if (block == 0 && holds_table()) return;  // the head's part is missing
+    if (block == 0 && holds_table()) return;  // the head's part of the gradient is missing
     if (beside_.everyone().size() > 1) beside_.gradients_ready(stream, store, block, last_of_step);
   }
   template <class Store>
@@ -127,7 +127,7 @@ class pipeline_state {
     else if (position() == 0) numbers_.receive(owner, whole);
   }
 
-  /// A table that is on two ranks is kept by the first.
+  /// Of a table that is on two ranks, the first counts as its owner.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
     return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : stored_range{};
