@@ -62,7 +62,7 @@ class stored_zip {
     return file_.substr(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
   }
 
-  /// Where the end record begins: the last place whose comment reaches the end of the file.
+  /// Where the end record begins: the last position whose comment reaches the end of the file.
   [[nodiscard]] std::uint64_t end_record() const {
     constexpr std::size_t record = 22, longest_comment = 65535;
     for (std::size_t back = record; back <= std::min(file_.size(), record + longest_comment); ++back) {
