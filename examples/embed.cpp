@@ -1,5 +1,5 @@
 // Fine-tuning inside an application: on a thread of its own, within a memory limit, on the application's threads, watched through
-// callbacks, cancelled at any time, with nothing written to the terminal by the library.
+// callbacks, canceled at any time, with nothing written to the terminal by the library.
 //
 //   embed [model folder] [text file]
 //

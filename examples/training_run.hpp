@@ -220,7 +220,7 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   return 0;
 }
 
-/// Says how many tokens data has, and how long it took to make them: whoever has done so calls it.
+/// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.
 template <class Data>
 Data tokenised(const char* flag, const std::string& path, Data data, std::chrono::steady_clock::time_point began) {
   std::fprintf(stderr, "%s %s: %s tokens in %.1f s\n", flag, path.c_str(), xtrain::count_text(static_cast<double>(data.tokens())).c_str(),
