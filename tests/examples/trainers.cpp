@@ -199,7 +199,7 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   const auto too_long =
       run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output-dir", folder / "x"});
   CHECK(too_long.status == 1);
-  CHECK(holds(too_long.err, "16"));  // the context; the prompt alone is longer
+  CHECK(holds(too_long.err, "16"));  // max_position_embeddings; the prompt alone is longer
   const auto mismatch = run("generate", {"--model", folder / "model", "--adapter", folder / "tuned", "--prompt", "x"});
   CHECK(mismatch.status == 1);  // it has no adapter_config.json
   CHECK(holds(mismatch.err, "--adapter " + folder / "tuned"));
@@ -335,7 +335,7 @@ TEST_CASE("what would fail again is not restarted, and who asks a run to end ask
 TEST_CASE("until a run trains, a signal ends it at once") {
   const scratch_folder folder;
   put_file(folder / "large.txt", "");
-  std::filesystem::resize_file(folder / "large.txt", std::uintmax_t{2} << 30);  // seconds of tokenising
+  std::filesystem::resize_file(folder / "large.txt", std::uintmax_t{2} << 30);  // takes seconds to tokenize
   xtrain::make_folder(folder / "temporary");
   running_program tokenising(words{"/usr/bin/env", "TMPDIR=" + (folder / "temporary"), EXAMPLES "/pretrain"} + tiny +
                              words{"--data", folder / "large.txt", "--output-dir", folder / "out", "--max-steps", "1"});

@@ -21,7 +21,7 @@ void check_spans(const chat_text& chat) {
   }
 }
 
-/// Records in any form, written by a template that takes them: every byte is there, what is learned is an answer.
+/// Records in any form, written by a template that takes them: every byte is there, and the loss mask covers answers.
 bool read_records(const std::string& records) {
   const std::string path = fuzz::folder() / "chats.jsonl";
   put_file(path, records);

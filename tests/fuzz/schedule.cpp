@@ -1,4 +1,4 @@
-// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, the rows of each; then, of every change,
+// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, the sequences of each; then, of every change,
 // what it is, the rank, the action and a number. What the checker lets pass must be possible to carry out.
 #include <charconv>
 #include <cmath>

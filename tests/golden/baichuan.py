@@ -2,7 +2,7 @@
 published modelling code, read for its facts.
 
 A LLaMA whose q, k and v are one matrix W_pack. The 7B models turn q and k (rotary embedding of halves); the 13B ones do not and
-add ALiBi slopes to the scores instead. Baichuan 2 normalises the rows of its head in every forward of training (NormHead) and
+add ALiBi slopes to the scores instead. Baichuan 2 normalizes the rows of its head in every forward of training (NormHead) and
 adds z_loss_weight times the mean, over all places, of the square of the largest logit.
 """
 

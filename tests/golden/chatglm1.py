@@ -7,7 +7,7 @@ and m that of the mask token:
   who sees whom   everyone sees places before s, in both directions; from s on a place sees itself and what precedes it
   positions       two for each place: (i, 0) before s, (m, i - s + 1) from s on. Half of a head's dims turns by the first, half
                   by the second, each as a rotary embedding of halves of its own
-  residuals       the normalised input, not the input, is carried on: y = a n + attention(n) with n = norm(x), then
+  residuals       the normalized input, not the input, is carried on: y = a n + attention(n) with n = norm(x), then
                   a n + feed_forward(n) with n = norm(y); a = sqrt(2 layers)
   layouts         query_key_value holds for each head its q, k and v rows; every linear has a bias but the head
 """

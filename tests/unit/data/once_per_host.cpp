@@ -1,4 +1,4 @@
-// Data that one rank of a host tokenises.
+// Data that is tokenized by one rank of a host.
 #include <doctest/doctest.h>
 
 #include <atomic>

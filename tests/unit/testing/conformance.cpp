@@ -147,7 +147,7 @@ TEST_CASE("nothing else is blamed, and the report says all of it") {
   for (const testing::conformance_result& r : suite.results()) {
     CAPTURE(r.kernel);
     CHECK(r.dtype == "fp32");
-    if (r.passed()) CHECK(r.largest_error == 0);  // the same kernels on the same numbers
+    if (r.passed()) CHECK(r.largest_error == 0);  // the same kernels on the same values
   }
   const std::string text = suite.text();
   INFO(text);

@@ -1,4 +1,4 @@
-// What the isolated device is for: code that forgets a copy, a synchronisation or an initialisation computes something
+// What the isolated device is for: code that forgets a copy, a synchronization or an initialization computes something
 // else on it, every time.
 #include <doctest/doctest.h>
 
