@@ -149,7 +149,7 @@ struct attention_panel {
   const work_type& work;
   const attention_meeting meeting;
   std::size_t b, h, i0;
-  std::size_t key_count;       // number of keys
+  std::size_t key_count;
   std::size_t queries;         // fewer than `width` in the last panel; the lanes after them compute on zeros
   std::size_t first_key = 0;   // first key that any query of the panel attends to
   std::size_t last_first = 0;  // from this key on, the start masks no query of the panel
