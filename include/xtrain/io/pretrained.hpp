@@ -381,7 +381,7 @@ void leave_out_absent_tokens(json_settings& config, const std::string& folder);
 
 }  // namespace detail
 
-/// The config.json of a model. A special token that the model lacks is null, so that nobody takes a default for it; but where the folder it was trained
+/// The config.json of a model. A special token that the model lacks is null, so that no reader uses a default; but where the folder it was trained
 /// from (`base_model`) does not have the key, it is left out here too.
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {
