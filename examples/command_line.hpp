@@ -19,7 +19,7 @@
 
 namespace command_line {
 
-/// A command line that cannot be carried out, whatever the state of files and machine: the program ends with status 2, and a retry is useless.
+/// A wrong command line, independent of the state of files and machine: the program ends with status 2, and a retry is useless.
 class usage_error : public xtrain::config_error {
   using config_error::config_error;
 };

@@ -50,7 +50,7 @@ class personalisation {
   struct settings {
     std::string model, text, output;
     std::size_t steps = 0;
-    std::size_t memory_limit = 0;  ///< memory limit of the job, in bytes
+    std::size_t memory_limit = 0;  ///< in bytes
     std::shared_ptr<xtrain::executor> threads = nullptr;
   };
 

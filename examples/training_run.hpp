@@ -99,7 +99,7 @@ struct training_flags {
     return c;
   }
 
-  /// With --max-restarts this process only supervises a child process, which trains, and exits with it.
+  /// With --max-restarts this process only supervises a child process, which trains, and exits with its status.
   void watch_over(const std::string& name, int argc, char** argv) const {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_steps, output));
   }
