@@ -1,4 +1,4 @@
-// The planner, as a user at a terminal meets it.
+// The planner, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
 // A chat template and a conversation for it: "%% template", "%% messages", "%% tools" (see fuzz.hpp for how one input holds
-// several). Where there is no mark, the input is the template.
+// several). An input without marks is the template.
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/chat_dataset.hpp>
 #include <xtrain/data/chat_templates.hpp>

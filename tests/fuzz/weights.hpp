@@ -1,4 +1,4 @@
-// What holds of tensors that were read from a file of any format.
+// Properties of tensors that were read from a file of any format.
 #pragma once
 
 #include <algorithm>

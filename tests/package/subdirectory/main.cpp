@@ -48,7 +48,7 @@ int main() {
     check(std::abs(plain_losses[k] - optimised_losses[k]) <= bound, "losses agree");
   }
 
-  // and a model that one unit has trained goes on in the other
+  // and a model trained in one unit continues training in the other
   const std::vector<double> more = optimised::train(one, data);
   check(!more.empty() && more.back() < plain_losses.back(), "a model goes on in the other unit");
   return failures == 0 ? 0 : 1;

@@ -1,5 +1,5 @@
-// The conformance suite on a device that somebody brings up: the reference device, with one mistake in each of several
-// kernels. Every mistake is found, where it is, and no other kernel is blamed.
+// The conformance suite on a device under development: the reference device, with one mistake in each of several
+// kernels. Every mistake is found and located, and no other kernel is reported.
 #include <doctest/doctest.h>
 
 #include <algorithm>
