@@ -4,7 +4,7 @@
 #   target_link_libraries(my_program PRIVATE xtrain::text xtrain::library)
 #
 # The headers then declare, and the definitions (*_impl.hpp) and the kernels of the cpu device are compiled with the project: a program that loads,
-# trains and saves compiles in less than half the time. They are optimised in every configuration, so that a debug build trains at almost
+# trains and saves compiles in less than half the time. They are optimized in every configuration, so that a debug build trains at almost
 # full speed. Components that are not there (io, text) are left out. NATIVE compiles the library, and what links it, for the processor at hand
 # (xtrain::native). All sources of a program link the library, or none does.
 

@@ -3,7 +3,7 @@
 #   xtrain_add_cpu_kernels([NATIVE])
 #   target_link_libraries(my_program PRIVATE xtrain::xtrain xtrain::cpu_kernels)
 #
-# They are compiled with optimisation in every configuration, so that a debug build of a program that links the target trains
+# They are compiled with optimization in every configuration, so that a debug build of a program that links the target trains
 # at almost full speed. NATIVE compiles them, and what links them, for the processor at hand
 # (xtrain::native): kernels and programs must be compiled for the same processor.
 

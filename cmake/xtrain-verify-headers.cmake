@@ -8,6 +8,6 @@ foreach(target xtrain xtrain_io xtrain_text xtrain_mpi xtrain_openmp)
   endif()
 endforeach()
 # CMake makes the targets when it generates, with the options of this directory, which has no other programs. Templates are not
-# instantiated, so optimising would be for nothing.
+# instantiated, so optimization would be of no use.
 get_target_property(warnings xtrain_portable_programs INTERFACE_COMPILE_OPTIONS)
 add_compile_options(${warnings} -O0)

@@ -19,7 +19,7 @@
 
 namespace command_line {
 
-/// A command line that cannot be carried out, whatever the state of files and machine: the program ends with status 2, and a retry is useless.
+/// A wrong command line, independent of the state of files and machine: the program ends with status 2, and a retry is useless.
 class usage_error : public xtrain::config_error {
   using config_error::config_error;
 };
@@ -123,7 +123,7 @@ decltype(auto) for_flag(const char* flag, const std::string& value, Work&& work)
   }
 }
 
-/// Does what several flags ask for together. What cannot be makes the command line a wrong one.
+/// Runs work() for several flags together. An impossible setting makes the command line wrong.
 template <class Work>
 auto for_flags(Work&& work) {
   try {
@@ -132,7 +132,7 @@ auto for_flags(Work&& work) {
     throw usage_error(problem.what());
   }
 }
-/// Plans a run, before anything of it begins: one that fits no memory is a wrong command line, too.
+/// Plans a run before it starts: one that does not fit in memory makes the command line wrong, too.
 template <class Work>
 auto for_plan(Work&& work) {
   try {

@@ -16,7 +16,7 @@ struct recipe : xtrain::defaults {
   using parallel = Parallel;
 };
 
-constexpr std::size_t rows = 8;  // global batch size, independent of the number of ranks
+constexpr std::size_t rows = 8;  // global batch size in sequences, independent of the number of ranks
 
 xtrain::dataset some_text() {
   const auto tokenizer = xtrain::byte_tokenizer();

@@ -1,5 +1,5 @@
 // Fine-tuning inside an application: on a thread of its own, within a memory limit, on the application's threads, watched through
-// callbacks, cancelled at any time, with nothing written to the terminal by the library.
+// callbacks, canceled at any time, with nothing written to the terminal by the library.
 //
 //   embed [model folder] [text file]
 //
@@ -50,7 +50,7 @@ class personalisation {
   struct settings {
     std::string model, text, output;
     std::size_t steps = 0;
-    std::size_t memory_limit = 0;  ///< memory limit of the job, in bytes
+    std::size_t memory_limit = 0;  ///< in bytes
     std::shared_ptr<xtrain::executor> threads = nullptr;
   };
 

@@ -164,7 +164,7 @@ class made_once {
   std::exception_ptr problem_;
 };
 
-/// A dataset that is tokenised once per host, whether ranks are threads or processes.
+/// A dataset that is tokenized once per host, whether ranks are threads or processes.
 template <class Config, class Make>
 [[nodiscard]] auto read_once(const Config& layout, const rank_flags& flags, Make&& make) {
   if constexpr (requires { layout.ranks; }) {

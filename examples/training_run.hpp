@@ -99,7 +99,7 @@ struct training_flags {
     return c;
   }
 
-  /// With --max-restarts this process only supervises a child process, which trains, and exits with it.
+  /// With --max-restarts this process only supervises a child process, which trains, and exits with its status.
   void watch_over(const std::string& name, int argc, char** argv) const {
     if (restarts > 0 && !plan) std::exit(run_with_restarts(name, argc, argv, restarts, save_steps, output));
   }
@@ -220,7 +220,7 @@ int train(Model& model, const training_flags& flags, const Data& data, const Dat
   return 0;
 }
 
-/// Says how many tokens data has, and how long it took to make them: whoever has done so calls it.
+/// Prints how many tokens the data has and how long tokenization took; called by the rank that tokenized.
 template <class Data>
 Data tokenised(const char* flag, const std::string& path, Data data, std::chrono::steady_clock::time_point began) {
   std::fprintf(stderr, "%s %s: %s tokens in %.1f s\n", flag, path.c_str(), xtrain::count_text(static_cast<double>(data.tokens())).c_str(),

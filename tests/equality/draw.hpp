@@ -45,7 +45,7 @@ class dice {
   for (; left % 3 == 0; left /= 3) (axes.stages && (all.size() == 1 || throws.one_in(2)) ? mesh.depth : mesh.data) *= 3;
   const std::size_t first = throws.below(all.size());
   for (std::size_t i = 0; left > 1; left /= 2, ++i) *all[i < all.size() ? (first + i) % all.size() : throws.below(all.size())] *= 2;
-  if (axes.expert) mesh.data *= mesh.expert;  // expert-parallel ranks see other sequences
+  if (axes.expert) mesh.data *= mesh.expert;  // expert-parallel ranks have other sequences of the batch
   if (axes.states && !axes.stages) {
     const std::size_t alike = ranks / mesh.tensor / mesh.expert;
     std::vector<std::size_t> shards{0};

@@ -99,7 +99,7 @@ apart compare(const combination& of, const drawn_run& run, const std::shared_ptr
   return found;
 }
 
-/// All runs of a program, as a row of the table.
+/// All runs of a program, as a row of the results table.
 class summary {
  public:
   explicit summary(const combination& of) : of_(of) {}

@@ -1,4 +1,4 @@
-// The example that converts weights, as a user at a terminal meets it.
+// The example that converts weights, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <string>

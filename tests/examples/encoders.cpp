@@ -1,4 +1,4 @@
-// The trainer of encoders, as a user at a terminal meets it.
+// The trainer of encoders, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <filesystem>

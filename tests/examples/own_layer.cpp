@@ -1,4 +1,4 @@
-// The example with a layer of its own: the same losses on ranks, which divide the model's other layers, as on one device.
+// The example with a custom layer: the same losses on ranks, which shard the model's other layers, as on one device.
 #include <doctest/doctest.h>
 
 #include <cmath>

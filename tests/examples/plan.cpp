@@ -1,4 +1,4 @@
-// The planner, as a user at a terminal meets it.
+// The planner, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -35,7 +35,7 @@ TEST_CASE("a search lists what fits, the fastest first, and says how to run it")
   CHECK(holds(found.out, "mpirun -n 8 my_trainer "));
   const auto narrow = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "32", "--search", "--tensor-parallel-size", "8", "--recompute",
                                                  "full", "--micro-batch-size", "4"});
-  CHECK(holds(narrow.out, "2 layouts fit"));  // what is between layers divided, too, or not
+  CHECK(holds(narrow.out, "2 layouts fit"));  // with sequence parallelism, or without
   CHECK(holds(narrow.out, "--tensor-parallel-size 8 --micro-batch-size 4 --gradient-accumulation-steps 8"));
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("every axis can be planned, and is named as the trainers name it") {
            "--zero-stage", "1"},
           "mesh           data 2 x tensor 1 x expert 8 x stages 2, zero 1\n", "pipeline<one_forward_one_backward, parallel<zero<1>, expert_parallel>>",
           "mpirun -n 32 my_trainer --expert-parallel-size 8 --data-parallel-size 16");
-  const auto shared = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "4", "--search", "--top", "1000"});  // fewer rows than devices
+  const auto shared = plan(seven_billion + words{"--devices", "8", "--global-batch-size", "4", "--search", "--top", "1000"});  // fewer sequences than devices
   CHECK(holds(shared.out, "  data tensor context stages"));
   CHECK(holds(shared.out, "     2+r "));
 }

@@ -31,7 +31,7 @@ double last_loss(const std::string& record) {
   return std::strtod(text.c_str() + at + before.size(), nullptr);
 }
 
-/// Ranks of one run. Each writes its process into pid.<rank>, what it says into err.<rank>, and its exit status into status.<rank>.
+/// Ranks of one run. Each writes its process id into pid.<rank>, its standard error into err.<rank>, and its exit status into status.<rank>.
 struct started_ranks {
   scratch_folder folder{};
   running_program launcher;
@@ -76,7 +76,7 @@ struct started_ranks {
   [[nodiscard]] std::string err(std::size_t rank) const { return get_file(folder / ("err." + std::to_string(rank))); }
   [[nodiscard]] pid_t process(std::size_t rank) const { return static_cast<pid_t>(std::stol(get_file(folder / ("pid." + std::to_string(rank))))); }
   [[nodiscard]] int status(std::size_t rank) const { return std::stoi(get_file(folder / ("status." + std::to_string(rank)))); }
-  /// Until something holds, or the launcher has ended.
+  /// Waits until a condition holds or the launcher has ended.
   template <class Holds>
   void wait_until(Holds&& holds) const {
     while (!launcher.ended() && !holds()) std::this_thread::sleep_for(std::chrono::milliseconds(5));

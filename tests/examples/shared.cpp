@@ -1,4 +1,4 @@
-// What the example programs have for their ranks.
+// What the example programs share for their ranks.
 #include <doctest/doctest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# examples/slurm/train.sbatch, with stand-ins for srun and scontrol: it passes SIGTERM on, queues itself again, and goes on from the checkpoint.
+# examples/slurm/train.sbatch, with stand-ins for srun and scontrol: it forwards SIGTERM, requeues itself, and resumes from the checkpoint.
 #
 #   slurm.sh TRAINER SCRIPT
 set -eu
@@ -27,7 +27,7 @@ export PATH="$work/bin:$PATH" STAND_INS="$work/asked" SLURM_JOB_ID=77
 for i in $(seq 200); do echo "one two three four five $i"; done > "$work/text.txt"
 flags=(--data "$work/text.txt" --tokenizer byte --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --micro-batch-size 2 --output-dir "$work/run" --save-steps 50)
 
-# its time is over
+# the time limit
 "$script" "$trainer" "${flags[@]}" --max-steps 1000000 > "$work/log1" 2>&1 &
 job=$!
 for _ in $(seq 600); do
@@ -48,14 +48,14 @@ stopped=$(grep -o "stopped after step [0-9]*" "$work/log1" | grep -o "[0-9]*$")
 grep -q "resuming after step $stopped" "$work/log2" || fail "it must go on from the checkpoint"
 [ -f "$work/run/model.safetensors" ] || fail "the model must be saved"
 
-# what would fail again is not requeued
+# a run that would fail again is not requeued
 : > "$work/asked"
 status=0
 "$script" "$trainer" --no-such-flag > "$work/log3" 2>&1 || status=$?
 [ $status = 2 ] || fail "a wrong command line must end with 2; it ended with $status"
 grep -q scontrol "$work/asked" && fail "a wrong command line must not be requeued"
 
-# what fails is requeued, but not for ever: failures are counted, and requeues at the time limit are none
+# failed runs are requeued, but not forever: failures are counted, and requeues at the time limit are none
 fails() {  # LOG STATUS TRAINER...: the trainer must end with that status
   local log=$1 expected=$2 status=0
   shift 2

@@ -1,4 +1,4 @@
-// The example trainers, as a user at a terminal meets them.
+// The example trainers, run as on a command line.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ TEST_CASE("errors name the flag and the value, and nothing is left behind") {
     std::string program;
     words flags;
     words says;
-    int status = 2;  // of a wrong command line; 1: what it names is missing or of no use
+    int status = 2;  // of a wrong command line; 1: a file that it names is missing or unusable
   };
   const std::vector<bad_line> lines = {
       {"pretrain", {"--max-steps", "many"}, {"--max-steps", "positive whole number", "'many'"}},
@@ -199,7 +199,7 @@ TEST_CASE("a model is trained, continued by finetune, adapted, and writes; the r
   const auto too_long =
       run("finetune", {"--model", folder / "model", "--data", folder / "answers.json", "--format", "alpaca", "--output-dir", folder / "x"});
   CHECK(too_long.status == 1);
-  CHECK(holds(too_long.err, "16"));  // the context; the prompt alone is longer
+  CHECK(holds(too_long.err, "16"));  // max_position_embeddings; the prompt alone is longer
   const auto mismatch = run("generate", {"--model", folder / "model", "--adapter", folder / "tuned", "--prompt", "x"});
   CHECK(mismatch.status == 1);  // it has no adapter_config.json
   CHECK(holds(mismatch.err, "--adapter " + folder / "tuned"));
@@ -222,7 +222,7 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
   CHECK(holds(wrong.err, "--override-config " + folder / "other.json"));
   CHECK(holds(wrong.err, "'num_hidden_layers' must be a number"));
 
-  // sizes of one's own, from a config.json and what replaces some of it
+  // custom sizes, from a config.json and settings that override some of it
   put_file(folder / "other.json", R"({"num_hidden_layers": 2, "vocab_size": 300})");
   const auto fresh = run("pretrain", {"--config", folder / "model/config.json", "--override-config", folder / "other.json", "--data", text_file(folder),
                                       "--max-steps", "1", "--micro-batch-size", "2", "--output-dir", folder / "fresh"});
@@ -335,7 +335,7 @@ TEST_CASE("what would fail again is not restarted, and who asks a run to end ask
 TEST_CASE("until a run trains, a signal ends it at once") {
   const scratch_folder folder;
   put_file(folder / "large.txt", "");
-  std::filesystem::resize_file(folder / "large.txt", std::uintmax_t{2} << 30);  // seconds of tokenising
+  std::filesystem::resize_file(folder / "large.txt", std::uintmax_t{2} << 30);  // takes seconds to tokenize
   xtrain::make_folder(folder / "temporary");
   running_program tokenising(words{"/usr/bin/env", "TMPDIR=" + (folder / "temporary"), EXAMPLES "/pretrain"} + tiny +
                              words{"--data", folder / "large.txt", "--output-dir", folder / "out", "--max-steps", "1"});
@@ -347,7 +347,7 @@ TEST_CASE("until a run trains, a signal ends it at once") {
   CHECK(std::chrono::steady_clock::now() - sent < std::chrono::seconds(5));
   CHECK_FALSE(holds(ended.err, "stopped after step"));
   CHECK_FALSE(std::filesystem::exists(folder / "out"));
-  CHECK(std::filesystem::is_empty(folder / "temporary"));  // no half of a dataset is left to be taken for a whole one
+  CHECK(std::filesystem::is_empty(folder / "temporary"));  // no partial dataset is left that could be taken for a whole one
 }
 
 TEST_CASE("weights that are not finite are not saved") {

@@ -1,4 +1,4 @@
-// An adapter_config.json; what is accepted is attached to a small model, saved, and read again.
+// An adapter_config.json; an accepted one is attached to a small model, saved, and read again.
 #include <xtrain/io.hpp>
 
 #include "fuzz.hpp"

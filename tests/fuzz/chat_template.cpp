@@ -1,5 +1,5 @@
 // A chat template and a conversation for it: "%% template", "%% messages", "%% tools" (see fuzz.hpp for how one input holds
-// several). Where there is no mark, the input is the template.
+// several). An input without marks is the template.
 #include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/chat_dataset.hpp>
 #include <xtrain/data/chat_templates.hpp>
@@ -22,7 +22,7 @@ void check_spans(const chat_text& chat) {
   }
 }
 
-/// Records in any form, written by a template that takes them: every byte is there, what is learned is an answer.
+/// Records in any form, written by a template that takes them: every byte is there, and the loss mask covers answers.
 bool read_records(const std::string& records) {
   const std::string path = fuzz::folder() / "chats.jsonl";
   put_file(path, records);

@@ -1,5 +1,5 @@
 // A file of a checkpoint that a run is resumed from: trainer_state.json when it begins with a brace, otherwise weights and
-// optimizer state. All other files are good.
+// optimizer state. All other files are valid.
 #include <cmath>
 
 #include <xtrain/core/json.hpp>
@@ -23,7 +23,7 @@ struct run {
   xtrain::trainer<model_type> trainer{model, {.max_steps = 4, .micro_batch_size = 1}};
   checkpoint_folder<xtrain::trainer<model_type>> files{trainer, folder.path()};
   std::string whole = files.save();
-  run() {  // files that are replaced are to be read, and not to be refused by their checksums
+  run() {  // replaced files must be read, not rejected by their checksums
     json state = parse_json(get_file(whole + "/trainer_state.json"), "state");
     state.erase("checksums");
     state.erase("checksum");
@@ -31,7 +31,7 @@ struct run {
   }
 };
 
-/// Resumes with one file of the checkpoint replaced; the file is good again afterwards.
+/// Resumes with one file of the checkpoint replaced; the file is restored afterwards.
 bool resumes_with(run& one, const std::string& name, const std::string& contents) {
   const std::string path = one.whole + "/" + name, good = get_file(path);
   put_file(path, contents);

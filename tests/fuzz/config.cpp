@@ -1,4 +1,4 @@
-// A config.json, as every family reads it; what is accepted is made a model of, in little memory.
+// A config.json, read by every family; from an accepted one a model is constructed, within a small memory limit.
 #include <xtrain/core/json.hpp>
 #include <xtrain/io.hpp>
 #include <xtrain/models/bert.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 struct recipe : defaults {};
 
-/// Deeper models are not made here: that takes long, and is right.
+/// Deeper models are not constructed here: that would be correct, but slow.
 constexpr std::size_t max_layers = 32;
 
 template <class Model>
@@ -27,7 +27,7 @@ bool read_as() {
     fuzz::must(sizes.head_dim > 0 && sizes.intermediate_size > 0, "sizes that were left out must be chosen");
     for (const token t : sizes.eos) fuzz::must(t >= 0, "tokens must not be negative");
 
-    // what is written of the sizes is the same sizes
+    // written again, the sizes are the same
     json_settings written;
     written.set("model_type", family::name);
     family::write(sizes, written);
@@ -79,7 +79,7 @@ bool reads_encoder() {
   });
 }
 
-/// The same text as settings that replace others: what holds afterwards is read or refused as a config.json is.
+/// The same text as overriding settings: the result is accepted or rejected like a config.json.
 void replaces_settings() {
   (void)fuzz::reads([] {
     json_settings theirs;

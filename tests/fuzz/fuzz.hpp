@@ -16,7 +16,7 @@
 #include <xtrain/core/error.hpp>
 #include "scratch.hpp"
 
-/// One input, whatever it is. Returns 0; a finding ends the program.
+/// Runs one input. Returns 0; a finding ends the program.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace fuzz {
@@ -35,7 +35,7 @@ inline void must(bool holds, const char* sentence) {
   std::abort();
 }
 
-/// Whether `read` ends without an error. Errors of the library are what bad input is answered with; any other exception
+/// Whether `read` ends without an error. The library rejects invalid input with its own errors; any other exception
 /// leaves this function and ends the program.
 template <class Read>
 [[nodiscard]] bool reads(Read&& read) {
@@ -60,7 +60,7 @@ inline std::string text_of(const std::uint8_t* data, std::size_t size) { return 
 /// the length's last byte is zero, however large the file.
 inline bool begins_as_json(std::string_view input) { return input.starts_with('{') && (input.size() < 8 || input[7] != '\0'); }
 
-/// Several files in one input: a line "%% <name>" begins each. What stands before the first such line is left out.
+/// Several files in one input: a line "%% <name>" begins each. Anything before the first such line is ignored.
 inline std::vector<std::pair<std::string, std::string>> files_of(std::string_view input) {
   constexpr std::string_view mark = "%% ";
   std::vector<std::pair<std::string, std::string>> files;

@@ -1,4 +1,4 @@
-// A machine's description; what is accepted predicts a step.
+// A machine description; with an accepted one a step can be predicted.
 #include <array>
 
 #include <xtrain/plan/machine_file.hpp>
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     rank.record.count("matmul", 1e9, 1e6);
     rank.record.count("adamw", 1e3, 1e6);
     for (traffic& one : rank.sent.sent) one = {12, 1'000'000};
-    // numbers that are too slow, or links that are not there, are refused; everything else takes time
+    // a machine without support for the dtype or without links is rejected; otherwise the predicted time is positive
     const auto takes_time = [&] {
       fuzz::must(
           predict(rank, {.mesh = {.data_parallel_size = 4, .tensor_parallel_size = 2, .pipeline_parallel_size = 2}, .micro_batches = 2}, m,

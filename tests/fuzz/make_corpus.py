@@ -718,7 +718,7 @@ def chat_template():
     r("refused-records-cut", '{"messages": [')
 
 
-# What fuzz.schedule reads: maker, ranks, chunks, micro-batches, their rows; then changes: what, rank, action, number
+# What fuzz.schedule reads: maker, ranks, chunks, micro-batches, the sequences of each; then changes: what, rank, action, number
 def schedule():
     def s(name, *numbers):
         put("schedule", name, " ".join(map(str, numbers)))

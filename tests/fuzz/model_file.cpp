@@ -9,7 +9,7 @@ using namespace xtrain;
 
 namespace {
 
-/// The settings that a file's header gives are some family's; what is written of the tensors is the same file.
+/// The settings in a file's header are those of some family; written again, the tensors give the same file.
 void check_model(const weight_file& file, const std::string& contents) {
   const json_settings& config = *file.config();
   const std::string again = fuzz::folder() / "again.bin";

@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   put_file(is_config ? config_path : weights_path, input);
   fuzz::accepted = fuzz::reads([&] {
     const prefix_config config = prefix_config_of(fuzz::folder().path());
-    fuzz::must(config.length > 0 && config.length <= prefix_tuning::max_num_tokens, "a prefix must have places");
+    fuzz::must(config.length > 0 && config.length <= prefix_tuning::max_num_tokens, "a prefix must have tokens");
     fuzz::must(config.counts_in_positions == is_config, "PEFT's prefixes must count in positions, ChatGLM's must not");
     auto model = model_with(config);
     if (!is_config) load_adapter(model, fuzz::folder().path());

@@ -1,4 +1,4 @@
-// Runs a fuzz target on every file of a corpus, without libFuzzer: what was found once stays found.
+// Runs a fuzz target on every file of a corpus, without libFuzzer: regression tests for earlier findings.
 //   replay <target> <folder>   files named valid-* must be read, files named refused-* must not
 #include <sys/resource.h>
 

@@ -8,7 +8,7 @@ using namespace xtrain;
 
 namespace {
 
-/// What holds of every tensor that is given out, and of all of them together.
+/// Properties of every returned tensor, and of all of them together.
 void check_tensors(const safetensors_file& file, std::size_t file_size) {
   const std::size_t most = file_size - 8;
   std::size_t all = 0;
@@ -28,7 +28,7 @@ void check_tensors(const safetensors_file& file, std::size_t file_size) {
   fuzz::must(all <= most, "tensors must not overlap");
 }
 
-/// The same tensors are read from what is written of them.
+/// Written and read again, the tensors are the same.
 void check_written_again(const safetensors_file& file) {
   std::vector<tensor_to_write> tensors;
   for (const file_tensor& tensor : file.tensors())

@@ -1,5 +1,5 @@
-// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, the rows of each; then, of every change,
-// what it is, the rank, the action and a number. What the checker lets pass must be possible to carry out.
+// A pipeline schedule and changes to it, as numbers: maker, ranks, chunks, micro-batches, the sequences of each; then, of every change,
+// its kind, the rank, the action and a number. A schedule that the checker accepts must be executable.
 #include <charconv>
 #include <cmath>
 #include <vector>
@@ -19,14 +19,14 @@ using namespace xtrain;
 
 namespace {
 
-/// Longer lists are not made here: that takes long, and is right.
+/// Longer lists are not constructed here: that would be correct, but slow.
 constexpr std::size_t max_ranks = 64, max_chunks = 8, longest = 4096, max_allowed = std::size_t{1} << 22;
 
 class number_reader {
  public:
   explicit number_reader(std::string_view text) : text_(text) {}
 
-  /// The next number; 0 behind the last.
+  /// The next number; 0 after the last.
   std::size_t next() {
     while (!text_.empty() && (text_[0] < '0' || text_[0] > '9')) text_.remove_prefix(1);
     std::size_t value = 0;

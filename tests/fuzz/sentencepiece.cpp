@@ -1,4 +1,4 @@
-// A SentencePiece model and a text: reading the file, rewriting the text, cutting it and decoding are all ours.
+// A SentencePiece model and a text: reading the file, normalization, segmentation and decoding are implemented here.
 #include <xtrain/data/load_tokenizer.hpp>
 
 #include "fuzz.hpp"

@@ -24,7 +24,7 @@ std::string with_bytes(const std::string& text) {
   return at == std::string::npos ? text : text.substr(0, at) + all + text.substr(at + mark.size());
 }
 
-/// What holds of any tokenizer. A byte-level vocabulary without further steps moreover gives every text back.
+/// Properties of any tokenizer. A byte-level vocabulary without further steps is also lossless.
 void check_text(const tokenizer& with, const std::string& text, bool gives_back) {
   const auto placed = with.encode_placed(text);
   std::size_t last = 0;

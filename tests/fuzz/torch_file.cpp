@@ -1,4 +1,4 @@
-// A file as torch.save writes it: an archive, or what came before.
+// A file as torch.save writes it: an archive, or the format before 1.6.
 #include <xtrain/io/torch_file.hpp>
 #include <xtrain/io/weight_file.hpp>
 

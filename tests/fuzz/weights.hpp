@@ -1,4 +1,4 @@
-// What holds of tensors that were read from a file of any format.
+// Properties of tensors that were read from a file of any format.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace fuzz {
 
-/// A tensor's numbers lie inside its bytes, and these inside a file of `file_size` bytes.
+/// A tensor's elements lie inside its bytes, and these inside a file of `file_size` bytes.
 inline void check_tensor(const xtrain::file_tensor& tensor, std::size_t file_size) {
   const std::size_t bits = xtrain::bits_of(tensor.dtype), count = tensor.size();
   must(bits != 0, "a tensor's number type must be known");

@@ -2,8 +2,8 @@
 published modelling code, read for its facts.
 
 A LLaMA whose q, k and v are one matrix W_pack. The 7B models turn q and k (rotary embedding of halves); the 13B ones do not and
-add ALiBi slopes to the scores instead. Baichuan 2 normalises the rows of its head in every forward of training (NormHead) and
-adds z_loss_weight times the mean, over all places, of the square of the largest logit.
+add ALiBi slopes to the scores instead. Baichuan 2 normalizes the rows of its head in every forward of training (NormHead) and
+adds z_loss_weight times the mean, over all tokens, of the square of the largest logit.
 """
 
 import torch
@@ -28,7 +28,7 @@ class baichuan(file_model):
     def bias(self, t):
         if not self.alibi:
             return causal_bias(t)
-        back = torch.arange(t)[None, :] - torch.arange(t)[:, None]  # 0 at the place itself, -1 one before
+        back = torch.arange(t)[None, :] - torch.arange(t)[:, None]  # 0 at the position itself, -1 one before
         return causal_bias(t) + alibi_slopes(self.settings.num_attention_heads)[:, None, None] * back
 
     def attend(self, x_btc, at):
@@ -58,7 +58,7 @@ class baichuan(file_model):
 
 
 def full_rows(rng, shape, vocabulary):
-    """Every place has a target: of the others the published code counts the z-loss, and xtrain does not."""
+    """Every token has a target: for others the published code counts the z-loss, and xtrain does not."""
     inputs = fixture.tokens(rng, shape, vocabulary)
     return dict(inputs=inputs, targets=fixture.tokens(rng, shape, vocabulary))
 

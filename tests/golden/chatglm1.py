@@ -4,10 +4,10 @@ its facts.
 
 A row is a context that holds a mask token, then the begin token, then what is generated. With s the place of the begin token
 and m that of the mask token:
-  who sees whom   everyone sees places before s, in both directions; from s on a place sees itself and what precedes it
+  attention mask  all positions attend to those before s, in both directions; from s on a position attends to itself and those before it
   positions       two for each place: (i, 0) before s, (m, i - s + 1) from s on. Half of a head's dims turns by the first, half
                   by the second, each as a rotary embedding of halves of its own
-  residuals       the normalised input, not the input, is carried on: y = a n + attention(n) with n = norm(x), then
+  residuals       the normalized input, not the input, is carried on: y = a n + attention(n) with n = norm(x), then
                   a n + feed_forward(n) with n = norm(y); a = sqrt(2 layers)
   layouts         query_key_value holds for each head its q, k and v rows; every linear has a bias but the head
 """
@@ -78,7 +78,7 @@ def rows_with_context(config):
         rows = fixture.plain_rows(rng, shape, vocabulary)
         inputs = rows["inputs"] % config["mask_token_id"]
         begin = fixture.tokens(rng, shape[:-1], shape[-1] - 2) + 1  # something before and after
-        begin.view(-1)[0] = 2  # rows differ
+        begin.view(-1)[0] = 2  # sequences differ
         begin.view(-1)[1] = shape[-1] - 2
         mask = (fixture.tokens(rng, shape[:-1], 2 ** 20)) % begin  # anywhere before
         mask.view(-1)[0] = 1  # where the tokenizer puts it: just before

@@ -2,7 +2,7 @@
 2024); names and layouts from the published files.
 
 Causal, rms norm before each branch and at the end, biases of q, k and v only. Key/value heads are shared by groups of query
-heads; rows of query_key_value are all queries, all keys, all values. The first half of each head's dims is turned, neighbours
+heads; rows of query_key_value are all queries, all keys, all values. The first half of each head's dims is turned, neighbors
 forming pairs; rope_ratio multiplies the base. Rows of dense_h_to_4h are the gate, then what it gates.
 
 P-tuning v2 (Liu et al. 2022) puts keys and values in front of each layer's. They are not turned, and the first token behind them still

@@ -3,7 +3,7 @@
     XTRAIN_TEST_DATA=FOLDER python check_published.py
 
 Without a folder it compares with transformers only, whose LLaMA and GLM classes compute the same functions when weights are laid
-out for them: packed matrices cut, ALiBi given as a mask while all positions are 0, normalised heads normalised beforehand. With
+out for them: packed matrices cut, ALiBi given as a mask while all positions are 0, normalized heads normalized beforehand. With
 it, also with hidden states that the reference models of InternLM and ChatGLM2 gave.
 """
 

@@ -85,7 +85,7 @@ def make_chatglm():
 
 
 def make_chatglm_prefix(config, seed):
-    """A network that makes a prefix of 5 places for the chatglm2 fixture, as P-tuning saves it, and the logits behind the prefix."""
+    """A prefix encoder for 5 virtual tokens for the chatglm2 fixture, as P-tuning saves it, and the logits after the prefix."""
     rng = np.random.default_rng(seed)
     all_keys_and_values = config["num_layers"] * 2 * config["multi_query_group_num"] * config["kv_channels"]
     inner = 12

@@ -136,7 +136,7 @@ def ask_bert(model, rows, **labels):
 
 
 def pretraining(model, rows):
-    """The mean over masked places plus the mean over rows; a label of 1 says that the second segment does not follow."""
+    """The mean over masked tokens plus the mean over sequences; a label of 1 says that the second segment does not follow."""
     result = ask_bert(model, rows, labels=rows["targets"], next_sentence_label=rows["labels"])
     return dict(logits=result.prediction_logits, sentence_logits=result.seq_relationship_logits, loss=result.loss)
 

@@ -57,7 +57,7 @@ def make_published():
 
 
 def make_bert():
-    """Pre-training with adapters of every linear layer, heads included; and labels of rows as peft's own task has them: its choice of
+    """Pre-training with adapters of every linear layer, heads included; and labels of sequences as peft's own task has them: its choice of
     modules, and the classifier is trained itself."""
     def draw(classes):
         def drawn(rng, model):

@@ -1,4 +1,4 @@
-"""What every fixture shares: how weights and rows are drawn, what is computed with them, which files a folder holds.
+"""What every fixture shares: how weights and sequences are drawn, what is computed with them, which files a folder holds.
 
 Numbers are drawn from NumPy's PCG64 in an order that must not change, or committed fixtures change with it.
 """
@@ -25,7 +25,7 @@ def tokens(rng, shape, vocabulary):
 
 
 def with_gaps(rng, targets):
-    """Every fifth place has nothing to predict."""
+    """Every fifth token has no label."""
     mask = torch.from_numpy(rng.random(tuple(targets.shape)) < 0.2)
     mask.view(-1)[0] = False  # at least one is left
     return targets.masked_fill(mask, -100)
@@ -76,7 +76,7 @@ def adamw(model):
 
 
 def losses_of_steps(model, rows, compute):
-    """Fifty steps, each on rows of its own."""
+    """Fifty steps, each on its own sequences."""
     optimizer = adamw(model)
     losses = []
     for step in range(STEPS):
@@ -177,7 +177,7 @@ def make_adapter(name, base, targets, seed, *, model=None, draw=random_inputs, a
 
 
 def make_prefix(name, base, seed):
-    """A prefix of 4 places made by peft, and the logits of the base model behind it."""
+    """A prefix of 4 virtual tokens made by peft, and the logits of the base model with it."""
     rng = np.random.default_rng(seed)
     model = peft.get_peft_model(causal_model(base), peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     with torch.no_grad():

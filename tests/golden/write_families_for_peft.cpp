@@ -1,9 +1,9 @@
 // Writes what check_peft.py checks beside write_for_peft.cpp: an adapter of each family's own choice of modules on its fixture, filled
-// with arbitrary numbers, and the logits that we compute with it.
+// with arbitrary values, and the logits that we compute with it.
 //
 //   write_families_for_peft FIXTURES FOLDER
 //
-// makes FOLDER/<fixture>_lora, and in it ours.safetensors with 'tokens' [rows, places] and 'logits', both in fp32; of Mixtral also
+// makes FOLDER/<fixture>_lora, and in it ours.safetensors with 'tokens' [batch size, sequence length] and 'logits', both in fp32; of Mixtral also
 // FOLDER/mixtral_experts_merged, the model with an adapter of its experts added to the weights, which peft has no modules for.
 #include <cmath>
 #include <cstddef>
@@ -39,7 +39,7 @@ xtrain::tensor_to_write to_write(std::string name, std::vector<std::size_t> shap
           }};
 }
 
-/// The rows that the fixture with peft's adapter was asked for: without padding, so that they are a whole model's input.
+/// The sequences that peft's adapter of the fixture was run on, without padding: input of a whole model.
 xtrain::array<xtrain::token, 2> rows_of(const std::string& fixture) {
   const xtrain::safetensors_file file(fixtures + "/" + fixture + "/expected.safetensors");
   const xtrain::file_tensor& inputs = *file.find("inputs");
@@ -58,7 +58,7 @@ void write_ours(const std::string& folder, const xtrain::array<xtrain::token, 2>
   xtrain::write_safetensors(folder + "/ours.safetensors", std::move(all));
 }
 
-/// Everything that is trained gets numbers that nothing else has.
+/// Every trained parameter gets values that no other has.
 template <class Model>
 void fill(Model& model) {
   double next = 1;

@@ -5,7 +5,7 @@
 //
 // makes, for each family, FOLDER/<family> (a model), and for each adapter on it FOLDER/<family>_<adapter> and
 // FOLDER/<family>_<adapter>_merged (the model with the adapter added to its weights), and in each of them ours.safetensors with
-// 'tokens' [rows, places] and 'logits' [rows, places, vocabulary], both in fp32.
+// 'tokens' [batch size, sequence length] and 'logits' [batch size, sequence length, vocab_size], both in fp32.
 #include <cstddef>
 #include <cstdio>
 #include <exception>

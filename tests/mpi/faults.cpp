@@ -1,10 +1,10 @@
-// A rank of a run that goes wrong, as a program of its own: it is what mpirun does then that is tested.
+// A rank that fails, as a separate program: tests what mpirun does then.
 //
-//   faults <folder> reduces    reduces until it is killed; the folder gets a file with the process's number for each rank
-//   faults <folder> cut        the same, and timeout ends soon, for when the network are cut
+//   faults <folder> reduces    reduces until it is killed; the folder gets a file with each rank's process id
+//   faults <folder> cut        the same with a short timeout, for when the network is cut
 //   faults <folder> throws     rank 1 throws after some steps
 //   faults <folder> early      rank 1 throws before its work begins
-//   faults <folder> hangs      rank 1 does nothing any more, and is waited for until timeout ends
+//   faults <folder> hangs      rank 1 does nothing any more, and is waited for until the timeout
 //   faults <folder> both       rank 1 does nothing any more, rank 0 throws
 //   faults <folder> forgets    rank 0 sends what nobody takes, and returns without having waited for it
 #include <unistd.h>

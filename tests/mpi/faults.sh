@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run ends when one of its ranks does, however that comes about, and says why.
+# A run ends when one of its ranks fails, in whatever way, and reports why.
 #
 #   faults.sh PROGRAM SCRATCH MPIRUN [KILLS]     how often a rank is killed; by default twice
 set -eu

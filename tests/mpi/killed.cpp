@@ -1,7 +1,7 @@
-// A rank of a small training that saves every third step: what killed.sh kills, and goes on with.
+// A rank of a small training that saves every third step: killed.sh kills it and resumes it.
 //
-//   killed FOLDER data|zero STEPS      trains, or goes on; FOLDER gets each rank's process number, and losses bit for bit
-//   killed FOLDER check                by itself: reads all checkpoints, and says of which step the last one is
+//   killed FOLDER data|zero STEPS      trains or resumes; FOLDER gets each rank's process id, and losses bit for bit
+//   killed FOLDER check                without a launcher: reads all checkpoints, and prints the step of the last one
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A rank is killed at a random moment: the run ends soon, its last checkpoint is whole, and what goes on from there comes to what an
-# uninterrupted run comes to, bit for bit.
+# A rank is killed at a random moment: the run ends soon, its last checkpoint is complete, and the resumed run gives the result of an
+# uninterrupted run, bit for bit.
 #
 #   killed.sh PROGRAM SCRATCH MPIRUN [KILLS [SEED]]     by default 4 kills: of 2 and of 4 ranks, data_parallel and zero<2> in turn
 set -eu
@@ -19,7 +19,7 @@ fail() {
   exit 1
 }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
-# a folder's losses; a step that was done twice must have come to the same, or there are two different lines
+# a folder's losses; a step that was done twice must have the same loss, or there are two different lines
 losses() { sort -u "$1/losses.0" | sort -n; }
 
 slowest=0

@@ -1,4 +1,4 @@
-// A rank of the tests, as a host program that has begun MPI itself: so that each case can make a session of its own.
+// A rank of the tests, as a host program that has initialized MPI itself, so that each case can create its own session.
 // XTRAIN_TEST_MPI says how threads may use MPI: 'serialised' one at a time, 'single' not at all, otherwise as they like.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

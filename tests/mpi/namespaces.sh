@@ -1,5 +1,5 @@
 #!/bin/sh
-# Two hosts, as far as one machine can have them: network namespaces with a wire between them, each with a name of its own and
+# Two hosts, as far as one machine can have them: network namespaces with a link between them, each with its own host name and
 # a daemon of Open MPI. Run by hand, as root:
 #
 #   namespaces.sh FOLDER     the folder of mpi.transport and mpi.faults: build/dev/tests

@@ -69,8 +69,8 @@ TEST_CASE("the first rank hears what every rank's steps took, when it is time, a
     CHECK(one.waiting <= one.seconds);
     CHECK((session.size() == 1 || one.waiting > 0));
     CHECK(one.tokens > 0);
-    CHECK(one.tokens <= 4 * 24);  // rows of a step x context
-    CHECK(one.peak_memory == heard.all[0].peak_memory);  // all ranks keep the same
+    CHECK(one.tokens <= 4 * 24);  // sequences of a step x sequence length
+    CHECK(one.peak_memory == heard.all[0].peak_memory);  // all ranks store the same
   }
 }
 

@@ -36,7 +36,7 @@ std::string message_of(const std::function<void()>& work) {
   return "nothing was thrown";
 }
 
-/// Sums of numbers that do not add up to the same in another order.
+/// Sums of values whose result depends on the order of additions.
 std::vector<float> sums(const network& w, std::size_t n) {
   group all(w);
   std::vector<float> values(n), part(n), rounded;

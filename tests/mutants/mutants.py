@@ -17,7 +17,7 @@ from pathlib import Path
 import tree_sitter_cpp
 from tree_sitter import Language, Parser
 
-# What is searched, and by which tests. A header's own entry comes before its room's; headers are those of arithmetic or state.
+# What is searched, and by which tests. A header's own entry comes before its folder's; headers are those of arithmetic or state.
 ROOMS = {
     "core": (["core/random.hpp"], ["unit/core/random.cpp"]),
     "optim": (["optim/adamw.hpp", "optim/sgd.hpp", "optim/master.hpp", "optim/schedule.hpp", "optim/loss_scale.hpp"],
@@ -61,7 +61,7 @@ SWITCH = r"""
 #pragma once
 #include <cstdio>
 #include <cstdlib>
-// Which fault is planted; XTRAIN_FAULT_RUN names a file that gets the number of every fault whose place was run.
+// Which fault is planted; XTRAIN_FAULT_RUN names a file that gets the number of every fault whose code was run.
 inline int xtrain_planted = std::getenv("XTRAIN_FAULT") ? std::atoi(std::getenv("XTRAIN_FAULT")) : -1;
 inline std::FILE* xtrain_run = std::getenv("XTRAIN_FAULT_RUN") ? std::fopen(std::getenv("XTRAIN_FAULT_RUN"), "a") : nullptr;
 inline bool xtrain_was_run[FAULTS] = {};

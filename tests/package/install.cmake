@@ -1,4 +1,4 @@
-# Installs the package, and moves it: nothing in it may name the place where it was made.
+# Installs the package, and moves it: nothing in it may contain the path where it was built.
 include("${CMAKE_CURRENT_LIST_DIR}/package.cmake")
 file(REMOVE_RECURSE "${SCRATCH}/made" "${SCRATCH}/installed_first" "${prefix}")
 configures("${SOURCE}" made -D XTRAIN_BUILD_EXAMPLES=OFF)

@@ -72,7 +72,7 @@ TEST_CASE("what cannot be shared is refused with the numbers") {
       (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
     };
   };
-  CHECK(refused(trained(23), 2, 2) == "context: seq_length must be divisible by the 2 context-parallel ranks; given 23 tokens");
+  CHECK(refused(trained(23), 2, 2) == "seq_length: must be divisible by the 2 ranks that shard sequences; given 23 tokens");
   CHECK(refused(trained(24), 2, 2) == "context: tokens of a sequence must be divisible by the 2 context-parallel ranks; given 21");
   const auto unshared = [&](const rank_layout& ranks) { const llama<recipe<data_parallel>> made(shape, {}, {.parallel = ranks}); };
   CHECK(refused(unshared, 2, 2) ==

@@ -134,7 +134,7 @@ TEST_CASE("what cannot be shared is refused with the numbers; logits are of whol
     }
     return said;
   };
-  CHECK(refused(22, 20) == "context: seq_length must be divisible by twice the 2 context-parallel ranks; given 22 tokens");
+  CHECK(refused(22, 20) == "seq_length: must be divisible by twice the 2 ranks that shard sequences; given 22 tokens");
   CHECK(refused(24, 22) == "context: tokens of a sequence must be divisible by twice the 2 context-parallel ranks; given 22");
   const array<token, 2> tokens{{1, 2, 3, 4, 5}, {9, 8, 7, 6, 5}};
   llama<recipe<single>> alone(two_heads());

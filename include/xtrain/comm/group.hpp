@@ -395,7 +395,7 @@ class group {
                          " ranks' and in an array of ", rows, " rows; given rank ", part.rank, ", row ", part.first, " and ", part.count, " rows");
   }
 
-  /// send() of n numbers in scratch memory.
+  /// send() of n elements in scratch memory.
   template <class T>
   void send_some(std::size_t to, std::span<T> values, std::size_t n) {
     if (carries()) send(to, std::span<const T>(values));

@@ -1,4 +1,4 @@
-// Named settings, as a model's config.json holds them, whatever reads the file: models say what they want from it, and need no JSON library.
+// Interface to named settings, as in a model's config.json: models read them without depending on a JSON library.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class named_settings {
   virtual void set(const char* key, const std::string& value) = 0;
   virtual void set(const char* key, const std::vector<std::string>& values) = 0;
   virtual void set_null(const char* key) = 0;
-  /// null where there is none, so that no reader takes a default for it
+  /// null where there is none, so that no reader uses a default
   virtual void set_token(const char* key, std::optional<token> value) = 0;
   /// null for none, a number for one, else a list
   virtual void set_tokens(const char* key, const std::vector<token>& all) = 0;

@@ -1,4 +1,4 @@
-// Types of models that differ in name only share what is compiled for them.
+// Model types that differ only in name share compiled code.
 #pragma once
 
 namespace xtrain {

@@ -52,7 +52,7 @@ void append(std::string& to, const std::array<I, N>& shape) {
 
 }  // namespace detail
 
-/// The parts concatenated: concat("width (", 6, ") must be ...").
+/// The parts concatenated: concat("hidden_size (", 6, ") must be ...").
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
   std::string all;

@@ -62,7 +62,7 @@ class added_tokens {
 
   /// visit(begin, end, id) for every added token in a text and for what lies between them, with a negative id. Where spaces behind a token
   /// belong to it and are tokens themselves, both are visited, as the tokenizers library does.
-  ///   normalized     whether the text is normalised already: other tokens are looked for then
+  ///   normalized     whether the text is normalized already: other tokens are looked for then
   ///   find_special   whether special tokens are looked for at all
   template <class Visit>
   void for_each_part(std::string_view text, bool normalized, bool find_special, Visit&& visit) const {

@@ -21,7 +21,7 @@ struct labelled_options {
   std::string second{};               ///< field of a second text; empty: none
   std::string label = "label";        ///< field of the label: a string, an integer or a boolean
   std::vector<std::string> labels{};  ///< the labels in order of their ids; empty: those that occur, sorted
-  std::size_t seq_length = 0;         ///< sequence length: the longer text is truncated first; 0: no truncation
+  std::size_t seq_length = 0;         ///< in tokens: the longer text is truncated first; 0: no truncation
 };
 
 namespace detail {

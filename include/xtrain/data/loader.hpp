@@ -41,18 +41,19 @@ struct loader_state {
 };
 
 struct loader_config {
-  std::size_t micro_batch_size = 8;             ///< micro-batch size, in sequences
-  std::size_t gradient_accumulation_steps = 1;  ///< gradient accumulation: micro-batches per step
-  std::size_t seq_length = 0;                   ///< sequence length: longest sequence, in tokens
+  std::size_t micro_batch_size = 8;             ///< in sequences
+  std::size_t gradient_accumulation_steps = 1;  ///< micro-batches per step
+  std::size_t seq_length = 0;                   ///< in tokens; longer samples are truncated, left out or refused, see dataset::when_too_long
   bool shuffle = true;
   std::uint64_t seed = 42;
   token pad_token_id = 0;  ///< token that fills padded positions
-  /// Data-parallel ranks: each gets `batch` sequences of every micro-batch. The sequences of a step, and their order, are those that
+  /// Data-parallel ranks: each gets `micro_batch_size` sequences of every micro-batch. The sequences of a step, and their order, are those that
   /// one rank would have with `ranks` times as many micro-batches.
   std::size_t ranks = 1;
   std::size_t rank = 0;
   std::size_t pad_to_multiple_of = 8;               ///< sequences of one sample each are padded to a multiple of this
-  std::vector<std::size_t> micro_batch_sizes = {};  ///< size of each micro-batch, if they differ: `accumulate` numbers whose sum is batch · accumulate
+  /// The size of each micro-batch, if they differ: `gradient_accumulation_steps` sizes, whose sum is micro_batch_size times as much.
+  std::vector<std::size_t> micro_batch_sizes = {};
 };
 
 /// The sequences of a dataset. The order of an epoch is a function of (seed, epoch); every sequence occurs once per epoch, and

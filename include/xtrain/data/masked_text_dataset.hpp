@@ -21,7 +21,7 @@ namespace xtrain {
 
 /// How text becomes sequences. Of `masking`, the mask token and vocabulary are set from the tokenizer.
 struct masked_text_options {
-  std::size_t seq_length = 0;  ///< sequence length: longest sequence, in tokens
+  std::size_t seq_length = 0;  ///< in tokens, special tokens included
   bool lines = false;          ///< one sequence per line, truncated if too long; else a file's text fills the sequences
   word_masking masking{};
   std::uint64_t seed = 42;  ///< for the choice of sentence pairs

@@ -1,4 +1,4 @@
-// Data that is tokenised once per host: one rank reads it, the others of its host map what that rank has.
+// Data that is tokenized once per host: one rank reads it, and the other ranks of the host map that rank's memory.
 #pragma once
 
 #include <fcntl.h>
@@ -72,7 +72,7 @@ struct shared_array {
   std::uint64_t device = 0, inode = 0, count = 0;
 };
 
-/// Values one after the other, as bytes of this program: what writes and what reads it are the same program.
+/// Values one after the other, in the layout of this program, which also reads them.
 class packed_values {
  public:
   packed_values() = default;
@@ -126,7 +126,7 @@ class packed_values {
 /// Ranks of this rank's host, in their order.
 [[nodiscard]] std::vector<std::size_t> ranks_of_this_host(transport& ranks, std::uint32_t channel);
 
-/// The first rank of a host tells the others how far it is: not yet, and for how long it will say nothing; or ready, and how many bytes say what it has.
+/// A message from the first rank of a host to the others: not ready, and when the next message follows; or ready, and the size in bytes of the description.
 struct host_notice {
   std::uint64_t ready = 0, bytes = 0, milliseconds = 0;
 };
@@ -143,7 +143,7 @@ template <class Data>
   dataset_parts::visit_fields(data, [&](const auto& field) { all.put(field); });
   return all;
 }
-/// None where this process may not open files of the other one.
+/// None where this process is not allowed to open the other one's files.
 template <class Data>
 [[nodiscard]] std::optional<Data> unpack(packed_values from) {
   std::optional<Data> data(dataset_parts::empty(static_cast<const Data*>(nullptr)));
@@ -162,10 +162,10 @@ template <class Data>
 
 }  // namespace detail
 
-/// What make() returns, a dataset or a sentence_dataset. Of the ranks of a host, threads or processes, the first calls it; the others map the tokens that it has,
-/// from a file without a name: it is gone with its last process, however that ends. A rank that may not open the first one's files (another user's,
-/// another container's) calls make() itself. All ranks call this.
-///   beat    the first rank lets the others know at least this often that it is still at work: less than they wait for one another
+/// What make() returns, a dataset or a sentence_dataset. All ranks call this, threads or processes; on each host only the first rank calls
+/// make(), and the others map its tokens from an unnamed file, which is gone with its last process, however that ends. A rank that is not
+/// allowed to open the first rank's files (another user's, another container's) calls make() itself.
+///   beat    the heartbeat interval of the first rank while it works; must be shorter than the timeout of the transport
 ///   throws  what make() throws, on the rank that calls it; comm_error on those that wait for it
 template <class Make>
 [[nodiscard]] auto once_per_host(transport& ranks, Make&& make, std::chrono::milliseconds beat = std::chrono::seconds(1)) {
@@ -178,7 +178,7 @@ template <class Make>
   if (ranks.rank() != here.front()) {
     detail::host_notice notice;
     while (notice.ready == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(notice.milliseconds));  // whoever waits for a message looks for it all the time
+      std::this_thread::sleep_for(std::chrono::milliseconds(notice.milliseconds));  // a rank that waits for a message polls for it
       ranks.receive(here.front(), channel, writable(notice))->wait();
     }
     std::vector<std::byte> packed(notice.bytes);

@@ -128,7 +128,7 @@ class unigram_cutter final : public piece_cutter {
  private:
   static constexpr double largest_sum = 100000.0;  // beyond it a float would no longer tell pieces apart
 
-  /// Takes what the way to `at` adds up to from it, and from all ways that lead beyond it.
+  /// Subtracts the score of the path to `at` from its own score and from those of all paths that lead beyond it.
   static void count_from_zero(std::vector<path_step>& path, std::size_t at, std::size_t furthest) {
     const auto sum = static_cast<float>(path[at].score);
     for (std::size_t i = at; i <= furthest; ++i)

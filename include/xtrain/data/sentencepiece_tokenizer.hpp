@@ -118,7 +118,7 @@ class sentencepiece_model final : public tokenizer_model {
   /// Encodes line breaks, tabs and runs of spaces as pieces of their own, as ChatGLM-6B does.
   void write_spaces_as_pieces() { spaces_are_pieces_ = true; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// How many pieces the model has: the number of the first token that can be added.
+  /// How many pieces the model has: the id of the first token that can be added.
   [[nodiscard]] token pieces() const { return pieces_; }
 
   ///   throws  data_error for texts of 2 GiB and more

@@ -12,8 +12,8 @@ namespace xtrain {
 
 /// How tokens are masked. A chosen token is a target; it is replaced by the mask token or a random token, or kept.
 struct word_masking {
-  token mask = -1;             ///< the mask token
-  std::size_t vocab_size = 0;  ///< random tokens are drawn from [0, vocabulary)
+  token mask = -1;             ///< id of the mask token; negative: none
+  std::size_t vocab_size = 0;  ///< random tokens are drawn from [0, vocab_size)
   double share = 0.15;         ///< probability that a token is chosen, each independently
   double as_mask = 0.8;        ///< fraction of those replaced by the mask token
   double as_any = 0.1;         ///< fraction of those replaced by a random token; the others are kept

@@ -28,7 +28,7 @@ struct nameless_tensor {
   std::string name{};                ///< name in Hugging Face's files; empty: elements that belong to no tensor
   std::vector<std::size_t> shape{};  ///< shape in Hugging Face's files
   arrangement how = arrangement::same;
-  std::size_t heads = 0;    ///< number of heads of an interleaved tensor
+  std::size_t heads = 0;    ///< of an interleaved tensor
   std::size_t padding = 0;  ///< unused elements after it
 
   [[nodiscard]] std::size_t size() const {

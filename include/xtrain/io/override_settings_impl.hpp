@@ -17,7 +17,7 @@ namespace xtrain {
 
 namespace detail {
 
-/// A value's type in the words of an error message. Integers and other numbers are not distinguished: the reader of a setting checks that.
+/// A value's type, as error messages name it. Integers and other numbers are not distinguished: the reader of a setting checks that.
 [[nodiscard]] inline const char* kind_of(const json& value) {
   return value.is_boolean()  ? "true or false"
          : value.is_number() ? "a number"

@@ -53,7 +53,7 @@ void require_no_misspelt(const json_settings& config, const asked_settings& all)
 namespace detail {
 
 /// What `read` makes of a config.json of the given model_type.
-///   throws  config_error when it describes another family, contradicts itself, has a misspelt key, or says that weights are quantized
+///   throws  config_error when it describes another family, contradicts itself, has a misspelled key, or says that weights are quantized
 template <class Read>
 [[nodiscard]] auto sizes_read_by(const Read& read, const char* model_type, const json_settings& config) {
   const std::string type = config.text_or("", {"model_type"});
@@ -71,7 +71,7 @@ template <class Read>
 }  // namespace detail
 
 /// The config that a config.json gives a family.
-///   throws  config_error when it describes another family, contradicts itself, has a misspelt key, or says that weights are quantized
+///   throws  config_error when it describes another family, contradicts itself, has a misspelled key, or says that weights are quantized
 template <class Family>
 [[nodiscard]] auto sizes_of(const json_settings& config) {
   constexpr const char* type = [] {
@@ -381,7 +381,7 @@ void leave_out_absent_tokens(json_settings& config, const std::string& folder);
 
 }  // namespace detail
 
-/// The config.json of a model. A special token that the model lacks is null, so that nobody takes a default for it; but where the folder it was trained
+/// The config.json of a model. A special token that the model lacks is null, so that no reader uses a default; but where the folder it was trained
 /// from (`base_model`) does not have the key, it is left out here too.
 template <class Model>
 [[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {

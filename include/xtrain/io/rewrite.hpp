@@ -9,7 +9,7 @@
 
 namespace xtrain {
 
-/// A tensor to be written with dtype `number`, or unchanged if it is not floating point. Its file must stay open until it is
+/// A tensor to be written with the given dtype, or unchanged if it is not floating point. Its file must stay open until it is
 /// written.
 [[nodiscard]] tensor_to_write rewritten(const file_tensor& tensor, std::string_view dtype);
 
@@ -20,7 +20,7 @@ struct rounding_error {
   std::string tensor{};
 };
 
-/// Updates `error` with the rounding of a tensor to dtype `number`. Reads the whole tensor.
+/// Updates `error` with the rounding of a tensor to a dtype. Reads the whole tensor.
 ///   throws  data_error when a finite value would become infinite
 void measure_rounding(const file_tensor& tensor, std::string_view dtype, rounding_error& error);
 

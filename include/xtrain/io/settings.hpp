@@ -64,7 +64,7 @@ class json_settings final : public named_settings {
   [[nodiscard]] std::unique_ptr<named_settings> new_object() const override;
   void set_object(const char* key, const named_settings& object) override;
   void set_null(const char* key) override;
-  /// null where there is none, so that nobody takes a default for it
+  /// null where there is none, so that no reader uses a default
   void set_token(const char* key, std::optional<token> value) override;
   void set_tokens(const char* key, const std::vector<token>& all) override;
   void erase(names keys) override;
@@ -81,7 +81,7 @@ class json_settings final : public named_settings {
   [[nodiscard]] const json* find(names keys) const;
   [[nodiscard]] std::size_t as_size(const json& value, names keys) const;
 
-  std::unique_ptr<json> object_;  // never null but in what was moved from
+  std::unique_ptr<json> object_;  // null only after a move
   std::string who_;
   std::shared_ptr<asked_settings> asked_;
 };

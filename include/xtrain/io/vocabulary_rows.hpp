@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// `words` rounded up to a multiple.
+/// A vocabulary size rounded up to a multiple.
 ///   throws  config_error when the multiple is 0 or the result overflows
 [[nodiscard]] inline std::size_t padded_vocabulary(std::size_t words, std::size_t multiple) {
   require<config_error>(multiple > 0 && words + multiple > words,

@@ -1,4 +1,4 @@
-// ZIP archives whose entries are stored as they are: what PyTorch packs its files into. Entries are views of the mapped file.
+// ZIP archives with uncompressed entries, as PyTorch writes them. Entries are views of the mapped file.
 #pragma once
 
 #include <algorithm>
@@ -16,31 +16,31 @@
 namespace xtrain {
 
 /// The entries of an archive. Sizes beyond 32 bits (zip64) are understood; compressed and encrypted entries and
-/// those that share bytes are refused by name.
+/// entries that share bytes are rejected by name.
 /// Checksums are not compared: that would read every byte before the first is needed.
 ///
-///   end record     found from the end of the file; says where the directory lies
-///   directory      one record per entry: name, size, where its header lies
-///   entry          a header with a name and a field of its own length, then the bytes
+///   end record     searched from the end of the file; has the offset of the directory
+///   directory      one record per entry: name, size, offset of its header
+///   entry          a header with a name and an extra field, then the bytes
 class stored_zip {
  public:
-  /// Whether a file begins as an archive does.
+  /// Whether a file has the signature of an archive.
   [[nodiscard]] static bool begins_as_one(std::string_view file) { return file.starts_with("PK\3\4"); }
 
   /// `file` must outlive the archive.
-  ///   throws  file_error when the archive is damaged or holds what cannot be viewed as it lies
+  ///   throws  file_error when the archive is damaged, or an entry cannot be viewed in place
   explicit stored_zip(const mapped_file& file) : path_(file.path()), file_(file.text()) { read_directory(); }
 
-  /// Names and contents, by name.
+  /// Contents by name.
   [[nodiscard]] const std::map<std::string_view, std::string_view>& entries() const { return entries_; }
-  /// Null when there is none of that name.
+  /// Null when there is no entry of that name.
   [[nodiscard]] const std::string_view* find(std::string_view name) const {
     const auto at = entries_.find(name);
     return at == entries_.end() ? nullptr : &at->second;
   }
 
  private:
-  static constexpr std::uint32_t in_zip64 = 0xffffffffU;  ///< a size that stands elsewhere, because it needs 64 bits
+  static constexpr std::uint32_t in_zip64 = 0xffffffffU;  ///< marks a size that is in the zip64 field
 
   template <class... Parts>
   void check(bool holds, const Parts&... parts) const {
@@ -62,7 +62,7 @@ class stored_zip {
     return file_.substr(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
   }
 
-  /// Where the end record begins: the last place whose comment reaches the end of the file.
+  /// Where the end record begins: the last position whose comment reaches the end of the file.
   [[nodiscard]] std::uint64_t end_record() const {
     constexpr std::size_t record = 22, longest_comment = 65535;
     for (std::size_t back = record; back <= std::min(file_.size(), record + longest_comment); ++back) {
@@ -85,7 +85,7 @@ class stored_zip {
     check_apart();
   }
 
-  /// Entries that share bytes make a small file say more than it holds.
+  /// Overlapping entries would make a small file claim more than it contains.
   void check_apart() {
     std::sort(extents_.begin(), extents_.end(), [](const extent& a, const extent& b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < extents_.size(); ++i)
@@ -114,7 +114,7 @@ class stored_zip {
     return names_at + name_size + extra_size + comment_size;
   }
 
-  /// Replaces those of the values that stand in the entry's zip64 field.
+  /// Reads the values that are in the entry's zip64 field.
   void read_zip64(std::uint64_t at, std::uint64_t size, std::initializer_list<std::uint64_t*> values) const {
     const std::uint64_t end = at + size;
     while (end - at >= 4) {
@@ -135,7 +135,7 @@ class stored_zip {
     }
   }
 
-  /// Where an entry lies, with its header.
+  /// The byte range of an entry, header included.
   struct extent {
     std::uint64_t begin, end;
     std::string_view name;
@@ -143,7 +143,7 @@ class stored_zip {
 
   std::string path_;
   std::string_view file_;
-  std::vector<extent> extents_;  ///< while the directory is read
+  std::vector<extent> extents_;  ///< used while the directory is read
   std::map<std::string_view, std::string_view> entries_;
 };
 

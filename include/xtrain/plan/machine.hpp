@@ -19,7 +19,7 @@ struct link_speed {
   friend bool operator==(const link_speed&, const link_speed&) = default;
 };
 
-/// One device of a machine with identical nodes. Peaks are data-sheet values (dense); shares are the fractions of them that programs
+/// One device of a machine with identical nodes. Peaks are data-sheet values (dense); the members *_share are the fractions of them that programs
 /// reach.
 struct machine {
   std::string name{};

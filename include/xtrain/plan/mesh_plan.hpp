@@ -31,9 +31,9 @@ struct mesh_settings {
   mesh_sizes mesh{};
   std::size_t shards = 0;             ///< ranks per sharded copy; 0: all ranks with the same weights; 1: no sharding
   std::size_t chunks = 1;             ///< stages on each rank
-  std::size_t global_batch_size = 1;  ///< global batch: sequences of a step, on all devices together
-  std::size_t micro_batch_size = 1;   ///< micro-batch size
-  std::size_t seq_length = 0;         ///< sequence length; 0: the model's
+  std::size_t global_batch_size = 1;  ///< sequences of a step, on all devices together
+  std::size_t micro_batch_size = 1;   ///< sequences of a micro-batch, per data-parallel rank
+  std::size_t seq_length = 0;         ///< in tokens; 0: the model's max_position_embeddings
 };
 
 /// The result of planning one mesh.
@@ -41,7 +41,7 @@ struct found_plan {
   std::string_view strategy{}, recompute{};
   std::size_t parameters = 0;  ///< of the model
   run_layout layout{};
-  std::size_t micro_batch_size = 0;                ///< micro-batch size
+  std::size_t micro_batch_size = 0;                ///< in sequences
   std::size_t bytes = 0;                           ///< of device memory, on the rank that needs most
   std::array<std::size_t, memory_roles> memory{};  ///< the same by role
   std::size_t stage = 0;                           ///< the pipeline position of that rank
@@ -100,13 +100,13 @@ template <class Model>
           bytes(memory_role::optimizer)};
 }
 
-/// What a rank sends in a step, from a dry run of `rehearsed` micro-batches.
+/// What a rank sends in a step, from a dry run of `dry_micro_batches` micro-batches.
 [[nodiscard]] step_traffic sent_in_step(const dry_run& one, std::size_t dry_micro_batches, const run_layout& layout);
 
 inline constexpr std::size_t max_devices = std::size_t{1} << 20;        // groups list their ranks
 inline constexpr std::size_t max_stage_batches = std::size_t{1} << 22;  // schedules list the actions of stages
 
-/// throws config_error when no run can have these numbers
+/// throws config_error when no run can have these sizes
 void require_mesh(const mesh_settings& s, const machine& on);
 
 /// As plan_mesh. Stops early when it needs more than `limit` bytes: then only memory is filled in.

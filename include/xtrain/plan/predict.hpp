@@ -72,9 +72,9 @@ struct rank_seconds {
 
 /// A step's time, from dry runs of ranks of one pipeline in the order of stages: of one rank for all, of the first and the last, of the
 /// first, a middle one and the last, or of each.
-///   rehearsed   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
-///   number      the dtype of products, by name: dtype_traits<T>::name
-///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbours first, so that a node reduces before it sends
+///   dtype       of products, by name: dtype_traits<T>::name
+///   dry_micro_batches   micro-batches of the dry run; 0: as many as the layout has. What depends on their number is scaled
+///   departs     from the ring of [Patarasuk & Yuan 2009]: groups halve recursively, neighbors first, so that a node reduces before it sends
 ///               over the network. Additions and copies are assumed to be hidden behind the links
 ///   throws      config_error when the schedule cannot be made, or the machine lacks this dtype or these links
 [[nodiscard]] predicted_step predict(std::span<const dry_run> ranks, const run_layout& layout, const machine& on, std::string_view dtype,

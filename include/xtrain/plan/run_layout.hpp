@@ -13,7 +13,7 @@
 
 namespace xtrain {
 
-/// From innermost to outermost: tensor-, context-, expert- (these also see other sequences), data- and pipeline-parallel ranks, in the
+/// From innermost to outermost: tensor-, context-, expert- (these also have other sequences of the batch), data- and pipeline-parallel ranks, in the
 /// order in which strategies assign them.
 struct run_layout {
   mesh_sizes mesh{};
@@ -72,7 +72,7 @@ template <class Recipe>
     const std::size_t together = tensor * context * expert;
     if constexpr (requires { config.shards; })
       if (config.shards == 1) layout.zero_stage = 0;  // no sharding
-    if constexpr (requires { config.chunks; }) {  // `data` counts all ranks that see other sequences, whatever experts they hold
+    if constexpr (requires { config.chunks; }) {  // `data` counts all ranks with other sequences of the batch, whatever experts they hold
       const std::size_t beside = config.data_parallel_size * tensor * context;
       require<config_error>(together > 0 && beside > 0 && ranks % beside == 0 && config.data_parallel_size % expert == 0,
                             "layout: ranks must be a multiple of data x tensor x context, and data of expert; given ", ranks, ", ",

@@ -20,15 +20,15 @@
 
 namespace xtrain {
 
-/// What to search: how `devices` devices train a global batch of `rows` sequences of length `context`.
+/// What to search: how `devices` devices train `global_batch_size` sequences of `seq_length` tokens per step.
 struct search_settings {
   std::size_t devices = 1;
-  std::size_t global_batch_size = 1;                           ///< global batch: sequences of a step, on all devices together
-  std::size_t seq_length = 0;                                  ///< sequence length; 0: the model's
-  std::vector<std::size_t> micro_batch_sizes{1, 2, 4, 8};      ///< micro-batch sizes to try
-  std::vector<std::size_t> tensor_parallel_sizes{1, 2, 4, 8};  ///< tensor-parallel sizes to try; those larger than a node are skipped
-  std::vector<std::size_t> context_parallel_sizes{1};          ///< context-parallel sizes to try
-  std::vector<std::size_t> expert_parallel_sizes{1, 2, 4, 8};  ///< expert-parallel sizes to try, by strategies that have this axis
+  std::size_t global_batch_size = 1;                           ///< sequences of a step, on all devices together
+  std::size_t seq_length = 0;                                  ///< in tokens; 0: the model's max_position_embeddings
+  std::vector<std::size_t> micro_batch_sizes{1, 2, 4, 8};      ///< to try, per data-parallel rank
+  std::vector<std::size_t> tensor_parallel_sizes{1, 2, 4, 8};  ///< to try; those larger than a node are skipped
+  std::vector<std::size_t> context_parallel_sizes{1};          ///< to try
+  std::vector<std::size_t> expert_parallel_sizes{1, 2, 4, 8};  ///< to try, by strategies that have this axis
   std::vector<std::size_t> pipeline_parallel_sizes{};          ///< numbers of stages to try; empty: every divisor of the devices
   std::vector<std::size_t> chunks{1};                          ///< numbers of stages per rank to try
 };

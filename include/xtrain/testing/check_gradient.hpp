@@ -34,7 +34,7 @@ struct gradient_recipe {
 
 /// Sizes, inputs and tolerance of a check.
 struct gradient_check {
-  std::size_t b = 2, t = 3;           ///< batch size and sequence length: different from each other and from every width
+  std::size_t b = 2, t = 3;           ///< batch size and sequence length: different from each other and from every number of channels
   std::size_t inputs = 0;             ///< channels of x
   std::size_t outputs = 0;            ///< channels of y
   std::vector<token> positions = {};  ///< position ids of the tokens; empty: counted within each sequence

@@ -1,4 +1,4 @@
-// Compares numbers within a derived tolerance; the message says where they differ and by how much.
+// Compares values within a derived tolerance; the message says where they differ and by how much.
 #pragma once
 
 #include <cmath>

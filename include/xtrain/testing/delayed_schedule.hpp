@@ -69,7 +69,7 @@ class delayed_rank {
     all_.receive(action.peer, std::span<std::uint64_t>(numbers));
     require<comm_error>(numbers == expected, "delayed_schedule: a message must be what the list says; given another for ", action_text(action));
   }
-  /// One number per sequence that encodes direction, destination chunk and micro-batch.
+  /// One value per sequence of the micro-batch, which encodes direction, destination chunk and micro-batch.
   [[nodiscard]] std::vector<std::uint64_t> numbers_of(const pipeline_action& action, std::size_t to_chunk) const {
     const bool forth = action.kind == action_kind::send_forward || action.kind == action_kind::receive_forward;
     const std::size_t number = (action.micro_batch * schedule_->chunks + to_chunk) * 2 + (forth ? 1 : 0);

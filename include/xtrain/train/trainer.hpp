@@ -362,8 +362,8 @@ class trainer {
     if (c.seq_length == 0) c.seq_length = longest;
     require<config_error>(c.seq_length <= longest, "seq_length: must not be longer than the model's ", longest, " tokens; given ", c.seq_length);
     const std::size_t sharing = ranks_sharing_rows(model), dividing = dividing_rows(model);
-    require<config_error>(c.seq_length % dividing == 0, "context: seq_length must be divisible by ", dividing > sharing ? "twice the " : "the ", sharing,
-                          " context-parallel ranks; given ", c.seq_length, " tokens");
+    require<config_error>(c.seq_length % dividing == 0, "seq_length: must be divisible by ", dividing > sharing ? "twice the " : "the ", sharing,
+                          " ranks that shard sequences; given ", c.seq_length, " tokens");
     require<config_error>(c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
                           "micro_batch_size and gradient_accumulation_steps: must be positive; given ", c.micro_batch_size, " and ",
                           c.gradient_accumulation_steps);

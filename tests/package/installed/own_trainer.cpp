@@ -1,4 +1,4 @@
-// A trainer of the program's own: its policies are those that xtrain_add_trainer was told.
+// A custom trainer: its policies are those passed to xtrain_add_trainer.
 //
 //   own_trainer <text file> <model folder>
 #include <cstdio>

@@ -28,7 +28,7 @@ int main(int argc, char** argv) try {
   xtrain::trainer reader(again, {.max_steps = 1, .micro_batch_size = 2});
   const double read = reader.evaluate(data).loss;
   std::printf("loss %.4f, then %.4f, read again %.4f\n", before, after, read);
-  return after < before && read == after ? 0 : 1;  // fp32 is saved as it is, so the same numbers are added up
+  return after < before && read == after ? 0 : 1;  // fp32 is saved as it is, so the same values are summed
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "train_and_save: %s\n", problem.what());
   return 1;

@@ -39,7 +39,7 @@ int main() {
   check(plain_losses.size() == 5 && optimised_losses.size() == 5, "both trained five steps");
   check(!plain_losses.empty() && plain_losses.back() < plain_losses.front(), "training made the loss smaller");
 
-  // A unit that is optimised otherwise may add in another order. A forward is 16 products (7 of each layer, the embedding, the head) of
+  // A unit that is optimized differently may add in another order. A forward is 16 products (7 of each layer, the embedding, the head) of
   // sums of at most 31 terms, each right within eps · sqrt(31); step k sees the differences of the k steps before it.
   constexpr double eps = std::numeric_limits<float>::epsilon();
   for (std::size_t k = 0; k < plain_losses.size() && k < optimised_losses.size(); ++k) {
@@ -48,7 +48,7 @@ int main() {
     check(std::abs(plain_losses[k] - optimised_losses[k]) <= bound, "losses agree");
   }
 
-  // and a model that one unit has trained goes on in the other
+  // and a model trained in one unit continues training in the other
   const std::vector<double> more = optimised::train(one, data);
   check(!more.empty() && more.back() < plain_losses.back(), "a model goes on in the other unit");
   return failures == 0 ? 0 : 1;

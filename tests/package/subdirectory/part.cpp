@@ -1,4 +1,4 @@
-// Compiled twice into one program: PART is 'plain' without optimisation, and 'optimised'.
+// Compiled twice into one program: PART is 'plain' without optimization, and 'optimised'.
 #include "part.hpp"
 
 #include <typeinfo>

@@ -80,7 +80,7 @@ TEST_CASE("a sum is the same bits however it is cut and however messages are del
 
 namespace {
 
-/// The sum of all ranks' numbers as the rounds of recursive halving make it, written once more: digits in ascending order, neighbours first.
+/// The sum of all ranks' values as the rounds of recursive halving compute it, written independently: digits in ascending order, neighbors first.
 template <class Sum>
 Sum sum_in_rounds(std::vector<Sum> values) {
   const recursive_halving tree(values.size());

@@ -1,4 +1,4 @@
-// Data that one rank of a host tokenises.
+// Data that is tokenized by one rank of a host.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -133,6 +133,6 @@ TEST_CASE("a file that is not the first rank's is not taken for the data") {
   };
   CHECK_FALSE(with([](detail::shared_array& one) { ++one.inode; }));
   CHECK_FALSE(with([](detail::shared_array& one) { ++one.count; }));
-  CHECK_FALSE(with([](detail::shared_array& one) { one.process = 0x3fffffff; }));  // there is none of that number
+  CHECK_FALSE(with([](detail::shared_array& one) { one.process = 0x3fffffff; }));  // no process has this id
   CHECK_FALSE(with([](detail::shared_array& one) { one.descriptor = 1 << 20; }));
 }

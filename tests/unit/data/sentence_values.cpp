@@ -16,7 +16,7 @@ using namespace xtrain;
 
 namespace {
 
-/// Sequences of `length` words 10 · row, 10 · row + 1, ...
+/// Sequence r has lengths[r] tokens: 10 · r, 10 · r + 1, ...
 sentence_dataset rows_of(const std::vector<std::size_t>& lengths) {
   sentence_dataset data("rows");
   for (std::size_t row = 0; row < lengths.size(); ++row) {

@@ -1,4 +1,4 @@
-// SentencePiece models against what sentencepiece 0.2.3 makes of the same bytes, and what published tokenizers have beside them.
+// SentencePiece models, compared with sentencepiece 0.2.3 on the same bytes; and the tokens that published tokenizers add to them.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -188,7 +188,7 @@ TEST_CASE("ChatGLM2's and 3's folders have tokens behind the pieces, and no begi
   CHECK(two.encode_whole("the", "the").ids() == tokens{pieces + 1, pieces + 3, 8, 8, 2});
   CHECK(three.encode("[gMASK]sop<|user|>the") == tokens{pieces + 1, pieces + 3, pieces + 6, 8});
   CHECK(three.encode("[gMASK]sopthe") == tokens{pieces + 1, pieces + 3, 8});
-  CHECK(three.encode("sopthe") == tokens{3, 0, 7, 6});  // a word that goes on
+  CHECK(three.encode("sopthe") == tokens{3, 0, 7, 6});  // a word character follows
   CHECK(three.decode(tokens{pieces + 6, 8}, special_text::left_out) == "the");
 }
 

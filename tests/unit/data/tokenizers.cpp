@@ -282,7 +282,7 @@ std::string added(int id, const std::string& content, const std::string& flags) 
 }
 const std::string three_words = R"({"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"})";
 
-/// How many tokens `text` is cut into.
+/// The number of tokens of `text`.
 std::size_t pieces_of(const std::string& pre_tokenizer, const std::string& text) {
   return described(three_words, R"("pre_tokenizer": )" + pre_tokenizer).encode(text).size();
 }

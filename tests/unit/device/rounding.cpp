@@ -18,7 +18,7 @@ TEST_CASE("vectors are rounded to bf16 as single numbers are: subnormal, infinit
   std::vector<float> x;
   for (const std::uint32_t low : lower)
     for (std::uint32_t high = 0; high < 0x10000; ++high) x.push_back(std::bit_cast<float>(high << 16 | low));
-  // and vectors in which one number is subnormal
+  // and vectors in which one element is subnormal
   for (std::uint32_t i = 0; i < 64; ++i) x.push_back(i % 16 == 5 ? std::bit_cast<float>(0x00012345U + i) : 1.0f + 0.001f * static_cast<float>(i));
   std::vector<bf16> y(x.size());
   cpu::stream stream{cpu::context()};

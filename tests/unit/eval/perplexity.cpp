@@ -1,4 +1,4 @@
-// Loss and perplexity of a data set, compared with the same numbers computed from logits, in double, one sample at a time.
+// Loss and perplexity of a data set, compared with the same values computed from logits, in double, one sample at a time.
 #include <doctest/doctest.h>
 
 #include <algorithm>

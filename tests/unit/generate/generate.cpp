@@ -83,7 +83,7 @@ TEST_CASE("a context that is seen in both directions is read at once, and what f
     CAPTURE(r);
     CHECK(together[r] == greedy_without_cache(model, prompts[r], 12));
   }
-  // the first position of the context attends to its last: changing the last token changes the first position's logits
+  // the first position of the bidirectional prefix attends to its last: changing the last token changes the first position's logits
   array<token, 2> one(shape_of_rank<2>{1, 6});
   std::copy(prompts[0].begin(), prompts[0].end(), one.data());
   const auto before = logits(model, one);
@@ -113,7 +113,7 @@ TEST_CASE("a row ends at a stop token, when told to, at its length, or at the co
   generator gen(model);
   const auto prompt = prompt_of(4, 1);
   const auto all = gen.generate(prompt, {.max_new_tokens = 100});
-  CHECK(all.size() == 36);  // the sequence length is 40
+  CHECK(all.size() == 36);  // max_position_embeddings is 40
   const token stop = all[5];
   const std::size_t first = static_cast<std::size_t>(std::find(all.begin(), all.end(), stop) - all.begin());
   CHECK(gen.generate(prompt, {.max_new_tokens = 100, .stop = {stop}}).size() == first);

@@ -21,7 +21,7 @@ std::string header(const std::vector<std::int32_t>& numbers) {
   bytes.resize(1024);
   return bytes;
 }
-/// `count` consecutive numbers.
+/// `count` consecutive integers as elements.
 std::string counted(std::size_t count) {
   std::vector<float> numbers(count);
   for (std::size_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(i);

@@ -18,7 +18,7 @@
 
 namespace {
 
-/// Exactly one rank writes each number of each parameter, for arrays the size of the weights and of the optimizer state; work is shared.
+/// Exactly one rank writes each element of each parameter, for arrays the size of the weights and of the optimizer state; work is shared.
 template <class Model>
 void count_writers(const Model& model, bool optimizer, std::vector<std::vector<std::size_t>>& times, std::size_t& written) {
   static std::mutex mutex;
@@ -101,7 +101,7 @@ TEST_CASE("a folder that ranks write together has the bytes that one writes") {
   experts.num_experts = 4;
   using spread = parallel<zero<2>, tensor_parallel, expert_parallel>;
   save_both_ways<mixtral<recipe<spread>>>(experts, 4, {.parallel = {.expert_parallel_size = 2}});
-  save_both_ways<mixtral<recipe<spread>>>(experts, 8, {.parallel = {.tensor_parallel_size = 2, .expert_parallel_size = 2}});  // shards of other ranks' experts
+  save_both_ways<mixtral<recipe<spread>>>(experts, 8, {.parallel = {.tensor_parallel_size = 2, .expert_parallel_size = 2}});  // shards of experts
 }
 
 TEST_CASE("rows that files hold in another order, and copies of what ranks divide, are written by one rank each") {

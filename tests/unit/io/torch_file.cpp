@@ -245,7 +245,7 @@ TEST_CASE("every real file is read, or refused for what it is") {
   CHECK(numbers(at("simple_legacy.pt").find("weight")).size() == 6);
   CHECK(names(at("checkpoint.pt")) == std::vector<std::string>{"fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"});
   CHECK(names(at("nested_dict.pt")) == std::vector<std::string>{"layer1.weight", "layer1.bias", "layer2.weight", "layer2.bias"});
-  // a tensor in Fortran order: its numbers count up in the order of its shape
+  // a tensor in Fortran order: its elements count up in the order of its shape
   std::vector<std::int64_t> fortran(24);
   const auto turned = at("candle_fortran_tensor_3d.pth");
   CHECK(turned.find("tensor_fortran")->layout == std::vector<file_dim>{{2, 1}, {3, 2}, {4, 6}});

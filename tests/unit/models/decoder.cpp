@@ -51,7 +51,7 @@ decoder_config with_experts() {
   return sizes;
 }
 
-/// The first sample of the first sequence below has a context of two tokens.
+/// In this model the first sample of the first sequence below has a bidirectional prefix of two tokens.
 decoder_config with_context() {
   decoder_config sizes = small_sizes(2);
   sizes.hidden_size = 16;

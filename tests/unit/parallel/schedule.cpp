@@ -63,7 +63,7 @@ std::string sizes_text(const pipeline_schedule& schedule) {
                 " micro-batches");
 }
 
-/// The number of micro-batches that a rank of a schedule should save at most.
+/// The number of micro-batches that a rank of a schedule should store at most.
 std::size_t expected_stash(const pipeline_schedule& schedule, std::size_t rank) {
   const std::size_t ranks = schedule.ranks(), all = schedule.micro_batches() * schedule.chunks;
   if (schedule.name == "one_forward_one_backward") return std::min(all, ranks - rank);

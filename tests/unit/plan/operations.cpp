@@ -23,7 +23,7 @@ struct adapted_recipe : defaults {
 
 constexpr double layers = 3, width = 32, inner = 48, vocabulary = 65, b = 3, t = 12, micro_batches = 2;
 constexpr double tokens = micro_batches * b * t;
-/// A triangle of t · (t + 1) / 2 pairs of tokens per sequence; all heads together are as wide as the model.
+/// A triangle of t · (t + 1) / 2 pairs of tokens per sequence; num_heads · head_dim is the hidden size.
 constexpr double pairs = micro_batches * b * t * (t + 1) / 2;
 
 template <class Model>

@@ -121,7 +121,7 @@ TEST_CASE("planning many micro-batches takes no longer than a few, and comes to 
 
 TEST_CASE("what the host keeps is planned beside the device, and refused with it where they share memory") {
   const dry_run plan = small_plan();
-  const std::size_t rows = 2 * (4 * sizeof(token) * 36 + sizeof(host_batch) + sizeof(batch_view));  // of two steps, each 3 rows of 12
+  const std::size_t rows = 2 * (4 * sizeof(token) * 36 + sizeof(host_batch) + sizeof(batch_view));  // of two steps, each 3 sequences of 12
   CHECK(plan.host == rows);
   CHECK(plan_text(plan).find(concat("\n  host         ", bytes_text(rows), "\n")) != std::string::npos);
   const std::size_t all = plan.total() + plan.host;

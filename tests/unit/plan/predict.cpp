@@ -122,7 +122,7 @@ TEST_CASE("messages take the link that joins their ranks") {
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 128}}, wide, "fp32").layers, 1.0 + 7 * 0.5);
   r.sent.of(traffic_role::tensor_parallel) = {60, 100, 60, 10};  // ten collectives of 64 ranks
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 64}}, wide, "fp32").layers, 1.0 + 60 * 0.5);
-  // of 1500 bytes of 16 ranks, 800 and 400 go to neighbours in a node of four, 200 and 100 to other nodes, one round after the other
+  // of 1500 bytes of 16 ranks, 800 and 400 go to neighbors in a node of four, 200 and 100 to other nodes, one round after the other
   r.sent.of(traffic_role::tensor_parallel) = {4, 1500, 4, 1};
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 16}}, round_numbers(), "fp32").layers, 1.2 + 3.0);
   machine distant = round_numbers();
@@ -137,7 +137,7 @@ TEST_CASE("messages take the link that joins their ranks") {
   r.sent.of(traffic_role::expert_parallel) = {3, 1000};
   CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 1.0);
   CHECK_CLOSE(predict(r, {.mesh = {.tensor_parallel_size = 4, .expert_parallel_size = 4}}, round_numbers(), "fp32").layers, 10.0);
-  r.sent.of(traffic_role::expert_parallel) = {15, 1500};  // rows go straight to the ranks of their experts, three of 15 on the node
+  r.sent.of(traffic_role::expert_parallel) = {15, 1500};  // tokens go straight to the ranks of their experts, three of 15 on the node
   CHECK_CLOSE(predict(r, {.mesh = {.expert_parallel_size = 16}}, round_numbers(), "fp32").layers, 12.0);
   r.sent = {};
   r.sent.of(traffic_role::pipeline_parallel) = {4, 400};  // two micro-batches, both directions

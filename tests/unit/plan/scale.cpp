@@ -42,7 +42,7 @@ double seconds_of(const dry_run& step, std::size_t ranks) {
   return predict(step, layout_of<recipe<Parallel>>(config, 1), h100(), "bf16").seconds;
 }
 
-/// Messages of a step when each rank sends each other its part, in pieces of 2^20 / ranks numbers: how it once was, and what the case cost.
+/// Messages of a step when each rank sends each other its part, in pieces of 2^20 / ranks elements: how it once was, and what this run cost.
 constexpr std::size_t once_sent = 3'300'000;
 
 }  // namespace

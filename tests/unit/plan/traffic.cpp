@@ -150,6 +150,6 @@ TEST_CASE("planning a pipeline of a million micro-batches takes no longer than a
   CHECK(many.sent.of(traffic_role::pipeline_parallel).messages == 1'000'000);
   CHECK(many.num_tokens == few.num_tokens / 16 * 1'000'000);
   CHECK(many.host > 1'000'000 * 2 * 36 * 4 * sizeof(token));  // batches of two steps, of 3 sequences of 12
-  const dry_run all = planned(gpipe{}, 1'000'000);            // keeps all of them
+  const dry_run all = planned(gpipe{}, 1'000'000);            // all of them are in flight
   CHECK(all.of(memory_role::stash) > planned(gpipe{}, 16).of(memory_role::stash) * 60'000);
 }

@@ -1,4 +1,4 @@
-// The gradient check itself: it passes a right backward and catches each way to get one wrong, by name and index.
+// The gradient check itself: it accepts a correct backward pass and detects each kind of mistake, by name and index.
 #include <doctest/doctest.h>
 
 #include <functional>

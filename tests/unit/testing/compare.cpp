@@ -1,4 +1,4 @@
-// The comparison that every test of numbers relies on.
+// The comparison that every numerical test relies on.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// The conformance suite on a device that somebody brings up: the reference device, with one mistake in each of several
-// kernels. Every mistake is found, where it is, and no other kernel is blamed.
+// The conformance suite on a device under development: the reference device, with one mistake in each of several
+// kernels. Every mistake is found and located, and no other kernel is reported.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -147,7 +147,7 @@ TEST_CASE("nothing else is blamed, and the report says all of it") {
   for (const testing::conformance_result& r : suite.results()) {
     CAPTURE(r.kernel);
     CHECK(r.dtype == "fp32");
-    if (r.passed()) CHECK(r.largest_error == 0);  // the same kernels on the same numbers
+    if (r.passed()) CHECK(r.largest_error == 0);  // the same kernels on the same values
   }
   const std::string text = suite.text();
   INFO(text);

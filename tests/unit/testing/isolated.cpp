@@ -1,5 +1,5 @@
-// What the isolated device is for: code that forgets a copy, a synchronisation or an initialisation computes something
-// else on it, every time.
+// What the isolated device is for: code that lacks a copy, a synchronization or an initialization gives a
+// different result on it, every time.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -31,7 +31,7 @@ concept can_be_followed = requires(Span span) {
 };
 static_assert(has_a_host_span<device_span<float, host_memory>> && can_be_followed<device_span<float, host_memory>>);
 static_assert(!has_a_host_span<device_span<float, memory>> && !can_be_followed<device_span<float, memory>>);
-// memory behind one wall is not memory behind another, nor the host's
+// isolated memory of one device is not that of another, nor the host's
 static_assert(!std::is_convertible_v<device_span<float, memory>, device_span<float, host_memory>>);
 static_assert(!std::is_convertible_v<device_span<float, host_memory>, device_span<float, memory>>);
 // kernels are there for isolated memory alone
@@ -94,7 +94,7 @@ TEST_CASE("memory that nobody has initialised poisons what is computed from it")
   copy_to_device(b.stream, b.x.as<float>(), b.host);  // the mistake: y is added to without a value
   b.queue_add(b.stream);
   for (const float value : b.fetched()) CHECK(std::isnan(value));
-  // memory that was released and is given again holds no old values either
+  // reused memory contains no old values either
   { const buffer<device_type> old(b.on, n * sizeof(float), memory_role::other); }
   const buffer<device_type> again(b.on, n * sizeof(float), memory_role::other);
   std::array<float, n> back{};

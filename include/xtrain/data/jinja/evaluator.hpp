@@ -190,7 +190,7 @@ class evaluator {
     if (name == "catch_kwargs") return macro.takes_more_named;
     return value::undefined("'", name, "' must be an attribute of a macro; it is none that templates may use");
   }
-  /// v[place]: a member before a method.
+  /// v[index]: a member takes precedence over a method.
   [[nodiscard]] value item(const expression& e) {
     const value of = evaluate(*e.parts[0]), place = evaluate(*e.parts[1]);
     require_defined(of);

@@ -92,7 +92,7 @@ template <class Number>
   (void)bound(given, "capitalize", {});
   return text_like(in, capitalized(printed(in, cost)));
 }
-/// Large at the beginning and behind spaces, hyphens and opening brackets; not behind an apostrophe. Each word is one by itself.
+/// Title case: capitals at the beginning and after spaces, hyphens and opening brackets; not after an apostrophe.
 [[nodiscard]] inline value title_filter(const value& in, const arguments& given, allowance& cost) {
   (void)bound(given, "title", {});
   const std::string text = printed(in, cost);

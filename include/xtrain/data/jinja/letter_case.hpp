@@ -43,7 +43,7 @@ template <std::size_t Count>
   return case_range_of(case_ignorable_characters, c) != nullptr;
 }
 
-/// Whether the capital sigma at `at` ends a word: a letter stands before it and none behind it, marks and the like not counted.
+/// Whether the capital sigma at `at` ends a word: a letter precedes it and none follows, case-ignorable characters skipped.
 [[nodiscard]] inline bool ends_word(std::string_view text, std::size_t at) {
   std::size_t before = at;
   bool letter_before = false;

@@ -173,7 +173,7 @@ struct callable {
 
 /// What groupby gives for each group.
 [[nodiscard]] value group_of(value name, std::vector<value> members);
-/// What `name` is of a group; null where it is no group, or has none of that name.
+/// The item `name` of a group; null if the value is not a group or has no such item.
 [[nodiscard]] const value* of_group(const value& v, std::string_view name);
 
 }  // namespace xtrain::detail::jinja

@@ -97,7 +97,7 @@ struct attention_work {
   }
 };
 
-/// Ranges of query and key positions in sequences of length `places`. With a cache, positions count from its first key.
+/// Ranges of query and key positions in sequences of `places` tokens. With a cache, positions count from its first key.
 struct attention_meeting {
   kernel::place_block queries{}, keys{};
   std::size_t places = 0;
@@ -149,7 +149,7 @@ struct attention_panel {
   const work_type& work;
   const attention_meeting meeting;
   std::size_t b, h, i0;
-  std::size_t key_count;       // number of keys
+  std::size_t key_count;
   std::size_t queries;         // fewer than `width` in the last panel; the lanes after them compute on zeros
   std::size_t first_key = 0;   // first key that any query of the panel attends to
   std::size_t last_first = 0;  // from this key on, the start masks no query of the panel
@@ -260,7 +260,7 @@ struct attention_panel {
     }
   }
 
-  /// Transposes sums [d, queries] to rows of d numbers.
+  /// Transposes sums [d, queries] to rows of d elements.
   void turn_sums() const {
     const std::size_t d = kernel.shape.d;
     pack_panel<Arch, width>(strided<A>{work.sums, width, 1}, d, width, work.turned, d);
@@ -592,7 +592,7 @@ void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t 
   });
 }
 
-/// The query at position `now` over positions `from` … `end` − 1 of the cache of its key/value head. `scores` holds one number per
+/// The query at position `now` over positions `from` … `end` − 1 of the cache of its key/value head. `scores` holds one element per
 /// cache position.
 template <class Arch, class T, class A>
 void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys,

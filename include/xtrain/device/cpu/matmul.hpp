@@ -31,9 +31,9 @@ struct product_plan {
   static constexpr std::size_t units_at_once = std::size_t{1} << 23;
 
   std::size_t m = 0, n = 0, k = 0;
-  std::size_t per_unit = 1;     // numbers along k in a unit
+  std::size_t per_unit = 1;     // elements along k in a unit
   std::size_t blocks = 1;       // along k
-  std::size_t block_depth = 0;  // numbers along k in each but the last; a multiple of per_unit
+  std::size_t block_depth = 0;  // elements along k in each but the last; a multiple of per_unit
   std::size_t rows = 0;         // of A that are packed at once
   std::size_t part_rows = 0;
   std::size_t part_columns = 0;

@@ -1,5 +1,5 @@
 // Packed operands of a matrix product, which the innermost loop reads sequentially: a panel holds a few
-// rows of A (or columns of B), with their numbers contiguous for each step along the depth.
+// rows of A (or columns of B), with their elements contiguous for each step along the depth.
 #pragma once
 
 #include <algorithm>
@@ -51,11 +51,11 @@ class panel_prefetch {
   std::size_t step_ = 0, lines_ = 0, length_ = 0, at_ = 0;
 };
 
-/// Element type of panels: pairs of bf16 where the processor multiplies pairs, numbers of the accumulate type elsewhere.
+/// Element type of panels: pairs of bf16 where the processor multiplies pairs, elements of the accumulate type elsewhere.
 template <class Arch, class T>
 using unit = std::conditional_t<std::is_same_v<T, bf16> && simd::multiplies_pairs<Arch>, simd::bf16_pair, accumulate_t<T>>;
 
-/// Numbers along the depth in one unit.
+/// Elements along the depth in one unit.
 template <class U>
 inline constexpr std::size_t depth_of_unit = std::is_same_v<U, simd::bf16_pair> ? 2 : 1;
 template <class U>
@@ -68,7 +68,7 @@ struct depth_blocks {
   /// Panels of A and B of this depth fit in the L2 cache together with the tiles they produce.
   static constexpr std::size_t units_per_block = 384;
   std::size_t count = 1;
-  std::size_t depth = 0;  // numbers in each but the last; whole units
+  std::size_t depth = 0;  // elements in each but the last; whole units
 
   template <class U>
   [[nodiscard]] static depth_blocks of(std::size_t k) {
@@ -79,7 +79,7 @@ struct depth_blocks {
   [[nodiscard]] std::size_t depth_of(std::size_t block, std::size_t k) const { return std::min(depth, k - begin(block)); }
 };
 
-/// A unit of `count` numbers with stride `step`, zero-padded.
+/// A unit of `count` elements with stride `step`, zero-padded.
 template <class U, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE U make_unit(const T* from, std::size_t step, std::size_t count) {
   if constexpr (std::is_same_v<U, simd::bf16_pair>) {
@@ -119,7 +119,7 @@ XTRAIN_ALWAYS_INLINE void transpose_4x4(const T* from, std::size_t row, void* to
   store(3, xsimd::zip_hi(even_high, odd_high));
 }
 
-/// `Rows` rows whose numbers are contiguous along the depth.
+/// `Rows` rows whose elements are contiguous along the depth.
 template <class Arch, std::size_t Rows, class U, class T>
 XTRAIN_ALWAYS_INLINE void pack_rows(const T* from, std::size_t row, std::size_t depth, U* to, std::size_t step) {
   constexpr std::size_t per_unit = depth_of_unit<U>;
@@ -139,7 +139,7 @@ XTRAIN_ALWAYS_INLINE void pack_lanes_one_by_one(const T* from, std::size_t colum
   for (std::size_t i = 0; i < Lanes; ++i) to[i] = make_unit<U>(from + i, column, count);
 }
 
-/// `Lanes` units of one step along the depth, from one row (two for pairs) whose numbers are contiguous, as they will be in
+/// `Lanes` units of one step along the depth, from one row (two for pairs) whose elements are contiguous, as they will be in
 /// the panel.
 template <class Arch, std::size_t Lanes, class U, class T>
 XTRAIN_ALWAYS_INLINE void pack_lanes(const T* from, std::size_t column, std::size_t count, U* to) {

@@ -111,7 +111,7 @@ template <class Arch>
 
 namespace detail {
 
-/// `width` 16-bit numbers as floats. One branch per instruction set; a plain loop for the others.
+/// `width` 16-bit values as floats. One branch per instruction set; a plain loop for the others.
 template <class Arch>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<float, Arch> widened(const bf16* from) {
 #ifdef __AVX512F__
@@ -258,7 +258,7 @@ XTRAIN_ALWAYS_INLINE void narrow(fp16* to, const xsimd::batch<float, Arch>& x) {
 
 }  // namespace detail
 
-/// `width` numbers of T, as a batch of T's accumulate type. Unaligned.
+/// `width` elements of T, as a batch of T's accumulate type. Unaligned.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from) {
   if constexpr (std::is_same_v<T, accumulate_t<T>>) {
@@ -284,7 +284,7 @@ template <class Arch, class T>
   return {simd::load<Arch>(from), simd::load<Arch>(from + width<accumulate_t<T>, Arch>)};
 }
 
-/// The first `count` numbers, zero-padded.
+/// The first `count` elements, zero-padded.
 template <class Arch, class T>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE xsimd::batch<accumulate_t<T>, Arch> load(const T* from, std::size_t count) {
   std::array<T, width<accumulate_t<T>, Arch>> lanes{};
@@ -292,7 +292,7 @@ template <class Arch, class T>
   return simd::load<Arch>(lanes.data());
 }
 
-/// Rounds to T and stores `width` numbers.
+/// Rounds to T and stores `width` elements.
 template <class T, class A, class Arch>
 XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x) {
   if constexpr (std::is_same_v<T, A>) {
@@ -324,7 +324,7 @@ XTRAIN_ALWAYS_INLINE void store_two(T* to, const xsimd::batch<A, Arch>& x, const
   simd::store(to + width<A, Arch>, y);
 }
 
-/// Rounds to T and stores the first `count` numbers.
+/// Rounds to T and stores the first `count` elements.
 template <class T, class A, class Arch>
 XTRAIN_ALWAYS_INLINE void store(T* to, const xsimd::batch<A, Arch>& x, std::size_t count) {
   std::array<T, width<A, Arch>> lanes;
@@ -411,7 +411,7 @@ template <class Arch>
 #endif
 }
 
-/// Loads elements of packed panels: numbers, or pairs of bf16, as the bits of a batch.
+/// Loads elements of packed panels: single values, or pairs of bf16, as the bits of a batch.
 template <class Arch, class U>
 [[nodiscard]] XTRAIN_ALWAYS_INLINE auto load_units(const U* from) {
   if constexpr (std::is_same_v<U, bf16_pair>) {

@@ -17,11 +17,11 @@
 
 namespace xtrain::cpu_kernels {
 
-/// Whether numbers in memory are units already and can be multiplied in place.
+/// Whether elements in memory are units already and can be multiplied in place.
 template <class U, class T>
 inline constexpr bool units_in_place = std::is_same_v<U, T> || std::is_same_v<U, simd::bf16_pair>;
 
-/// Rows of A in place, for a tile: numbers are contiguous along the depth.
+/// Rows of A in place, for a tile: elements are contiguous along the depth.
 template <class U, class T>
 struct rows_in_place {
   const T* data = nullptr;
@@ -30,7 +30,7 @@ struct rows_in_place {
   XTRAIN_ALWAYS_INLINE void next() { data += depth_of_unit<U>; }
 };
 
-/// Vectors of B in place, for a tile: one row of memory per number along the depth. With pairs, one round of products reads half a cache
+/// Vectors of B in place, for a tile: one row of memory per element along the depth. With pairs, one round of products reads half a cache
 /// line in each of two rows, which the hardware prefetcher does not cover.
 template <class Arch, class U, class T>
 struct lines_in_place {
@@ -201,7 +201,7 @@ struct slim_product {
     });
   }
 
-  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n numbers and stride `row`.
+  /// C (or its transpose) has `few` rows: slim(i, p) for each. Lines of `wide` have n elements and stride `row`.
   void few_rows_of(const strided<T>& slim, std::size_t few, const T* wide, std::size_t row, std::size_t n, bool transposed) const {
     pack<slim_rows>(slim, few);
     ranges(n, part_columns, [&](std::size_t begin, std::size_t end) {

@@ -212,7 +212,7 @@ void multiply_panel(std::size_t rows, std::size_t columns, std::size_t depth, pa
 /// Consecutive panels of `rows` rows of A: panel i begins at to + i · units of the depth.
 template <class Arch, class U, class T>
 void pack_a(const strided<T>& a, std::size_t rows, std::size_t depth, U* to) {
-  // if rows of A are columns in memory, a cache line holds numbers of several panels: few lines at a time, for all panels
+  // if rows of A are columns in memory, a cache line holds elements of several panels: few lines at a time, for all panels
   const std::size_t at_once = a.row == 1 ? 16 : depth;
   for (std::size_t p = 0; p < depth; p += at_once) {
     const std::size_t some_depth = std::min(at_once, depth - p);

@@ -22,7 +22,7 @@ struct place_block {
   [[nodiscard]] constexpr std::size_t end() const { return first + count; }
   /// Matrix row of the block's position i of a sequence.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t i) const { return batch_row * own + at + i; }
-  /// The same in a tensor with one number per head and position.
+  /// The same in a tensor with one element per head and position.
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t heads, std::size_t head, std::size_t i) const {
     return row_of(batch_row * heads + head, i);
   }

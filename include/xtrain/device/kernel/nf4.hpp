@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-/// Format of n numbers of four bits each, with double quantization: each block of 64 has a scale, its largest magnitude, and an element is
+/// Format of n elements of four bits each, with double quantization: each block of 64 has a scale, its largest magnitude, and an element is
 /// one of 16 fractions of it. The mean of all scales is subtracted from them; the remainders share one scale per 256 and are one of 256
 /// fractions of it.
 namespace nf4 {

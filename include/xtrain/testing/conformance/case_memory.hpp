@@ -15,10 +15,10 @@
 
 namespace xtrain::testing::detail {
 
-/// Host memory for a case's operands, filled from a counter so that every run checks the same numbers.
+/// Host memory for a case's operands, filled from a counter so that every run checks the same values.
 class case_memory {
  public:
-  /// Numbers in [low, high], rounded to T.
+  /// Values in [low, high], rounded to T.
   template <class T>
   device_span<T, host_memory> numbers(std::size_t n, double low = -1.0, double high = 1.0) {
     const auto span = fresh<T>(n);
@@ -36,7 +36,7 @@ class case_memory {
     }
     return span;
   }
-  /// The same numbers, in writable memory.
+  /// The same values, in writable memory.
   template <class Operand>
   auto copy(const Operand& from) {
     using value = std::remove_const_t<typename Operand::element_type>;

@@ -60,7 +60,7 @@ void check_losses(Suite& suite) {
       if (mode % 3 == 2) kernel.dweight_vc = mem.numbers<G>(v * c);
       if (mode >= 3) kernel.bias_v = mem.numbers<T>(v);
       if (mode == 5) kernel.dbias_v = mem.numbers<G>(v);
-      // a logit that is off by one rounding may round its gradient to a neighbour in T
+      // a logit that is off by one rounding may round its gradient to a neighbor in T
       const double gradient_rounding = dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff;
       suite.template check_kernel<T>(kernel, static_cast<double>(c + v + n), std::sqrt(static_cast<double>(c)) + 2.0 + 0.01 * (gradient_rounding - 1.0));
     };
