@@ -11,7 +11,7 @@ std::vector<seen_type> types_of() {
 }
 
 std::vector<seen_type> types() {
-  return types_of<tiny::model, tiny::model::config, xtrain::trainer<tiny::model>, xtrain::dataset, xtrain::loader, xtrain::history,
+  return types_of<tiny::model, tiny::model::config_type, xtrain::trainer<tiny::model>, xtrain::dataset, xtrain::loader, xtrain::history,
                   xtrain::evaluation, xtrain::cpu::context, xtrain::tensor<float, 2, xtrain::cpu>,
                   xtrain::tensor_view<float, 2, xtrain::host_memory>, xtrain::array<float, 2>, xtrain::generator<tiny::model>,
                   xtrain::tokenizer, xtrain::bf16>();
