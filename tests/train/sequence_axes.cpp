@@ -174,5 +174,5 @@ TEST_CASE("beside context-parallel ranks, messages are of parts of parts; what c
   } catch (const config_error& problem) {
     said = problem.what();
   }
-  CHECK(said == "context: seq_length must be divisible by the 4 context-parallel ranks; given 22 tokens");
+  CHECK(said == "seq_length: must be divisible by the 4 ranks that shard sequences; given 22 tokens");
 }

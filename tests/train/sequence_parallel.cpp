@@ -77,7 +77,7 @@ TEST_CASE("places that cannot be divided are refused with the numbers; logits ne
   } catch (const config_error& problem) {
     said = problem.what();
   }
-  CHECK(said == "context: seq_length must be divisible by the 4 context-parallel ranks; given 18 tokens");
+  CHECK(said == "seq_length: must be divisible by the 4 ranks that shard sequences; given 18 tokens");
   run_ranks(2, [&](const std::shared_ptr<transport>& network) {
     const array<token, 2> tokens{{1, 2, 3, 4, 5}};
     const llama<recipe<sequence_parallel>> model(four_heads(false), {}, {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
