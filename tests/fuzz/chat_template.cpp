@@ -1,9 +1,9 @@
 // A chat template and a conversation for it: "%% template", "%% messages", "%% tools" (see fuzz.hpp for how one input holds
 // several). An input without marks is the template.
-#include <xtrain/data/byte_tokenizer.hpp>
+#include <xtrain/chat/chat_templates.hpp>
+#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/data/chat_dataset.hpp>
-#include <xtrain/data/chat_templates.hpp>
-#include <xtrain/data/jinja/from_json.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 
 #include "fuzz.hpp"
 

@@ -1,10 +1,10 @@
 // A file of JSON records: as texts, as instructions with their answers, and as texts with labels.
 #include <xtrain/core/json.hpp>
-#include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/labelled_dataset.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/sentence_loader.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 
 #include "fuzz.hpp"
 

@@ -15,8 +15,8 @@ void check_tensors(const safetensors_file& file, std::size_t file_size) {
   for (const file_tensor& tensor : file.tensors()) {
     fuzz::must(file.find(tensor.name) == &tensor, "a tensor must be found by its name");
     const auto known =
-        std::find_if(file_numbers.begin(), file_numbers.end(), [&](const file_number& n) { return n.name == tensor.dtype; });
-    fuzz::must(known != file_numbers.end(), "a tensor's number type must be known");
+        std::find_if(stored_dtypes.begin(), stored_dtypes.end(), [&](const stored_dtype& n) { return n.name == tensor.dtype; });
+    fuzz::must(known != stored_dtypes.end(), "a tensor's number type must be known");
     fuzz::must(tensor.bytes.size() <= most, "a tensor must lie inside the file");
     fuzz::must(tensor.size() * known->bits == tensor.bytes.size() * 8, "a tensor's shape must say how many bytes it has");
     all += tensor.bytes.size();

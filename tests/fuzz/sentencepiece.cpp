@@ -1,5 +1,5 @@
 // A SentencePiece model and a text: reading the file, normalization, segmentation and decoding are implemented here.
-#include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
 
 #include "fuzz.hpp"
 

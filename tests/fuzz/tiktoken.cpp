@@ -1,6 +1,6 @@
 // A file of tiktoken's ranks, and a text. The line "$bytes" stands for the 256 ranks of single bytes, which every file must
 // have; "%% family" names the family.
-#include <xtrain/data/byte_level_files.hpp>
+#include <xtrain/text/byte_level_files.hpp>
 
 #include "fuzz.hpp"
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include <xtrain/data/chat_form.hpp>
-#include <xtrain/data/chat_template.hpp>
+#include <xtrain/chat/chat_form.hpp>
+#include <xtrain/chat/chat_template.hpp>
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 
@@ -24,6 +26,9 @@ struct chat_options {
 ///   throws  file_error; data_error with file and line if a record is malformed or the template rejects it; config_error if the
 ///           template fails
 [[nodiscard]] dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options = {});
+
+/// The tokens of a text that the template has written, as chat_dataset makes them: a prompt for a model that was trained on such chats.
+[[nodiscard]] std::vector<token> encode_chat(std::string_view text, const tokenizer& with, const chat_template& form);
 
 }  // namespace xtrain
 

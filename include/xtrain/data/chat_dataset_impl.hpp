@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
+#include <xtrain/chat/chat_record.hpp>
+#include <xtrain/chat/chat_template.hpp>
+#include <xtrain/chat/jinja/characters.hpp>
+#include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/chat_dataset.hpp>
-#include <xtrain/data/chat_record.hpp>
-#include <xtrain/data/chat_template.hpp>
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/jinja/characters.hpp>
-#include <xtrain/data/jinja/from_json.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 
@@ -82,6 +82,12 @@ class chat_encoder {
 }
 
 }  // namespace detail
+
+XTRAIN_INLINE std::vector<token> encode_chat(std::string_view text, const tokenizer& with, const chat_template& form) {
+  detail::text_with_loss_mask sample;
+  detail::chat_encoder(with, form).encode({std::string(text), {}}, sample);
+  return std::move(sample.tokens);
+}
 
 XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
   const mapped_file file(path);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

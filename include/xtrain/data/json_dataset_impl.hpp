@@ -18,7 +18,7 @@
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/data/text_with_loss_mask.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

@@ -11,7 +11,7 @@
 #include <xtrain/data/json_records.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/sentence_marks.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

@@ -15,7 +15,7 @@
 #include <xtrain/data/labelled_dataset.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/sentence_marks.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

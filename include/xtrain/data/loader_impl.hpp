@@ -33,7 +33,7 @@ XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
   lay_out_sequences();
   for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
     batches->resize(settings.gradient_accumulation_steps);
-    for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], rows_of(m), settings.seq_length);
+    for (std::size_t m = 0; m < batches->size(); ++m) clear((*batches)[m], micro_batch_size(m), settings.seq_length);
   }
 }
 
@@ -82,7 +82,7 @@ XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>&
   }
   for (std::size_t m = 0; m < batches.size(); ++m) {
     host_batch& batch = batches[m];
-    clear(batch, rows_of(m), t);
+    clear(batch, micro_batch_size(m), t);
     batch.first_sequence = rows_before(m) * config_.ranks + config_.rank * batch.b;
     for (std::size_t r = 0; r < batch.b; ++r) {
       const std::size_t i = first + batch.first_sequence + r;
@@ -130,7 +130,7 @@ XTRAIN_INLINE std::size_t loader::row_length(std::size_t row) const {
 
 XTRAIN_INLINE std::size_t loader::rows_before(std::size_t m) const {
   std::size_t sum = 0;
-  for (std::size_t i = 0; i < m; ++i) sum += rows_of(i);
+  for (std::size_t i = 0; i < m; ++i) sum += micro_batch_size(i);
   return sum;
 }
 

@@ -15,7 +15,7 @@
 #include <xtrain/data/sentence_marks.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/data/text_dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

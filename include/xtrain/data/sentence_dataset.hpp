@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/core/error.hpp>
 #include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
 #include <xtrain/data/spill.hpp>
 #include <xtrain/data/word_masking.hpp>
 

@@ -8,7 +8,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain::detail {
 

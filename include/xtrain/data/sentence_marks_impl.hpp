@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
-#include <xtrain/core/dtype.hpp>
 #include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/data/sentence_marks.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain::detail {
 

@@ -9,7 +9,7 @@
 
 #include <xtrain/core/file.hpp>
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

@@ -14,7 +14,7 @@
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/text_dataset.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

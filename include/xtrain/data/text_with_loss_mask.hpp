@@ -8,8 +8,8 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/text_span.hpp>
-#include <xtrain/data/tokenizer.hpp>
+#include <xtrain/text/text_span.hpp>
+#include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
 

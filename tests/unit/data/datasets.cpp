@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/loader.hpp>
 #include <xtrain/data/text_dataset.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;

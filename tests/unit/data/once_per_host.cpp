@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <xtrain/comm/threads.hpp>
-#include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/once_per_host.hpp>
 #include <xtrain/data/text_dataset.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 
 #include "scratch.hpp"
 

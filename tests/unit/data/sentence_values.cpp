@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <xtrain/data/dataset.hpp>
-#include <xtrain/data/load_tokenizer.hpp>
 #include <xtrain/data/masked_text_dataset.hpp>
 #include <xtrain/data/sentence_batch.hpp>
 #include <xtrain/data/sentence_loader.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
 #include "scratch.hpp"
 
 using namespace xtrain;

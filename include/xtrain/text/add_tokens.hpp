@@ -1,0 +1,28 @@
+// Adds user-defined tokens to a folder's tokenizer. Component 'text'.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <xtrain/text/tokenizer.hpp>
+
+namespace xtrain {
+
+/// The texts that are not tokens yet, in order, without duplicates.
+///   throws  config_error if one is empty
+[[nodiscard]] std::vector<std::string> texts_without_token(const tokenizer& of, std::span<const std::string> texts);  // namespace detail
+
+/// Adds texts as tokens to a folder's tokenizer: each is matched literally, anywhere in a text, and is ordinary text. Texts that are
+/// tokens already stay as they are; the others get the ids after the vocabulary. Files are replaced one by one; running it again changes
+/// nothing.
+///   returns how many were added
+///   throws  file_error, config_error
+std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts);
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/text/add_tokens_impl.hpp>
+#endif

@@ -1,0 +1,78 @@
+// Definitions of add_tokens.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/library.hpp>
+#include <xtrain/text/add_tokens.hpp>
+#include <xtrain/text/companion_files.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
+#include <xtrain/text/token_numbers.hpp>
+#include <xtrain/text/tokenizer.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE std::vector<std::string> texts_without_token(const tokenizer& of, std::span<const std::string> texts) {
+  std::vector<std::string> missing;
+  for (const std::string& text : texts) {
+    require<config_error>(!text.empty(), "add_tokens: a token must have a text; given an empty one");
+    if (of.find_token(text) < 0 && std::find(missing.begin(), missing.end(), text) == missing.end()) missing.push_back(text);
+  }
+  return missing;
+}
+
+XTRAIN_INLINE std::size_t add_tokens(const std::string& folder, std::span<const std::string> texts) {
+  const tokenizer before = load_tokenizer(folder);
+  const std::vector<std::string> missing = texts_without_token(before, texts);
+  if (missing.empty()) return 0;
+  const std::string whole = folder + "/tokenizer.json", beside = folder + "/added_tokens.json", pieces = folder + "/tokenizer.model";
+  const bool has_pieces =
+      file_exists(pieces) && detail::form_of(std::string(mapped_file(pieces).text())) == detail::tokenizer_form::sentencepiece;
+  if (!file_exists(whole) && !has_pieces) before.save(folder);  // the description that can have tokens of its own
+  auto next = static_cast<token>(before.vocab_size());
+  json list = json::array(), numbers = json::object();
+  for (const std::string& text : missing) {
+    list.push_back(detail::json_of({.content = text, .id = next}));
+    numbers[text] = next++;
+  }
+  if (file_exists(whole)) {
+    json document = read_json(whole);
+    require<config_error>(document.is_object(), whole, ": must be a JSON object; it is ", document.type_name());
+    json& added = document["added_tokens"];
+    if (added.is_null()) added = json::array();
+    require<config_error>(added.is_array(), whole, ": 'added_tokens' must be a list; it is ", added.type_name());
+    for (const json& one : list) added.push_back(one);
+    detail::keep_numbers(document);
+    write_file(whole, document.dump() + "\n");
+    const std::string settings_path = folder + "/tokenizer_config.json";  // if it lists tokens, it must list all of them
+    if (json settings = file_exists(settings_path) ? read_json(settings_path) : json::object();
+        settings.is_object() && settings.contains("added_tokens_decoder") && settings["added_tokens_decoder"].is_object()) {
+      for (const json& one : list) {
+        json described = one;
+        described.erase("id");
+        settings["added_tokens_decoder"][concat(one["id"].get<token>())] = described;
+      }
+      write_file(settings_path, settings.dump(2) + "\n");
+    }
+  }
+  if (has_pieces || !file_exists(whole)) {  // SentencePiece's tokens lie beside its model
+    json document = file_exists(beside) ? read_json(beside) : json::object();
+    require<config_error>(document.is_object(), beside, ": must be a JSON object; it is ", document.type_name());
+    document.update(numbers);
+    write_file(beside, document.dump(2) + "\n");
+  }
+  require<config_error>(texts_without_token(load_tokenizer(folder), texts).empty(), folder,
+                        ": must hold a tokenizer that tokens can be added to; what was added is not found in it");
+  return missing.size();
+}
+
+}  // namespace xtrain

@@ -1,0 +1,41 @@
+// One token per byte: no files, any language, a vocabulary of 257.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/file.hpp>
+#include <xtrain/text/tokenizer.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// GPT-2's printable character for each byte, as UTF-8, as byte-level vocabularies are written.
+[[nodiscard]] std::string printable_byte(unsigned byte);
+
+class byte_model final : public tokenizer_model {
+ public:
+  static constexpr token end_of_text = 256;
+
+  void encode(std::string_view text, std::vector<placed_token>& tokens) const override;
+  [[nodiscard]] std::string decode(std::span<const token> tokens) const override;
+  [[nodiscard]] std::size_t vocab_size() const override { return 257; }
+
+  /// Saved as a byte-level BPE without merges, which other libraries load as the same tokenizer.
+  void save(const std::string& folder) const override;
+};
+
+}  // namespace detail
+
+/// Each byte is its own token; 256 is the end-of-text token.
+[[nodiscard]] tokenizer byte_tokenizer();
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/text/byte_tokenizer_impl.hpp>
+#endif

@@ -1,0 +1,244 @@
+// Characters: iteration over UTF-8, and Unicode properties. The only header that uses utf8proc.
+// Component 'text'.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <utf8proc.h>
+
+#include <xtrain/text/unicode_versions.hpp>
+
+namespace xtrain::detail {
+
+/// A character and its length in bytes. A byte that is not UTF-8 is a character of its own, with a negative code.
+struct character {
+  std::int32_t code = -1;
+  std::uint32_t bytes = 1;
+};
+
+/// The character that begins at a byte offset.
+[[nodiscard]] inline character character_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) -> std::uint32_t { return static_cast<unsigned char>(text[at + i]); };
+  const std::uint32_t first = byte(0);
+  if (first < 0x80U) return {static_cast<std::int32_t>(first), 1};
+  const std::size_t left = text.size() - at;
+  const auto follows = [&](std::size_t i) { return i < left && (byte(i) & 0xC0U) == 0x80U; };
+  if (first >= 0xC2U && first < 0xE0U && follows(1)) return {static_cast<std::int32_t>((first & 0x1FU) << 6 | (byte(1) & 0x3FU)), 2};
+  if (first >= 0xE0U && first < 0xF0U && follows(1) && follows(2)) {
+    const std::uint32_t code = (first & 0xFU) << 12 | (byte(1) & 0x3FU) << 6 | (byte(2) & 0x3FU);
+    if (code >= 0x800U && (code < 0xD800U || code > 0xDFFFU)) return {static_cast<std::int32_t>(code), 3};
+  }
+  if (first >= 0xF0U && first < 0xF5U && follows(1) && follows(2) && follows(3)) {
+    const std::uint32_t code = (first & 0x7U) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 | (byte(3) & 0x3FU);
+    if (code >= 0x10000U && code <= 0x10FFFFU) return {static_cast<std::int32_t>(code), 4};
+  }
+  return {};
+}
+
+/// The character that ends at a byte offset.
+[[nodiscard]] inline character character_before(std::string_view text, std::size_t end) {
+  for (std::size_t length = 1; length <= 4 && length <= end; ++length) {
+    if ((static_cast<unsigned char>(text[end - length]) & 0xC0U) == 0x80U) continue;
+    const character c = character_at(text.substr(0, end), end - length);
+    return c.bytes == length ? c : character{};
+  }
+  return {};
+}
+
+/// Appends the code as UTF-8; nothing for a negative code.
+inline void append_character(std::string& to, std::int32_t code) {
+  const auto c = static_cast<std::uint32_t>(code);
+  const auto put = [&](std::uint32_t byte) { to.push_back(static_cast<char>(byte)); };
+  if (code < 0) return;
+  if (c < 0x80U) return put(c);
+  if (c < 0x800U) {
+    put(0xC0U | c >> 6);
+    return put(0x80U | (c & 0x3FU));
+  }
+  if (c < 0x10000U) {
+    put(0xE0U | c >> 12);
+  } else {
+    put(0xF0U | c >> 18);
+    put(0x80U | (c >> 12 & 0x3FU));
+  }
+  put(0x80U | (c >> 6 & 0x3FU));
+  put(0x80U | (c & 0x3FU));
+}
+
+/// The end of the run of ASCII that begins at `at`.
+[[nodiscard]] inline std::size_t ascii_end(std::string_view text, std::size_t at) {
+  while (at + 8 <= text.size()) {
+    std::uint64_t eight = 0;
+    __builtin_memcpy(&eight, text.data() + at, 8);
+    if ((eight & 0x8080808080808080U) != 0) break;
+    at += 8;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80U) ++at;
+  return at;
+}
+
+/// The end of the run of valid characters that begins at `at`: the next byte that is not UTF-8, or the end of the text.
+[[nodiscard]] inline std::size_t whole_characters_end(std::string_view text, std::size_t at) {
+  while ((at = ascii_end(text, at)) < text.size()) {
+    const character c = character_at(text, at);
+    if (c.code < 0) return at;
+    at += c.bytes;
+  }
+  return at;
+}
+
+/// Groups of Unicode's general categories, by their first letters.
+enum class category_group : std::uint8_t { other, letter, mark, number, punctuation, symbol, separator };
+
+[[nodiscard]] inline utf8proc_category_t category_of(std::int32_t code) {
+  return code < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(code);
+}
+
+/// The group of a category by its first letter.
+[[nodiscard]] inline category_group group_of_letter(char letter) {
+  switch (letter) {
+    case 'L':
+      return category_group::letter;
+    case 'M':
+      return category_group::mark;
+    case 'N':
+      return category_group::number;
+    case 'P':
+      return category_group::punctuation;
+    case 'S':
+      return category_group::symbol;
+    default:
+      return category_group::other;
+  }
+}
+[[nodiscard]] inline category_group group_of(std::int32_t code) {
+  const utf8proc_category_t c = category_of(code);
+  if (c == UTF8PROC_CATEGORY_CN) {  // except characters newer than the library's version
+    const late_characters* late = range_of(characters_since_unicode_15, code);
+    return late == nullptr ? category_group::other : group_of_letter(late->category[0]);
+  }
+  if (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) return category_group::letter;
+  if (c >= UTF8PROC_CATEGORY_MN && c <= UTF8PROC_CATEGORY_ME) return category_group::mark;
+  if (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO) return category_group::number;
+  if (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO) return category_group::punctuation;
+  if (c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO) return category_group::symbol;
+  if (c >= UTF8PROC_CATEGORY_ZS && c <= UTF8PROC_CATEGORY_ZP) return category_group::separator;
+  return category_group::other;
+}
+
+/// Unicode's White_Space.
+[[nodiscard]] inline bool is_space(std::int32_t code) {
+  if (code < 0x80) return code == ' ' || (code >= '\t' && code <= '\r');
+  return code == 0x85 || group_of(code) == category_group::separator;
+}
+/// Numbers, including those of Unicode 17, as the Digits step knows them.
+[[nodiscard]] inline bool is_number(std::int32_t code) {
+  return group_of(code) == category_group::number || (code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6);
+}
+
+// The following functions match the early version of Unicode in the tokenizers library's BERT steps.
+[[nodiscard]] inline bool came_late(std::int32_t code) { return range_of(characters_since_unicode_9, code) != nullptr; }
+
+/// Marks, as StripAccents removes them.
+[[nodiscard]] inline bool is_mark(std::int32_t code) {
+  return (group_of(code) == category_group::mark && !came_late(code)) || code == 0x1CF2 || code == 0x1CF3;  // those were marks
+}
+/// Nonspacing marks, as BertNormalizer removes them.
+[[nodiscard]] inline bool is_nonspacing_mark(std::int32_t code) {
+  return (category_of(code) == UTF8PROC_CATEGORY_MN && !came_late(code) && range_of(marks_of_unicode_9, code) == nullptr) || code == 0x1734;
+}
+
+/// Control characters, formats and private use.
+[[nodiscard]] inline bool is_control(std::int32_t code) {
+  const utf8proc_category_t c = category_of(code);
+  return (c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO) && !came_late(code);
+}
+
+/// Punctuation: Unicode's, and all ASCII punctuation and symbols.
+[[nodiscard]] inline bool is_punctuation(std::int32_t code) {
+  if (code >= 0 && code < 0x80)
+    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
+  return (group_of(code) == category_group::punctuation && !came_late(code)) || code == 0x166D || code == 0x111C9;  // those were too
+}
+
+/// Word characters, \w: letters, marks, digits, letter numbers, connectors, joiners.
+[[nodiscard]] inline bool is_word(std::int32_t code) {
+  if (code >= 0 && code < 0x80)
+    return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || code == '_' || (code >= 'a' && code <= 'z');
+  if (const late_characters* late = range_of(characters_since_unicode_15, code); late != nullptr) {
+    const std::string_view category = late->category;
+    return category[0] == 'L' || category[0] == 'M' || category == "Nd" || category == "Nl" || category == "Pc";
+  }
+  switch (category_of(code)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      break;
+  }
+  return code == 0x200C || code == 0x200D || (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);  // letters in circles and squares
+}
+
+/// Ideographs, which BERT puts spaces around.
+[[nodiscard]] inline bool is_ideograph(std::int32_t code) {
+  return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) || (code >= 0x20000 && code <= 0x2A6DF) ||
+         (code >= 0x2A700 && code <= 0x2B81F) || (code >= 0x2B920 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF) ||
+         (code >= 0x2F800 && code <= 0x2FA1F);
+}
+
+/// Appends the lowercase of a character, as UTF-8.
+inline void append_lowercase(std::string& to, std::int32_t code) {
+  if (code == 0x130) to += "i\xCC\x87";  // the one letter whose lowercase is two characters
+  else if (const late_capitals* late = range_of(capitals_since_unicode_15, code); late != nullptr) append_character(to, code + late->offset);
+  else append_character(to, utf8proc_tolower(code));
+}
+
+/// Whether a grapheme boundary lies between `before` and `code`. `state` is 0 at the beginning of a text.
+[[nodiscard]] inline bool breaks_grapheme(std::int32_t before, std::int32_t code, std::int32_t& state) {
+  return utf8proc_grapheme_break_stateful(before, code, &state);
+}
+
+/// The order in which marks stand behind a letter; 0 for what begins a new composition.
+[[nodiscard]] inline int combining_class(std::int32_t code) {
+  const int order = utf8proc_get_property(code)->combining_class;
+  return order != 0 && range_of(marks_since_unicode_10, code) != nullptr ? 0 : order;
+}
+
+/// The decomposition of a character in Unicode's order: canonical, or with compatibility forms replaced too.
+///   parts    written: at most 32 (no character has more than 18)
+///   returns  their number
+[[nodiscard]] inline std::size_t decompose(std::int32_t code, bool compatibility, std::int32_t (&parts)[32]) {
+  if (range_of(decompositions_since_unicode_10, code) != nullptr) {
+    parts[0] = code;
+    return 1;
+  }
+  int last_class = 0;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0));
+  const auto count = utf8proc_decompose_char(code, parts, 32, options, &last_class);
+  if (count > 0 && count <= 32) return static_cast<std::size_t>(count);
+  parts[0] = code;
+  return 1;
+}
+
+/// The composition of two characters; negative if there is none.
+[[nodiscard]] inline std::int32_t compose(std::int32_t first, std::int32_t second) {
+  std::int32_t both[3] = {first, second, 0};
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  const bool is_one = utf8proc_normalize_utf32(both, 2, options) == 1 && range_of(decompositions_since_unicode_10, both[0]) == nullptr;
+  return is_one ? both[0] : -1;
+}
+
+}  // namespace xtrain::detail

@@ -1,0 +1,165 @@
+// Regular expressions by PCRE2, for splitting text; the only header that uses it. Component 'text'.
+#pragma once
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/text/part_visitor.hpp>
+#include <xtrain/text/unicode.hpp>
+
+namespace xtrain::detail {
+
+/// Parses the braced property at `at` (after the p) of `pattern` and advances `at`: its name, and whether it is negated (\p{^N}).
+///   returns  an empty name if there is no property
+[[nodiscard]] inline std::pair<std::string_view, bool> property_at(std::string_view pattern, std::size_t& at) {
+  if (at >= pattern.size()) return {};
+  if (pattern[at] != '{') return {pattern.substr(at++, 1), false};
+  const std::size_t end = pattern.find('}', at);
+  if (end == std::string_view::npos) return {};
+  std::string_view name = pattern.substr(at + 1, end - at - 1);
+  at = end + 1;
+  const bool negated = name.starts_with('^');
+  if (negated) name.remove_prefix(1);
+  return {name, negated};
+}
+
+/// Whether a property is the name of a script in PCRE2.
+[[nodiscard]] inline bool is_script(std::string_view name) {
+  for (const std::string_view one : {"Arabic", "Armenian", "Bengali", "Bopomofo", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati",
+                                     "Gurmukhi", "Hangul", "Hebrew", "Hiragana", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam",
+                                     "Mongolian", "Myanmar", "Oriya", "Sinhala", "Syriac", "Tamil", "Telugu", "Thaana", "Thai", "Tibetan"})
+    if (name == one) return true;
+  return false;
+}
+
+/// Translates patterns, which tokenizer files write for Oniguruma, where PCRE2 gives the same syntax another meaning.
+///   throws  config_error for what PCRE2 cannot express: nested sets, intersections of sets
+[[nodiscard]] inline std::string pattern_for_pcre2(std::string_view pattern, const std::string& who) {
+  constexpr std::string_view space = R"(\t-\r\x{85}\p{Z})";
+  static const std::string word = late_members("L") + late_members("M") + late_members("Nd") + late_members("Nl") + late_members("Pc") +
+      R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+  constexpr std::string_view hexadecimal = "0-9a-fA-F";
+  static const std::string digit = "\\p{Nd}" + late_members("Nd");
+  std::string result;
+  bool in_set = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char name = pattern[++i];
+      const char small = static_cast<char>(name | 0x20);
+      bool negated = name != small;
+      std::string property;
+      if (small == 'p') {
+        std::size_t behind = i + 1;
+        const auto [called, other_way] = property_at(pattern, behind);
+        // a category plus recent characters; `sc:` is the script itself, without script extensions
+        if (called.size() == 1 || called.size() == 2) property = concat("\\p{", called, "}") + late_members(called);
+        else if (called == "Han") property = R"(\p{sc:Han}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})";
+        else if (is_script(called)) property = concat("\\p{sc:", called, "}");
+        negated = negated != other_way;
+        if (!property.empty() && !(in_set && negated)) i = behind - 1;
+      }
+      const std::string_view members = small == 's'   ? space
+                                       : small == 'w' ? std::string_view(word)
+                                       : small == 'd' ? std::string_view(digit)
+                                       : small == 'h' ? hexadecimal
+                                                      : std::string_view(property);
+      if (members.empty() || (in_set && negated)) result += {c, name};
+      else if (in_set) result += members;
+      else result += concat(negated ? "[^" : "[", members, "]");
+      continue;
+    }
+    if (in_set) {
+      const bool named = c == '[' && i + 1 < pattern.size() && pattern[i + 1] == ':';
+      require<config_error>(c != '[' || named, who, ": the pattern must have no set inside a set; given '", pattern, "'");
+      require<config_error>(pattern.substr(i, 2) != "&&", who, ": the pattern must have no intersection of sets; given '", pattern, "'");
+      if (named) {
+        const std::size_t end = pattern.find(":]", i);
+        require<config_error>(end != std::string_view::npos, who, ": the pattern must end what it begins; given '", pattern, "'");
+        result += pattern.substr(i, end + 2 - i);
+        i = end + 1;
+        continue;
+      }
+      if (c == ']') in_set = false;
+    } else if (c == '[') {
+      in_set = true;
+      result += c;
+      if (i + 1 < pattern.size() && pattern[i + 1] == '^') result += pattern[++i];
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') result += pattern[++i];  // the first in a set is a member
+      continue;
+    }
+    result += c;
+  }
+  return result;
+}
+
+/// Finds a pattern in text. Bytes that are not UTF-8 match nothing.
+class word_pattern {
+ public:
+  /// throws config_error if the pattern is invalid
+  explicit word_pattern(const std::string& pattern, const std::string& who = "tokenizer") : who_(who) {
+    const std::string translated = pattern_for_pcre2(pattern, who);
+    int problem = 0;
+    PCRE2_SIZE where = 0;
+    const std::unique_ptr<pcre2_compile_context, deleter> context(::pcre2_compile_context_create(nullptr));
+    ::pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+    code_.reset(::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem,
+                                &where, context.get()));
+    require<config_error>(code_ != nullptr, who, ": the pattern that cuts words must be a regular expression; '", pattern,
+                          "' is not, at position ", where);
+    ::pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // if it fails, matching is only slower
+  }
+
+  /// Calls visit(begin, end, matches) for every match and every range between matches: together they cover the text. A match
+  /// may be empty, but not directly after another.
+  ///   throws  data_error if matching exceeds its limits
+  void for_each_match(std::string_view text, const part_visitor& visit) const {
+    const std::unique_ptr<pcre2_match_data, deleter> match(::pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    const std::unique_ptr<pcre2_match_context, deleter> limits(::pcre2_match_context_create(nullptr));
+    ::pcre2_set_match_limit(limits.get(), static_cast<std::uint32_t>(std::min<std::size_t>(1000000 + 64 * text.size(), 2000000000)));
+    ::pcre2_set_heap_limit(limits.get(), 1U << 20);  // KiB
+    const auto search = [&](std::size_t from, std::uint32_t options) {
+      return ::pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, match.get(), limits.get());
+    };
+    std::size_t covered = 0, at = 0, last_end = std::string_view::npos;
+    while (at <= text.size()) {
+      int found = search(at, 0);
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(at, PCRE2_NO_JIT);  // slower, but with room for long matches
+      if (found == PCRE2_ERROR_NOMATCH) break;
+      require<data_error>(found >= 0, who_, ": the pattern must match within the library's limits; it gave up at byte ", at,
+                          " of a text of ", text.size(), " (PCRE2 error ", found, ")");
+      const PCRE2_SIZE* place = ::pcre2_get_ovector_pointer(match.get());
+      const std::size_t begin = place[0] > covered ? place[0] : covered, end = place[1] > begin ? place[1] : begin;
+      if (begin == end && end == last_end) {  // search again one character further on
+        at += at < text.size() ? character_at(text, at).bytes : 1;
+        continue;
+      }
+      if (begin > covered) visit(covered, begin, false);
+      visit(begin, end, true);
+      covered = at = last_end = end;
+    }
+    if (covered < text.size()) visit(covered, text.size(), false);
+  }
+
+ private:
+  struct deleter {
+    void operator()(pcre2_code* code) const { ::pcre2_code_free(code); }
+    void operator()(pcre2_match_data* match) const { ::pcre2_match_data_free(match); }
+    void operator()(pcre2_match_context* context) const { ::pcre2_match_context_free(context); }
+    void operator()(pcre2_compile_context* context) const { ::pcre2_compile_context_free(context); }
+  };
+  std::string who_;
+  std::unique_ptr<pcre2_code, deleter> code_;
+};
+
+}  // namespace xtrain::detail

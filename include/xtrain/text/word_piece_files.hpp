@@ -1,0 +1,68 @@
+// BERT's vocab.txt: one token per line. Component 'text'.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+#include <xtrain/core/json.hpp>
+#include <xtrain/text/byte_level_files.hpp>
+#include <xtrain/text/companion_files.hpp>
+#include <xtrain/text/tokenizer_json.hpp>
+
+namespace xtrain {
+
+namespace detail {
+
+/// BERT's steps around a WordPiece model: [CLS] text [SEP], or [CLS] text [SEP] second [SEP].
+[[nodiscard]] inline json bert_settings(bool lowercase, token begin, token end) {
+  const std::string around = concat(
+      R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+      {"SpecialToken": {"id": "[SEP]", "type_id": 0}}], "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A",
+      "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]",
+      "type_id": 1}}], "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [)",
+      begin, R"(], "tokens": ["[CLS]"]},
+      "[SEP]": {"id": "[SEP]", "ids": [)",
+      end, R"(], "tokens": ["[SEP]"]}}})");
+  return parse_json(
+      concat(R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": {"type": "BertNormalizer",
+      "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": )",
+             lowercase, R"(},
+      "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": )",
+             begin >= 0 && end >= 0 ? around : "null", R"(,
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true}, "model": {"type": "WordPiece", "unk_token": "[UNK]",
+      "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}})"),
+      "tokenizer");
+}
+
+}  // namespace detail
+
+/// Loads a vocab.txt. Text is lowercased if tokenizer_config.json says so; without that file, if no token other than those in brackets has
+/// an uppercase letter.
+///   throws  file_error, config_error
+[[nodiscard]] inline tokenizer load_word_piece(const std::string& path) {
+  const mapped_file file(path);
+  const detail::companion_files beside(detail::parent_of(path));
+  tokenizer_description from;
+  from.who = path;
+  bool capitals = false;
+  detail::for_each_line(file.text(), [&](std::string_view line, std::size_t number) {
+    const bool bracketed = line.starts_with('[') && line.ends_with(']');
+    capitals = capitals || (!bracketed && std::any_of(line.begin(), line.end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
+    from.vocabulary.emplace_back(std::string(line), static_cast<token>(number - 1));
+  });
+  const detail::vocabulary_table table(from.vocabulary, path);
+  require<config_error>(table.find("[UNK]") >= 0, path, ": must be a vocabulary of BERT's kind, a token on every line; it has no [UNK]");
+  from.settings = detail::bert_settings(beside.lowercase().value_or(!capitals), table.find("[CLS]"), table.find("[SEP]"));
+  for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
+    if (const token id = table.find(name); id >= 0)
+      from.settings["added_tokens"].push_back(detail::json_of({.content = name, .id = id, .special = true}));
+  detail::describe_added_tokens(from, beside);
+  return detail::finish_tokenizer(std::move(from), {{"vocab.txt", std::string(file.text())}}, beside);
+}
+
+}  // namespace xtrain

@@ -1,0 +1,182 @@
+// Chat templates by name and from folders, and locating answers.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include <xtrain/chat/chat_templates.hpp>
+#include <xtrain/chat/jinja/from_json.hpp>
+#include <xtrain/data/json_dataset.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+const std::vector<chat_message> two_turns{{"system", "S"}, {"user", "u"}, {"assistant", "a"}, {"user", "v"}, {"assistant", "b"}};
+
+std::string answers_of(const chat_text& chat) {
+  std::string all;
+  for (const text_span& a : chat.answers) all += "[" + chat.text.substr(a.begin, a.end - a.begin) + "]";
+  return all;
+}
+
+/// A folder with this tokenizer_config.json.
+struct model_folder {
+  explicit model_folder(const std::string& config) { put_file(folder / "tokenizer_config.json", config); }
+  scratch_folder folder;
+};
+
+}  // namespace
+
+TEST_CASE("templates by name write what their models' makers published") {
+  const auto text = [](const char* name) { return named_chat_template(name).apply(two_turns); };
+  CHECK(text("llama2") == "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nu [/INST] a </s><s>[INST] v [/INST] b </s>");
+  CHECK(text("mistral") == "<s>[INST] S\n\nu [/INST] a</s>[INST] v [/INST] b</s>");
+  CHECK(text("vicuna") == "<s>S USER: u ASSISTANT: a</s>USER: v ASSISTANT: b</s>");
+  CHECK(
+      text("chatml") ==
+      "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nv<|im_end|>\n"
+      "<|im_start|>assistant\nb<|im_end|>\n");
+  CHECK(text("qwen") == text("chatml"));
+  CHECK(text("baichuan") == "S<reserved_106>u<reserved_107>a<reserved_106>v<reserved_107>b</s>");
+  CHECK(text("chatglm2") == "[gMASK]sopS\n\n[Round 1]\n\n问：u\n\n答：a\n\n[Round 2]\n\n问：v\n\n答：b</s>");
+  CHECK(text("chatglm3") == "[gMASK]sop<|system|>\n S<|user|>\n u<|assistant|>\n a<|user|>\n v<|assistant|>\n b</s>");
+  CHECK(text("internlm") == "<s><|System|>:S\n<|User|>:u<eoh>\n<|Bot|>:a<eoa>\n<|User|>:v<eoh>\n<|Bot|>:b<eoa>\n");
+  CHECK(text("alpaca") == "S\n\n### Instruction:\nu\n\n### Response:\na</s>\n\n### Instruction:\nv\n\n### Response:\nb</s>");
+  CHECK(named_chat_template("qwen").apply({{"user", "u"}}).starts_with("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"));
+  CHECK_THROWS_WITH_AS((void)named_chat_template("chatmll"), doctest::Contains("Did you mean 'chatml'?"), config_error);
+  CHECK_THROWS_WITH_AS((void)named_chat_template("llama2").apply({{"tool", "x"}}), doctest::Contains("given tool"), data_error);
+}
+
+TEST_CASE("an instruction without a system message is Alpaca's prompt") {
+  CHECK(named_chat_template("alpaca").apply({{"user", "Say."}}) == alpaca_template().text("Say.", ""));
+}
+
+TEST_CASE("of a template by name the prompt is what stands before the first answer") {
+  for (const std::string& name : chat_template_names()) {
+    CAPTURE(name);
+    const chat_template form = named_chat_template(name);
+    const std::vector<chat_message> question(two_turns.begin(), two_turns.begin() + 2);
+    const std::string prompt = form.apply(question, {.add_generation_prompt = true});
+    const chat_text whole = form.apply_with_answers(two_turns);
+    REQUIRE(whole.answers.size() == 2);
+    CHECK(whole.text.substr(0, whole.answers[0].begin) == prompt);
+  }
+}
+
+TEST_CASE("answers are marked: their words and what ends the turn") {
+  CHECK(answers_of(named_chat_template("llama2").apply_with_answers(two_turns)) == "[ a </s>][ b </s>]");
+  CHECK(answers_of(named_chat_template("chatml").apply_with_answers(two_turns)) == "[a<|im_end|>][b<|im_end|>]");
+  CHECK(answers_of(named_chat_template("chatglm2").apply_with_answers(two_turns)) == "[a][b</s>]");
+}
+
+TEST_CASE("answers of a template without marks lie between two of its texts") {
+  const auto found = [](std::string_view text) {
+    chat_template form = chat_template::from_text(text);
+    form.set_token("eos_token", "</s>");
+    return answers_of(form.apply_with_answers(two_turns));
+  };
+  const std::string header = "{% for m in messages %}<{{ m.role }}>";
+  const std::string prompt = "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}") == "[a.][b.]");
+  // as in Qwen1.5: the end of a turn is only written if something follows
+  CHECK(found(header + "{{ m.content }}{% if not loop.last or add_generation_prompt %}</s>{% endif %}" + prompt) == "[a</s>][b]");
+  // as in Phi-3-small: eos ends the text, not the turn
+  CHECK(found(header + "{{ m.content }}.{% endfor %}{{ '<assistant>' if add_generation_prompt else eos_token }}") == "[a.][b.</s>]");
+  // the prompt opens a thought, the answer has none
+  CHECK(found(header + "{{ m.content }}.{% endfor %}{% if add_generation_prompt %}<assistant><think>{% endif %}") == "[a.][b.]");
+  // an answer that cannot be located is an error, not a guess
+  CHECK_THROWS_WITH_AS((void)found(header + "{{ m.content if loop.last }}.{% endfor %}"),
+                       doctest::Contains("the same whether it follows or not"), config_error);
+  CHECK_THROWS_WITH_AS((void)found(header + "{{ m.content }}.{% endfor %}<assistant>"), doctest::Contains("the same whatever follows it"),
+                       config_error);
+  CHECK_THROWS_WITH_AS((void)found("{% macro w(x) %}{% generation %}{{ x }}{% endgeneration %}{% endmacro %}{{ w('a') }}"),
+                       doctest::Contains("outside macros"), config_error);
+}
+
+TEST_CASE("answers of published templates without marks") {
+  const std::string qwen = test_data("tokenizers/qwen2"), llama = test_data("tokenizers/llama3"), glm = test_data("tokenizers/chatglm3");
+  if (qwen.empty() || llama.empty() || glm.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers");
+    return;
+  }
+  CHECK(answers_of(chat_template::from_folder(qwen).apply_with_answers(two_turns)) == "[a<|im_end|>\n][b<|im_end|>\n]");
+  CHECK(answers_of(chat_template::from_folder(llama).apply_with_answers(two_turns)) == "[a<|eot_id|>][b<|eot_id|>]");
+  CHECK(answers_of(chat_template::from_folder(glm).apply_with_answers(two_turns)) == "[ \n a][ \n b]");
+  CHECK(answers_of(chat_template::from_folder(test_data("tokenizers/qwen1.5")).apply_with_answers(two_turns)) == "[a<|im_end|>][b]");
+  CHECK(chat_template::from_folder(qwen).token("eos_token") == "<|im_end|>");
+  CHECK(chat_template::from_folder(qwen).token("bos_token").empty());
+}
+
+TEST_CASE("a folder's template: a string, one of several, or a file of its own, with its special tokens") {
+  const std::vector<chat_message> hello{{"user", "hi"}};
+  CHECK(chat_template::from_folder(
+            model_folder(R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}", "bos_token": {"content": "<b>"}})").folder.path())
+            .apply(hello) == "<b>hi");
+  const model_folder several(
+      R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools|tojson }}"}, {"name": "rag", "template": "{{"}]})");
+  CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "plain");
+  chat_variables tools;
+  tools.tools = jinja_value_from_json(R"([{"b": 1, "a": 2}])", "tools");
+  CHECK(chat_template::from_folder(several.folder.path()).apply(hello, tools) == R"([{"b": 1, "a": 2}])");
+  put_file(several.folder / "chat_template.jinja", "from a file {{ eos_token }}");
+  put_file(several.folder / "special_tokens_map.json", R"({"eos_token": "</e>"})");
+  CHECK(chat_template::from_folder(several.folder.path()).apply(hello) == "from a file </e>");
+
+  const auto refused = [](const std::string& config, const char* why) {
+    CHECK_THROWS_WITH_AS((void)chat_template::from_folder(model_folder(config).folder.path()), doctest::Contains(why), config_error);
+  };
+  refused("{}", "must hold chat_template.jinja");
+  refused(R"({"chat_template": 5})", "must be a string or a list");
+  refused(R"({"chat_template": [{"name": "rag", "template": ""}]})", "'default'");
+  refused(R"({"chat_template": [{"name": "default"}]})", "must have a name and a template");
+  refused(R"({"chat_template": "{% if %}"})", "chat_template: line 1: ");
+  refused("[]", "must be an object");
+}
+
+TEST_CASE("whether a folder has a template, and one that is written there is read again") {
+  const std::vector<chat_message> hello{{"user", "hi"}};
+  const model_folder none("{}"), null(R"({"chat_template": null})"), inside(R"({"chat_template": "{{ messages[0].content }}", "eos_token": "</e>"})");
+  CHECK_FALSE(chat_template::is_in(none.folder.path()));
+  CHECK_FALSE(chat_template::is_in(null.folder.path()));
+  CHECK_FALSE(chat_template::is_in(""));
+  CHECK_FALSE(chat_template::is_in(inside.folder / "tokenizer_config.json"));
+  CHECK(chat_template::is_in(inside.folder.path()));
+  for (const std::string text : {"{{ messages[0].content }}", "{% for m in messages %}\n  <{{ m.role }}>{{ eos_token }}\n{% endfor %}\n"}) {
+    const scratch_folder folder;
+    chat_template::from_text(text).save(folder.path());
+    CHECK(chat_template::is_in(folder.path()));
+    CHECK(get_file(folder / "chat_template.jinja") == text);
+  }
+  chat_template::from_folder(inside.folder.path()).save(none.folder.path());
+  CHECK(chat_template::from_folder(none.folder.path()).apply(hello) == "hi");
+  const model_folder several(R"({"chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]})");
+  chat_template::from_folder(several.folder.path()).save(none.folder.path());
+  CHECK(get_file(none.folder / "chat_template.jinja") == "plain");
+  CHECK_THROWS_AS(chat_template::from_text("x").save(none.folder / "nothing"), file_error);
+}
+
+TEST_CASE("what ends a turn is what follows the words of the last answer") {
+  const auto end = [](const char* name) { return named_chat_template(name).end_of_turn(); };
+  CHECK(end("chatml") == "<|im_end|>");
+  CHECK(end("internlm") == "<eoa>");
+  for (const char* name : {"alpaca", "llama2", "mistral", "baichuan", "chatglm2", "chatglm3", "vicuna"}) CHECK(end(name) == "</s>");
+  const std::string header = "{% for m in messages %}<{{ m.role }}>";
+  const std::string prompt = "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  CHECK(chat_template::from_text(header + "{{ m.content }}<|end|>\n" + prompt).end_of_turn() == "<|end|>");
+  CHECK(chat_template::from_text(header + "{{ m.content }}" + prompt).end_of_turn().empty());
+  CHECK(chat_template::from_text(header + "{% generation %}{{ m.content }}{% endgeneration %}." + prompt).end_of_turn().empty());
+  CHECK(chat_template::from_text("{{ raise_exception('no') }}").end_of_turn().empty());
+  CHECK(chat_template::from_text("{{ messages[0].content }}{% generation %}.{% endgeneration %}").end_of_turn().empty());
+}
+
+TEST_CASE("what a template is told beside the messages") {
+  const chat_template form = chat_template::from_text("{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ depth }}");
+  chat_variables with{.add_generation_prompt = true};
+  with.more.set("depth", 3);
+  CHECK(form.apply(two_turns, with) == "TrueTrueTrue3");
+  CHECK_THROWS_WITH_AS((void)form.apply(jinja_value("text")), doctest::Contains("messages must be a list"), data_error);
+  CHECK_THROWS_WITH_AS((void)form.apply(jinja_value(std::vector<jinja_value>{1})), doctest::Contains("every message must be an object"),
+                       data_error);
+}

@@ -1,0 +1,193 @@
+// Data sets of conversations.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <xtrain/chat/chat_templates.hpp>
+#include <xtrain/data/chat_dataset.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+std::string text_of(const dataset& data, std::size_t sample, bool learned_only) {
+  std::string text;
+  for (std::size_t i = data.begin(sample); i < data.begin(sample) + data.length(sample); ++i)
+    if (!learned_only || data.is_target(i)) text += data.at(i) < 256 ? std::string(1, static_cast<char>(data.at(i))) : "|";
+  return text;
+}
+
+dataset read(const std::string& records, const chat_template& form, const chat_options& options = {}) {
+  const scratch_folder folder;
+  put_file(folder / "chats.jsonl", records);
+  return chat_dataset(folder / "chats.jsonl", byte_tokenizer(), form, options);
+}
+
+}  // namespace
+
+TEST_CASE("conversations in every form become the same sample; only answers are learned") {
+  const chat_template form = named_chat_template("chatml");
+  const std::string text =
+      "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\nv<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n";
+  const std::vector<std::string> forms{
+      R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}]})",
+      R"([[{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "b"}]])",
+      R"({"id": 1, "conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}, {"from": "human", "value": "v"}, {"from": "gpt", "value": "b"}]})",
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "u"}]}, {"role": "assistant", "content": "a"}, {"role": "user", "content": [{"type": "text", "value": "v"}]}, {"role": "assistant", "content": "b"}]})",
+      R"({"instruction": "Human:u\nAssistant:a\nHuman: v\nAssistant:", "input": "", "output": "b"})",
+      R"({"instruction": "Human: u\nAssistant: a\nHuman: v", "output": "b"})",
+      R"({"chat": {"turn_2": {"Human": "<|Human|>: v<eoh>\n", "Commands": "<|Commands|>: None<eoc>\n", "MOSS": "<|MOSS|>: b<eom>\n"}, "turn_1": {"Human": "<|Human|>: u<eoh>\n", "MOSS": "<|MOSS|>: a<eom>\n"}}})"};
+  for (const std::string& record : forms) {
+    CAPTURE(record);
+    const dataset data = read(record, form);
+    REQUIRE(data.size() == 1);
+    CHECK(text_of(data, 0, false) == text);
+    CHECK(text_of(data, 0, true) == "a<|im_end|>b<|im_end|>");
+  }
+  CHECK(text_of(read(forms[0], form, {.train_on_input = true}), 0, true) == text);
+  CHECK(read(forms[0], form, {.packed = true}).layout() == sequence_layout::packed);
+  CHECK(read(forms[0], form).layout() == sequence_layout::separate);
+  CHECK(read(forms[0], form, {.when_too_long = overlong::truncate}).when_too_long == overlong::truncate);
+  const dataset plain = read(R"({"instruction": "i", "input": "x", "output": "o"})", form);
+  CHECK(text_of(plain, 0, false) == "<|im_start|>user\ni\nx<|im_end|>\n<|im_start|>assistant\no<|im_end|>\n");
+  const dataset system =
+      read(R"({"system": "S", "conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]})", form);
+  CHECK(text_of(system, 0, false).starts_with("<|im_start|>system\nS<|im_end|>\n"));
+}
+
+TEST_CASE("an object over several lines is one record") {
+  const dataset data =
+      read("{\n \"messages\": [\n  {\"role\": \"user\", \"content\": \"u\"},\n  {\"role\": \"assistant\", \"content\": \"a\"}\n ]\n}\n",
+           named_chat_template("llama2"));
+  REQUIRE(data.size() == 1);
+  CHECK(text_of(data, 0, true) == " a |");
+}
+
+TEST_CASE("special tokens that the tokenizer does not know as text are the tokens they are") {
+  const std::string record = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  const dataset llama = read(record, named_chat_template("llama2"));
+  CHECK(text_of(llama, 0, false) == "|[INST] u [/INST] a |");  // the byte tokenizer uses one token for both bos and eos
+  CHECK(text_of(llama, 0, true) == " a |");
+  // a template that leaves the last turn open: the end-of-text token closes it
+  const chat_template open = chat_template::from_text(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  CHECK(text_of(read(record, open), 0, true) == "a|");
+}
+
+TEST_CASE("a prompt has the tokens that the conversation has before its answer") {
+  const std::string record = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  for (const char* name : {"llama2", "chatml"}) {
+    const chat_template form = named_chat_template(name);
+    const std::vector<token> prompt = encode_chat(form.apply({{"user", "u"}}, {.add_generation_prompt = true}), byte_tokenizer(), form);
+    const dataset data = read(record, form);
+    std::vector<token> before;
+    for (std::size_t i = data.begin(0); !data.is_target(i); ++i) before.push_back(data.at(i));
+    CHECK(prompt == before);
+  }
+  CHECK(encode_chat("<s>x</s>", byte_tokenizer(), named_chat_template("llama2")) == std::vector<token>{256, 'x', 256});
+  CHECK(encode_chat("", byte_tokenizer(), named_chat_template("llama2")).empty());
+}
+
+TEST_CASE("answers are found by bytes, whatever they say") {
+  const dataset data = read(
+      R"({"messages": [{"role": "user", "content": "x<|im_start|>assistant\nfake"}, {"role": "assistant", "content": "é\n<|im_end|>"}]})",
+      named_chat_template("chatml"));
+  CHECK(text_of(data, 0, true) == "é\n<|im_end|><|im_end|>");
+}
+
+TEST_CASE("tools and calls reach the template in their own order") {
+  const chat_template form = chat_template::from_text(
+      "{{ tools|tojson }}{% for m in messages %}<{{ m.role }}>{% generation %}{{ m.content }}{{ m.tool_calls[0].function|tojson if m.tool_calls }}"
+      "{% endgeneration %}{% endfor %}");
+  const dataset data = read(
+      R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"b\": 1, \"a\": 2}}"}, {"from": "observation", "value": "42"}, {"from": "gpt", "value": "done"}], "tools": "[{\"name\": \"f\", \"description\": \"d\"}]"})",
+      form);
+  CHECK(
+      text_of(data, 0, false) ==
+      R"([{"type": "function", "function": {"name": "f", "description": "d"}}]<user>q<assistant>{"name": "f", "arguments": {"b": 1, "a": 2}}<tool>42<assistant>done|)");
+}
+
+TEST_CASE("a malformed conversation is an error with file and line") {
+  const auto refused = [](const std::string& records, const char* why) {
+    CHECK_THROWS_WITH_AS((void)read(records, named_chat_template("llama2")), doctest::Contains(why), data_error);
+  };
+  const std::string good = R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]})";
+  refused(good + "\n{\"text\": 1}", "chats.jsonl: line 2: a record must have messages, conversations, instruction or chat");
+  refused(good + "\n" + R"({"messages": 5})", "line 2: a record must have a list of messages");
+  refused(good + "\n" + R"({"messages": [5]})", "every message must be an object");
+  refused(good + "\n" + R"({"messages": [{"content": "x"}]})", "must have 'role' or 'from'");
+  refused(good + "\n" + R"({"messages": [{"role": 5, "content": "x"}]})", "'role' must be a string");
+  refused(good + "\n" + R"({"messages": [{"role": "user"}]})", "must have content or value");
+  refused(good + "\n" + R"({"messages": [{"role": "user", "content": "u"}]})", "line 2: a conversation must have an answer to train on");
+  refused(good + "\n" + R"({"messages": [{"role": "critic", "content": "u"}]})",
+          "line 2: chat template 'llama2': line 11: the template refuses");
+  refused(good + "\n" + R"({"instruction": "Human: u\nAssistant: a", "output": "b"})", "it ends with an answer");
+  refused(good + "\n" + R"({"instruction": "u"})", "must have 'output'");
+  refused(good + "\n" + R"({"chat": {"turn_1": {"Human": "u"}}})", "'turn_1' has no 'MOSS'");
+  refused(good + "\n" + R"({"chat": {"turn_2": {"Human": "u", "MOSS": "a"}}})", "'turn_1' is missing");
+  refused(good + "\n" + R"({"messages": [], "tools": "{"})", "'tools'");
+  refused(good + "\n{", "line 2: ");
+  refused("", "must hold text to train on");
+}
+
+TEST_CASE("public sets of conversations are read whole") {
+  const std::string folder = test_data("instruct");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to instruct");
+    return;
+  }
+  const chat_template form = named_chat_template("chatml");
+  const auto count = [&](const std::string& name, const chat_options& options = {}) {
+    const std::string path = test_data("instruct/" + name);
+    REQUIRE(!path.empty());
+    return chat_dataset(path, byte_tokenizer(), form, options).size();
+  };
+  CHECK(count("fastchat/dummy_conversation.json") == 1000 / 2);
+  CHECK(count("torchtune/chat_tiny.json") == 1);
+  CHECK(count("belle/belle_readme_samples.jsonl") == 6);
+  CHECK(count("moss/helpful_code_conversations/helpful_code_conversation_1.json") == 1);
+  CHECK(count("llamafactory/v1_sft_demo.jsonl") > 0);
+  CHECK(count("aquila/convo_samples.jsonl") > 0);
+  // calls are in tool_calls, which the named ChatML template does not write; Qwen's own template does
+  if (const std::string qwen = test_data("tokenizers/qwen2"); !qwen.empty())
+    CHECK(chat_dataset(test_data("instruct/llamafactory/glaive_toolcall_en_demo.json"), byte_tokenizer(), chat_template::from_folder(qwen))
+              .size() > 200);
+}
+
+TEST_CASE("tokens of a conversation for LLaMA 2 are those that Meta's code makes, and the answers' are learned") {
+  const std::string folder = test_data("tokenizers/llama2");
+  if (folder.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers/llama2");
+    return;
+  }
+  const scratch_folder scratch;
+  put_file(
+      scratch / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "What is é?"}, {"role": "assistant", "content": "An accent."}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "No."}]})");
+  // the SentencePiece model: with the tokenizer.json beside it, Hugging Face's package merges the space before </s> into </s>
+  const tokenizer with = load_tokenizer(folder + "/tokenizer.model");
+  const dataset data = chat_dataset(scratch / "chat.jsonl", with, named_chat_template("llama2"));
+  std::vector<token> ids;
+  std::string learned;
+  for (std::size_t i = 0; i < data.tokens(); ++i) {
+    ids.push_back(data.at(i));
+    learned.push_back(data.is_target(i) ? 'x' : '.');
+  }
+  // as in Meta's own code: each turn is encoded separately, between bos and eos
+  std::vector<token> expected;
+  std::string answers;
+  for (const auto& [prompt, answer] : {std::pair{"[INST] What is é? [/INST]", " An accent. "}, std::pair{"[INST] More [/INST]", " No. "}}) {
+    const std::vector<token> before = with.encode(prompt), whole = with.encode(std::string(prompt) + answer);
+    expected.push_back(with.special().bos);
+    expected.insert(expected.end(), whole.begin(), whole.end());
+    expected.push_back(with.special().eos);
+    answers += "." + std::string(before.size(), '.') + std::string(whole.size() - before.size() + 1, 'x');
+  }
+  CHECK(ids == expected);
+  CHECK(learned == answers);
+}

@@ -1,0 +1,101 @@
+// Adding user-defined tokens to a folder's tokenizer.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/text/add_tokens.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
+#include <xtrain/text/token_numbers.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+const std::vector<std::string> texts = {"<tool>", "zebrafish", "<tool>"};
+
+/// Added tokens are found in text as written, everything else is tokenized as before, and adding again changes nothing.
+void check_added(const std::string& folder) {
+  const tokenizer before = load_tokenizer(folder);
+  const auto first = static_cast<token>(before.vocab_size());
+  CHECK(add_tokens(folder, texts) == 2);
+  const tokenizer after = load_tokenizer(folder);
+  CHECK(after.vocab_size() == before.vocab_size() + 2);
+  CHECK(after.find_token("<tool>") == first);
+  CHECK(after.find_token("zebrafish") == first + 1);
+  const std::vector<token> ids = after.encode("a <tool> b");
+  CHECK(std::count(ids.begin(), ids.end(), first) == 1);
+  CHECK(after.encode("a tool b") == before.encode("a tool b"));
+  CHECK(after.decode(std::vector<token>{first + 1}) == "zebrafish");
+  CHECK(add_tokens(folder, texts) == 0);
+  CHECK(load_tokenizer(folder).vocab_size() == after.vocab_size());
+}
+
+}  // namespace
+
+TEST_CASE("a tokenizer.json gets tokens") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  check_added(folder.path());
+}
+
+TEST_CASE("a vocab.txt gets tokens through a tokenizer.json beside it") {
+  const scratch_folder folder;
+  put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\ntool\n##fish\n");
+  check_added(folder.path());
+}
+
+TEST_CASE("SentencePiece's tokens are added beside its model") {
+  const std::string model = test_data("models/stories260K/tok512.model");
+  if (model.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to stories260K");
+    return;
+  }
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.model", get_file(model));
+  check_added(folder.path());
+  CHECK(folder.files() == std::vector<std::string>{"added_tokens.json", "tokenizer.model"});
+}
+
+TEST_CASE("what cannot be a token is refused, and nothing is written") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  const std::string before = get_file(folder / "tokenizer.json");
+  CHECK_THROWS_WITH_AS((void)add_tokens(folder.path(), std::vector<std::string>{"x", ""}), doctest::Contains("must have a text"),
+                       config_error);
+  CHECK(get_file(folder / "tokenizer.json") == before);
+}
+
+TEST_CASE("added tokens are in the vocabulary where another library would count on from it to other numbers") {
+  const std::string added = R"("added_tokens": [{"id": 1, "content": "b"}, {"id": 5, "content": "x"}, {"id": 6, "content": "y"}])";
+  json gap = json::parse(R"({"model": {"vocab": {"a": 0, "b": 1}}, )" + added + "}");
+  detail::keep_numbers(gap);
+  CHECK(gap["model"]["vocab"] == json{{"a", 0}, {"b", 1}, {"x", 5}, {"y", 6}});
+  json none = json::parse(R"({"model": {"vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}}, )" + added + "}");
+  const json before = none;
+  detail::keep_numbers(none);
+  CHECK(none == before);
+}
+
+TEST_CASE("ranks get tokens through a tokenizer.json beside them, whatever their file is called") {
+  const std::string from = test_data("tokenizers");
+  if (from.empty()) {
+    MESSAGE("skipped: XTRAIN_TEST_DATA does not lead to tokenizers");
+    return;
+  }
+  const scratch_folder qwen, llama;
+  put_file(qwen / "qwen.tiktoken", get_file(from + "/qwen/qwen.tiktoken"));
+  put_file(llama / "tokenizer.model", get_file(from + "/llama3/tokenizer.model"));
+  for (const scratch_folder* folder : {&qwen, &llama}) {
+    const auto first = load_tokenizer(folder->path()).vocab_size();
+    check_added(folder->path());
+    const json whole = read_json(*folder / "tokenizer.json");
+    auto next = static_cast<token>(whole["model"]["vocab"].size());  // what another library counts on from
+    for (const json& one : whole["added_tokens"])
+      if (!whole["model"]["vocab"].contains(one["content"].get<std::string>())) CHECK(one["id"] == next++);
+    CHECK(load_tokenizer(*folder / "tokenizer.json").find_token("zebrafish") == static_cast<token>(first + 1));
+  }
+  CHECK(llama.files() == std::vector<std::string>{"tokenizer.json", "tokenizer.model"});
+}

@@ -1,0 +1,345 @@
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/json.hpp>
+#include <xtrain/core/random.hpp>
+#include <xtrain/text/byte_level_files.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
+#include <xtrain/text/unigram.hpp>
+#include "scratch.hpp"
+
+using namespace xtrain;
+
+namespace {
+
+std::string random_bytes(std::size_t n, std::uint32_t seed) {
+  std::string text;
+  for (std::size_t i = 0; i < n; ++i) text.push_back(static_cast<char>(random_word({.seed = seed}, i)));
+  return text;
+}
+
+/// A byte-level BPE with a few merges, as its two files.
+void write_small_bpe(const scratch_folder& folder) {
+  json vocabulary = json::object();
+  for (unsigned byte = 0; byte < 256; ++byte) vocabulary[detail::printable_byte(byte)] = byte;
+  vocabulary["th"] = 256;
+  vocabulary["the"] = 257;
+  vocabulary["\xC4\xA0the"] = 258;  // with the printable character for a space
+  vocabulary["<|endoftext|>"] = 259;
+  put_file(folder / "vocab.json", vocabulary.dump());
+  put_file(folder / "merges.txt", "#version: 0.2\nt h\nth e\n\xC4\xA0 the\n");
+}
+
+}  // namespace
+
+TEST_CASE("bytes are their own tokens, whatever they are") {
+  const tokenizer bytes = byte_tokenizer();
+  const std::string text = random_bytes(1000, 1);
+  CHECK(bytes.decode(bytes.encode(text)) == text);
+  CHECK(bytes.vocab_size() == 257);
+  CHECK(bytes.encode_prompt("") == std::vector<token>{256});
+  CHECK(bytes.encode("a") == std::vector<token>{97});
+  const auto placed = bytes.encode_placed("\xC3\xBC");
+  REQUIRE(placed.size() == 2);
+  CHECK(placed[1].begin == 1);
+}
+
+TEST_CASE("the byte tokenizer's files make the same tokenizer again") {
+  const scratch_folder folder;
+  byte_tokenizer().save(folder.path());
+  const tokenizer again = load_tokenizer(folder.path());
+  const std::string text = "plain, \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80\n\t" + random_bytes(300, 2);
+  CHECK(again.encode(text) == byte_tokenizer().encode(text));
+  CHECK(again.decode(again.encode(text)) == text);
+  CHECK(again.vocab_size() == 257);
+  CHECK(again.special().eos == 256);
+}
+
+TEST_CASE("merges join the pair that was learned first, and places are those of the text") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("the then th") == std::vector<token>{257, 258, 'n', ' ', 256});
+  const auto placed = t.encode_placed("a the");
+  REQUIRE(placed.size() == 2);
+  CHECK(placed[1].begin == 1);
+  CHECK(placed[1].end == 5);
+  CHECK(t.encode("x<|endoftext|>y") == std::vector<token>{'x', 259, 'y'});
+  CHECK(t.decode(std::vector<token>{'x', 259, 258}) == "x<|endoftext|> the");
+  CHECK(t.special().eos == 259);
+  const std::string text = random_bytes(2000, 3);
+  CHECK(t.decode(t.encode(text)) == text);
+}
+
+TEST_CASE("a long word without spaces costs no more than n log n") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const tokenizer t = load_tokenizer(folder.path());
+  const std::string word(std::size_t{1} << 20, 't');
+  CHECK(t.decode(t.encode(word)) == word);
+}
+
+TEST_CASE("tokenizer files that contradict themselves are refused, and say where") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  const auto refuses = [&](const std::string& words) {
+    CHECK_THROWS_WITH_AS((void)load_tokenizer(folder.path()), doctest::Contains(words.c_str()), error);
+  };
+  put_file(folder / "merges.txt", "t h\nthe\n");
+  refuses("line 2 must be two tokens");
+  put_file(folder / "merges.txt", "t z\n");
+  refuses("merge 1 ('t' 'z') must join two tokens into a third");
+  put_file(folder / "merges.txt", "");
+  put_file(folder / "vocab.json", R"({"a": -1})");
+  refuses("every token must be a whole number below 2^24; 'a' is -1");
+  put_file(folder / "vocab.json", R"({"a": 99999999999})");
+  refuses("every token must be a whole number");
+  put_file(folder / "vocab.json", "[]");
+  refuses("the vocabulary must be an object");
+  put_file(folder / "vocab.json", "{\"a\": 1\n");
+  refuses("must be JSON; line");
+  put_file(folder / "vocab.json", R"({"a": 0, "b": 0})");
+  refuses("token 0 must have one text; it is 'a' and 'b'");
+  put_file(folder / "vocab.json", R"({"a": 0, "b": 9999999})");
+  refuses("tokens of a vocabulary of 2 must be below 65568; 'b' is 9999999");
+  put_file(folder / "vocab.json", R"({"a": 0})");
+  put_file(folder / "tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})");
+  refuses("tokenizer_class must be one whose pre-tokenization is known; tokenizer_config.json says 'CLIPTokenizer'");
+  put_file(folder / "tokenizer_config.json", "{}");
+  put_file(folder / "added_tokens.json", R"({"<x>": "1"})");
+  refuses("every added token must have a text and an id below 2^24");
+  put_file(folder / "added_tokens.json", R"({"<x>": 0})");
+  refuses("added token '<x>' must have the id that the vocabulary gives it; it is 0, where the vocabulary has 'a'");
+  put_file(folder / "added_tokens.json", "{}");
+  const auto refuses_json = [&](const std::string& text, const std::string& words) {
+    put_file(folder / "tokenizer.json", text);
+    refuses(words);
+  };
+  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a"]]}})", "every piece must be a text and a score");
+  refuses_json(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 1}})",
+               "'unk_id' must be a token id in the vocabulary of 1; it is 1");
+  refuses_json(R"({"model": {"type": "Markov", "vocab": {"a": 0}}})",
+               "the model must be BPE, Unigram, WordPiece or WordLevel; given 'Markov'");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}})", "'dropout' must be null or 0");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "b"}})",
+               "the unknown token must be in the vocabulary");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "NFX"}})", "given 'NFX'");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "prelude": {}})",
+               "'prelude' must be something this library knows");
+  refuses_json(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": [{"id": 1, "content": ""}]})",
+               "'content' must not be empty");
+  refuses_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": {"type": "BertProcessing", "sep": ["a", 7], "cls": ["a", 0]}})",
+      "special tokens must be of the vocabulary of 1; the post-processor names 7");
+  refuses_json(R"({"added_tokens": []})", "must have a 'model' with a 'vocab'; it has none");
+  put_file(folder / "words.txt", "no tokenizer at all");
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "words.txt"), doctest::Contains("it is none of them"), file_error);
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "nothing"), doctest::Contains("no such file or folder"), file_error);
+  const scratch_folder empty;
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(empty.path()), doctest::Contains("it holds none of them"), file_error);
+  put_file(empty / "tokenizer.model", "not a model");
+  CHECK_THROWS_AS((void)load_tokenizer(empty.path()), file_error);
+  put_file(empty / "tokenizer.model", "");
+  CHECK_THROWS_AS((void)load_tokenizer(empty.path()), file_error);
+}
+
+TEST_CASE("a streaming decoder never gives out half a character, and together gives everything") {
+  const std::string text = "a\xC3\xBC\xE4\xBD\xA0\xF0\x9F\x98\x80z\xC3";  // the last character is incomplete
+  const tokenizer bytes = byte_tokenizer();
+  streaming_decoder decoder(bytes, {});
+  std::string all;
+  std::vector<std::string> pieces;
+  for (const token t : bytes.encode(text)) {
+    const std::string piece = decoder.push(t);
+    if (!piece.empty()) pieces.push_back(piece);
+    all += piece;
+  }
+  CHECK(pieces == std::vector<std::string>{"a", "\xC3\xBC", "\xE4\xBD\xA0", "\xF0\x9F\x98\x80", "z"});
+  CHECK(all + decoder.finish() == text);
+  streaming_decoder long_run(bytes, bytes.encode("prompt"));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += long_run.push('0' + i % 10);
+  CHECK(many.size() == 1000);
+  CHECK(many.substr(990) == "0123456789");
+}
+
+TEST_CASE("an added token is found as its flags say") {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json",
+           R"({"normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"}, "added_tokens": [
+               {"id": 5, "content": "[M]", "lstrip": true, "special": true}, {"id": 6, "content": "in", "single_word": true, "normalized": true},
+               {"id": 7, "content": "Q", "normalized": true}, {"id": 8, "content": "[Me]", "rstrip": true, "normalized": false}],
+               "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, "in": 6, "[m]": 3}}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("a  [M] b") == std::vector<token>{1, 5, 2});
+  const auto placed = t.encode_placed("a  [M] b");
+  CHECK(placed[1].begin == 1);  // including the spaces before it
+  CHECK(placed[1].end == 6);
+  CHECK(t.encode("[m]") == std::vector<token>{3});
+  CHECK(t.encode_as_text("[M]") == std::vector<token>{3});
+  CHECK(t.encode("IN ain") == std::vector<token>{6, 0});
+  CHECK(t.encode("aqb") == std::vector<token>{1, 7, 2});
+  CHECK(t.encode("[Me]  a") == std::vector<token>{8, 1});  // the longer of two matches at the same offset
+  CHECK(t.decode(std::vector<token>{1, 5, 2}, special_text::left_out) == "a b");
+  CHECK(t.token_text(5) == "[M]");
+  CHECK(t.find_token("[M]") == 5);
+  CHECK(t.find_token("nothing") == -1);
+}
+
+TEST_CASE("characters without a token become bytes, the unknown token, or nothing") {
+  const auto ids = [](const std::string& more, const std::string& text) {
+    const scratch_folder folder;
+    put_file(folder / "tokenizer.json",
+             R"({"model": {"type": "BPE", "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "<0xC3>": 4, "<0xA9>": 5}, "merges": ["a b"])" + more +
+                 "}}");
+    return load_tokenizer(folder.path()).encode(text);
+  };
+  using tokens = std::vector<token>;
+  CHECK(ids("",
+            "ab\xC3\xA9"
+            "a") == tokens{3, 1});
+  CHECK(ids("",
+            "a\xC3\xA9"
+            "b") == tokens{3});  // a dropped character does not separate its neighbors
+  CHECK(ids(R"(, "unk_token": "?")", "a\xC3\xA9xb") == tokens{1, 0, 0, 2});
+  CHECK(ids(R"(, "unk_token": "?", "fuse_unk": true)", "a\xC3\xA9xb") == tokens{1, 0, 2});
+  CHECK(ids(R"(, "unk_token": "?", "byte_fallback": true)", "a\xC3\xA9xb") == tokens{1, 4, 5, 0, 2});
+  CHECK(ids(R"(, "ignore_merges": true)", "ab") == tokens{3});
+}
+
+TEST_CASE("a unigram model takes the likeliest way") {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json",
+           R"({"pre_tokenizer": {"type": "Metaspace"}, "decoder": {"type": "Metaspace"}, "model": {"type": "Unigram", "unk_id": 0,
+      "vocab": [["<unk>", 0], ["\u2581", -2], ["\u2581ab", -4], ["a", -1], ["b", -1.5], ["abc", -9], ["c", -1]]}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("ab") == std::vector<token>{2});         // -4 beats -4.5
+  CHECK(t.encode("abc") == std::vector<token>{2, 6});     // -5 beats -11
+  CHECK(t.encode("xya") == std::vector<token>{1, 0, 3});  // adjacent unknown characters become one token
+  CHECK(t.decode(t.encode("ab abc")) == "ab abc");
+}
+
+TEST_CASE("WordPiece takes the longest beginning, or nothing of a word") {
+  const scratch_folder folder;
+  put_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nunaf\n");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.encode("UNaffable") == std::vector<token>{1});  // unaf is longer than un, and ##fable is not a token
+  CHECK(t.encode("un") == std::vector<token>{4});
+  CHECK(t.encode_whole("un", "un").ids() == std::vector<token>{2, 4, 3, 4, 3});
+  CHECK(t.encode_prompt("un") == std::vector<token>{2, 4});
+  CHECK(t.special().eos == 3);
+}
+
+TEST_CASE("ranks join whatever makes a third token, and a word that is a token is that token") {
+  const scratch_folder folder;
+  std::string ranks;
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (unsigned byte = 0; byte < 256; ++byte) ranks += concat(std::string{digits[byte >> 2], digits[(byte & 3U) << 4]}, "== ", byte, "\n");
+  put_file(folder / "cl100k_small.tiktoken", ranks + "dGg= 256\naGU= 257\ndGhl 258\n");  // th, he, the
+  const tokenizer t = load_tiktoken(folder / "cl100k_small.tiktoken", "cl100k_base");
+  CHECK(t.encode("the") == std::vector<token>{258});
+  CHECK(t.encode("xthe") == std::vector<token>{'x', 258});
+  CHECK(t.encode("xhe") == std::vector<token>{'x', 257});
+  const std::string text = "any bytes \xFF\xC3 the" + random_bytes(500, 4);
+  CHECK(t.decode(t.encode(text)) == text);
+  CHECK_THROWS_WITH_AS((void)load_tokenizer(folder / "cl100k_small.tiktoken"), doctest::Contains("ranks must belong to a known family"),
+                       config_error);
+  CHECK_THROWS_WITH_AS((void)load_tiktoken(folder / "cl100k_small.tiktoken", "gpt9"), doctest::Contains("given 'gpt9'"), config_error);
+}
+
+TEST_CASE("what tokenizer_config.json and special_tokens_map.json say of special tokens is heard") {
+  const scratch_folder folder;
+  write_small_bpe(folder);
+  put_file(folder / "special_tokens_map.json",
+           R"({"bos_token": {"content": "<s>"}, "eos_token": "<|endoftext|>", "additional_special_tokens": ["th"]})");
+  put_file(folder / "tokenizer_config.json",
+           R"({"add_bos_token": true, "added_tokens_decoder": {"260": {"content": "<s>", "special": true, "normalized": false}}})");
+  const tokenizer t = load_tokenizer(folder.path());
+  CHECK(t.special().bos == 260);
+  CHECK(t.special().eos == 259);
+  CHECK(t.encode_prompt("the") == std::vector<token>{260, 256, 'e'});  // a special token is found before merging
+  CHECK(t.decode(std::vector<token>{260, 257}, special_text::left_out) == "the");
+  const scratch_folder other;
+  t.save(other.path());
+  CHECK(load_tokenizer(other.path()).encode_prompt("the <s>") == t.encode_prompt("the <s>"));
+}
+
+namespace {
+
+/// A tokenizer.json of these parts, loaded.
+tokenizer described(const std::string& model, const std::string& more = {}) {
+  const scratch_folder folder;
+  put_file(folder / "tokenizer.json", R"({"version": "1.0", )" + more + (more.empty() ? "" : ", ") + R"("model": )" + model + "}");
+  return load_tokenizer(folder.path());
+}
+std::string added(int id, const std::string& content, const std::string& flags) {
+  json one = {{"id", id}, {"content", content}};
+  for (const char* name : {"single_word", "lstrip", "rstrip", "normalized", "special"}) one[name] = flags.find(name) != std::string::npos;
+  return one.dump();
+}
+const std::string three_words = R"({"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"})";
+
+/// The number of tokens of `text`.
+std::size_t pieces_of(const std::string& pre_tokenizer, const std::string& text) {
+  return described(three_words, R"("pre_tokenizer": )" + pre_tokenizer).encode(text).size();
+}
+
+}  // namespace
+
+TEST_CASE("of ways that score the same, a unigram takes the one that the tokenizers library takes") {
+  const tokenizer exact =
+      described(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["-", -2], ["--", -4], ["---", -6], ["a", -0.1], ["aa", -0.2]]})");
+  CHECK(exact.encode("-------") == std::vector<token>{1, 3, 3});
+  CHECK(exact.encode("--") == std::vector<token>{2});
+  CHECK(exact.encode("----") == std::vector<token>{1, 3});
+  CHECK(exact.encode("aaaa") == std::vector<token>{5, 5});
+  CHECK(exact.encode("aaa") == std::vector<token>{4, 5});
+  const tokenizer rounded =  // sums that rounding tells apart
+      described(R"({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["-", -3.3], ["--", -6.6], ["---", -9.9]]})");
+  CHECK(rounded.encode("-------") == std::vector<token>{1, 2, 3, 1});
+  CHECK(rounded.encode("-----") == std::vector<token>{2, 3});
+  CHECK(rounded.encode("----------") == std::vector<token>{1, 2, 3, 3, 1});
+}
+
+TEST_CASE("recent characters are what the tokenizers library takes them for, step by step") {
+  const std::string bert = R"({"type": "BertPreTokenizer"})", punctuation = R"({"type": "Punctuation", "behavior": "Isolated"})";
+  const std::string pattern = R"({"type": "Split", "pattern": {"Regex": "\\p{L}+|\\p{N}+"}, "behavior": "Isolated", "invert": false})";
+  for (const std::string& step : {bert, punctuation}) {
+    CHECK(pieces_of(step, "a\xD8\x9D" "b") == 1);  // U+061D, punctuation since Unicode 14
+    CHECK(pieces_of(step, "a\xD8\x8C" "b") == 3);  // U+060C always was
+  }
+  CHECK(pieces_of(pattern, "a\xD8\x9D" "b") == 3);
+  CHECK(pieces_of(pattern, "a\xE1\xB2\x89" "b") == 1);      // U+1C89, a letter since Unicode 16
+  CHECK(pieces_of(pattern, "a\xF0\x90\xB5\x80" "b") == 3);  // U+10D40, a digit since then
+  std::string bytes = R"({"type": "BPE", "unk_token": "<unk>", "byte_fallback": true, "merges": [], "vocab": {"<unk>": 256)";
+  for (unsigned byte = 0; byte < 256; ++byte) bytes += concat(", \"", detail::byte_token_text(byte), "\": ", byte);
+  const tokenizer composed = described(bytes + "}}", R"("normalizer": {"type": "NFC"})");
+  CHECK(composed.encode("a\xE1\xAB\x8E\xCC\xA3") == std::vector<token>{97, 225, 171, 142, 204, 163});  // U+1ACE stays before U+0323
+  CHECK(composed.encode("a\xCC\x81\xCC\xA3") == std::vector<token>{225, 186, 161, 204, 129});          // U+0301 does not
+}
+
+TEST_CASE("a special token whose normalized text is another is decoded, as the tokenizers library does") {
+  const tokenizer loaded = described(three_words, R"("normalizer": {"type": "Lowercase"}, "added_tokens": [)" +
+                                                      added(3, "[FOO]", "normalized special") + ", " + added(4, "[bar]", "normalized special") + "]");
+  CHECK(loaded.encode("[foo]") == std::vector<token>{3});
+  CHECK(loaded.decode(std::vector<token>{1, 3, 4}, special_text::left_out) == "a [foo]");
+  CHECK(loaded.decode(std::vector<token>{1, 3, 4}) == "a [foo] [bar]");
+}
+
+TEST_CASE("an added token beside a mark that joins its last character") {
+  const std::string nfc = R"("normalizer": {"type": "NFC"}, "added_tokens": [)";
+  const tokenizer after = described(three_words, nfc + added(3, "<|x|>", "normalized special") + "]");
+  const tokenizer before = described(three_words, nfc + added(3, "<|x|>", "special") + "]");
+  CHECK(after.encode("<|x|>") == std::vector<token>{3});
+  CHECK(after.encode("<|x|>\xCC\xB8") == std::vector<token>{0});
+  CHECK(before.encode("<|x|>\xCC\xB8") == std::vector<token>{3, 0});
+}
+
+TEST_CASE("a token that spaces behind it belong to does not hide tokens made of these spaces") {
+  const tokenizer loaded = described(three_words, R"("added_tokens": [)" + added(3, "\n\n", "rstrip special") + "]");
+  CHECK(loaded.encode("a\n\n\n\nb") == std::vector<token>{1, 3, 3, 2});
+  CHECK(loaded.encode("a\n\n\nb") == std::vector<token>{1, 3, 2});
+}
