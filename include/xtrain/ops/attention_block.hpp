@@ -9,11 +9,11 @@
 
 namespace xtrain::ops {
 
-using kernel::place_block;
+using kernel::position_block;
 
 /// Ranges of query and key positions in sequences of length attention_shape::t.
 struct attention_blocks {
-  place_block queries{}, keys{};
+  position_block queries{}, keys{};
 };
 
 /// Whether any query of the block may attend to any of its keys, given the window.
@@ -28,7 +28,7 @@ namespace detail {
 template <class Device, class T, class M>
 void require_blocks(const char* who, const attention_shape& s, const attention_blocks& blocks, const attention_settings<Device>& settings,
                     matrix_view<T, M> qkv, matrix_view<T, M> kv) {
-  for (const place_block& block : {blocks.queries, blocks.keys})
+  for (const position_block& block : {blocks.queries, blocks.keys})
     require<shape_error>(block.count > 0 && block.count <= std::min(block.own, s.t) && block.at <= block.own - block.count &&
                              block.first <= s.t - block.count, who,
                          ": a block must lie within the tokens that a matrix has of a sequence, and within the sequence; given ", block.count, " from ",

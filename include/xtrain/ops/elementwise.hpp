@@ -42,13 +42,16 @@ void cast(execution<Device>& on, device_span<X, M> x, device_span<Y, M> y) {
 }
 
 /// y = dropout(x), or y += dropout(x). The same call on gradients is the backward.
+///   whole_width   if x is a range of columns of a wider matrix: the columns of that; 0: x is whole
 template <class Device, class T, std::size_t N>
 void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probability, const random_site& random, tensor_of<T, N, Device> y,
-             result how = result::replaces) {
+             result how = result::replaces, std::size_t whole_width = 0) {
   require_shape("dropout: y", y.shape(), x.shape());
   launch(on, kernel::dropout<typename Device::memory, T>{.n = x.size(),
                                                          .probability = probability,
                                                          .accumulate = how == result::is_added,
+                                                         .width = whole_width == 0 ? 0 : x.shape(N - 1),
+                                                         .whole_width = whole_width,
                                                          .random = random,
                                                          .x_n = x.span(),
                                                          .y_n = y.span()});

@@ -15,21 +15,21 @@ class dynamic_loss_scale {
     double start = 65536.0;
     std::size_t growth_window = 1000;  ///< consecutive good steps before the scale doubles
     std::size_t hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
-    double floor = 1.0;                ///< the minimum scale
+    double min_scale = 1.0;            ///< the minimum scale
   };
 
   /// throws config_error when a setting is out of range
   explicit dynamic_loss_scale(const config& settings) : settings_(settings), scale_(settings.start), overflows_left_(settings.hysteresis) {
-    require<config_error>(settings.floor > 0.0 && settings.start >= settings.floor,
+    require<config_error>(settings.min_scale > 0.0 && settings.start >= settings.min_scale,
                           "loss scale: the initial scale must be at least the minimum, and the minimum above 0; initial ", settings.start, ", minimum ",
-                          settings.floor);
+                          settings.min_scale);
     require<config_error>(settings.growth_window > 0 && settings.hysteresis > 0,
                           "loss scale: growth_window and hysteresis must be positive; given ", settings.growth_window, " and ",
                           settings.hysteresis);
   }
 
   [[nodiscard]] double scale() const { return scale_; }
-  [[nodiscard]] bool at_floor() const { return scale_ <= settings_.floor; }
+  [[nodiscard]] bool at_min_scale() const { return scale_ <= settings_.min_scale; }
 
   void fitted() {
     if (++good_ < settings_.growth_window) return;
@@ -40,7 +40,7 @@ class dynamic_loss_scale {
   void overflowed() {
     good_ = 0;
     if (overflows_left_ > 0) --overflows_left_;
-    if (overflows_left_ == 0) scale_ = std::max(scale_ / 2.0, settings_.floor);
+    if (overflows_left_ == 0) scale_ = std::max(scale_ / 2.0, settings_.min_scale);
   }
 
   /// The state that a checkpoint must contain.

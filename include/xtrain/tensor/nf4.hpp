@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <xtrain/core/error.hpp>
-#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host_threads.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/memory.hpp>
 
@@ -32,7 +32,7 @@ struct nf4_view {
 };
 
 /// The same on the host, owning its memory.
-struct nf4_numbers {
+struct nf4_array {
   std::vector<std::uint8_t> code_n2{}, scale_k{};
   std::vector<float> outer{};
 };
@@ -46,38 +46,38 @@ template <std::size_t N>
   return static_cast<std::uint8_t>(x - rising[above - 1] <= rising[above] - x ? above - 1 : above);
 }
 
-/// The same for a whole block against `shares`. It counts the code boundaries below each value, without branches, so it vectorizes.
-[[nodiscard]] inline std::array<std::uint8_t, block> nearest_shares(const std::array<float, block>& x) {
+/// The same for a whole block against `levels`. It counts the code boundaries below each value, without branches, so it vectorizes.
+[[nodiscard]] inline std::array<std::uint8_t, block> nearest_levels(const std::array<float, block>& x) {
   std::array<std::uint32_t, block> above;
   above.fill(1);
-  for (std::size_t s = 1; s + 1 < shares.size(); ++s)
-    for (std::size_t i = 0; i < block; ++i) above[i] += shares[s] < x[i] ? 1U : 0U;
-  std::array<std::uint8_t, block> place{};
+  for (std::size_t s = 1; s + 1 < levels.size(); ++s)
+    for (std::size_t i = 0; i < block; ++i) above[i] += levels[s] < x[i] ? 1U : 0U;
+  std::array<std::uint8_t, block> code{};
   for (std::size_t i = 0; i < block; ++i)
-    place[i] = static_cast<std::uint8_t>(x[i] - shares[above[i] - 1] <= shares[above[i]] - x[i] ? above[i] - 1 : above[i]);
-  return place;
+    code[i] = static_cast<std::uint8_t>(x[i] - levels[above[i] - 1] <= levels[above[i]] - x[i] ? above[i] - 1 : above[i]);
+  return code;
 }
 
-/// Each element becomes the nearest code in `shares` relative to its block's absolute maximum; each of these maxima, minus their mean,
-/// becomes the nearest code in `scale_shares` relative to the absolute maximum of a group of 256.
+/// Each element becomes the nearest code in `levels` relative to its block's absolute maximum; each of these maxima, minus their mean,
+/// becomes the nearest code in `scale_levels` relative to the absolute maximum of a group of 256.
 ///   T   any dtype; magnitudes are computed in fp32
 template <class T>
-[[nodiscard]] nf4_numbers quantise(std::span<const T> x) {
+[[nodiscard]] nf4_array quantise(std::span<const T> x) {
   const std::size_t n = x.size(), blocks = scales(n);
-  nf4_numbers made{std::vector<std::uint8_t>(code_bytes(n)), std::vector<std::uint8_t>(blocks), std::vector<float>(outer_scales(n))};
+  nf4_array made{std::vector<std::uint8_t>(code_bytes(n)), std::vector<std::uint8_t>(blocks), std::vector<float>(outer_scales(n))};
   std::vector<float> largest(blocks);
   const auto pool = thread_pool::shared();
   constexpr std::size_t blocks_per_part = 256;
   const auto quantise_blocks = [&](std::size_t part, std::size_t) {
     for (std::size_t b = part * blocks_per_part; b < std::min(blocks, (part + 1) * blocks_per_part); ++b) {
       const auto in = x.subspan(b * block, std::min(block, n - b * block));
-      std::array<float, block> share{};
-      std::transform(in.begin(), in.end(), share.begin(), [](T value) { return static_cast<float>(value); });
+      std::array<float, block> fraction{};
+      std::transform(in.begin(), in.end(), fraction.begin(), [](T value) { return static_cast<float>(value); });
       float most = 0;
-      for (const float value : share) most = std::max(most, std::abs(value));
-      for (float& value : share) value *= most > 0 ? 1.0f / most : 0.0f;
+      for (const float value : fraction) most = std::max(most, std::abs(value));
+      for (float& value : fraction) value *= most > 0 ? 1.0f / most : 0.0f;
       largest[b] = most;
-      const auto nibble = nearest_shares(share);
+      const auto nibble = nearest_levels(fraction);
       std::uint8_t* const code = made.code_n2.data() + b * block / 2;
       for (std::size_t i = 0; i < in.size(); i += 2)
         code[i / 2] = static_cast<std::uint8_t>(nibble[i] << 4 | (i + 1 < in.size() ? nibble[i + 1] : zero));
@@ -92,8 +92,8 @@ template <class T>
     const std::size_t end = std::min(blocks, first + scales_together);
     float& outer = made.outer[1 + first / scales_together];
     for (std::size_t b = first; b < end; ++b) outer = std::max(outer, std::abs(largest[b] - made.outer[0]));
-    const float to_share = outer > 0 ? 1.0f / outer : 0.0f;
-    for (std::size_t b = first; b < end; ++b) made.scale_k[b] = nearest(scale_shares, (largest[b] - made.outer[0]) * to_share);
+    const float to_fraction = outer > 0 ? 1.0f / outer : 0.0f;
+    for (std::size_t b = first; b < end; ++b) made.scale_k[b] = nearest(scale_levels, (largest[b] - made.outer[0]) * to_fraction);
   }
   return made;
 }

@@ -16,7 +16,7 @@ using fp64 = double;
 template <class Device>
 void check_device() {
   testing::conformance<Device> suite;
-  suite.template check<CONFORMANCE_NUMBER>();
+  suite.template check<CONFORMANCE_DTYPE>();
   INFO(suite.text());
   CHECK(suite.passed());
   CHECK(suite.results().size() == 38);

@@ -72,14 +72,14 @@ TEST_CASE("attention does not need more scratch memory for shorter rows") {
     const kernel::attention_shape shape{.b = 2, .t = t, .h = 4, .k = 2, .d = 24};
     const cpu_properties on{2};
     const auto not_less = [&](std::size_t& largest, std::size_t bytes) {
-      if (bytes < largest) FAIL_CHECK("a row of ", t, " places needs ", bytes, " bytes, a shorter one ", largest);
+      if (bytes < largest) FAIL_CHECK("a row of ", t, " positions needs ", bytes, " bytes, a shorter one ", largest);
       largest = bytes;
     };
     not_less(forward, scratch_bytes(on, kernel::attention<host_memory, float>{.shape = shape}));
     not_less(backward, scratch_bytes(on, kernel::attention_backward<host_memory, float>{.shape = shape}));
     not_less(cached, scratch_bytes(on, kernel::cached_attention<host_memory, float>{.shape = shape, .capacity = 4000}));
-    const kernel::place_block places{t, 0, 0, t};
-    not_less(blocks, scratch_bytes(on, kernel::attention_block<host_memory, float>{.shape = shape, .queries = places, .keys = places}));
-    not_less(blocks_backward, scratch_bytes(on, kernel::attention_block_backward<host_memory, float>{.shape = shape, .queries = places, .keys = places}));
+    const kernel::position_block positions{t, 0, 0, t};
+    not_less(blocks, scratch_bytes(on, kernel::attention_block<host_memory, float>{.shape = shape, .queries = positions, .keys = positions}));
+    not_less(blocks_backward, scratch_bytes(on, kernel::attention_block_backward<host_memory, float>{.shape = shape, .queries = positions, .keys = positions}));
   }
 }

@@ -162,7 +162,7 @@ TEST_CASE("blocks that nothing is seen of are not computed") {
 }
 
 TEST_CASE("pairs of places are counted") {
-  const auto counted = [](const ops::place_block& queries, const ops::place_block& keys) {
+  const auto counted = [](const ops::position_block& queries, const ops::position_block& keys) {
     double pairs = 0;
     for (std::size_t i = queries.first; i < queries.end(); ++i)
       for (std::size_t j = keys.first; j < keys.end(); ++j) pairs += j <= i ? 1 : 0;
@@ -171,14 +171,14 @@ TEST_CASE("pairs of places are counted") {
   for (std::size_t first = 0; first < 12; ++first)
     for (std::size_t count = 1; count < 9; ++count)
       for (const std::size_t keys : {1U, 4U, 7U}) {
-        const ops::place_block q{12, 0, first, count}, k{7, 0, 5, keys};
+        const ops::position_block q{12, 0, first, count}, k{7, 0, 5, keys};
         CHECK(kernel::causal_pairs(q, k) == counted(q, k));
       }
 }
 
 TEST_CASE("a block that does not lie in its matrix or row is refused") {
   computing one;
-  const auto says = [&](const ops::place_block& queries, const std::string& what) {
+  const auto says = [&](const ops::position_block& queries, const std::string& what) {
     CHECK_THROWS_WITH_AS(
         one.merge({queries, {96, 0, 0, 96}}),
         ("attention_block: a block must lie within the tokens that a matrix has of a sequence, and within the sequence; given " + what).c_str(), shape_error);

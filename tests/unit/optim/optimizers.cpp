@@ -201,8 +201,8 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, 1.0, 0, 1, 1.5), config_error);
 }
 
-TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its floor") {
-  dynamic_loss_scale scale({.start = 8.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
+TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its minimum") {
+  dynamic_loss_scale scale({.start = 8.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
   scale.overflowed();
   CHECK(scale.scale() == 8.0);  // one overflow is tolerated
   scale.overflowed();
@@ -210,7 +210,7 @@ TEST_CASE("the loss scale halves after its hysteresis, doubles after its window,
   scale.overflowed();
   scale.overflowed();
   CHECK(scale.scale() == 2.0);
-  CHECK(scale.at_floor());
+  CHECK(scale.at_min_scale());
   scale.fitted();
   scale.fitted();
   CHECK(scale.scale() == 2.0);
@@ -220,6 +220,6 @@ TEST_CASE("the loss scale halves after its hysteresis, doubles after its window,
   dynamic_loss_scale other({.start = 64.0, .growth_window = 3});
   other.restore(saved);
   CHECK(other.scale() == 4.0);
-  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .floor = 2.0}), config_error);
+  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .min_scale = 2.0}), config_error);
   CHECK_THROWS_AS(dynamic_loss_scale({.growth_window = 0}), config_error);
 }

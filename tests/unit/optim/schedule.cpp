@@ -62,7 +62,7 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
     double scale;
     std::size_t good, overflows_left;
   };
-  dynamic_loss_scale scale({.start = 16.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
+  dynamic_loss_scale scale({.start = 16.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
   const std::vector<step> run{
       {true, 16, 1, 2}, {true, 16, 2, 2},  {false, 16, 0, 1},                                      // tolerated, but counting restarts
       {true, 16, 1, 1}, {true, 16, 2, 1},  {true, 32, 0, 2},                                       // growth restores the hysteresis
@@ -77,10 +77,10 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
     CHECK(scale.scale() == run[i].scale);
     CHECK(now.good == run[i].good);
     CHECK(now.overflows_left == run[i].overflows_left);
-    CHECK(scale.at_floor() == (run[i].scale == 2.0));
+    CHECK(scale.at_min_scale() == (run[i].scale == 2.0));
 
     // one restored at this point continues identically
-    dynamic_loss_scale other({.start = 1024.0, .growth_window = 3, .hysteresis = 2, .floor = 2.0});
+    dynamic_loss_scale other({.start = 1024.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
     other.restore(now);
     for (std::size_t j = i + 1; j < run.size(); ++j) {
       if (run[j].fits) other.fitted();
@@ -103,9 +103,9 @@ TEST_CASE("a loss scale begins as its settings say") {
   CHECK(scale.scale() == 65536.0);
   for (int i = 0; i < 40; ++i) scale.overflowed();
   CHECK(scale.scale() == 1.0);
-  CHECK_FALSE(dynamic_loss_scale({.start = 4.0, .floor = 2.0}).at_floor());
-  CHECK(dynamic_loss_scale({.start = 2.0, .floor = 2.0}).at_floor());
-  CHECK_NOTHROW(dynamic_loss_scale({.start = 0.5, .growth_window = 1, .hysteresis = 1, .floor = 0.5}));
-  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .floor = 0.0}), config_error);
+  CHECK_FALSE(dynamic_loss_scale({.start = 4.0, .min_scale = 2.0}).at_min_scale());
+  CHECK(dynamic_loss_scale({.start = 2.0, .min_scale = 2.0}).at_min_scale());
+  CHECK_NOTHROW(dynamic_loss_scale({.start = 0.5, .growth_window = 1, .hysteresis = 1, .min_scale = 0.5}));
+  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .min_scale = 0.0}), config_error);
   CHECK_THROWS_AS(dynamic_loss_scale({.hysteresis = 0}), config_error);
 }

@@ -29,7 +29,7 @@ double normal_quantile(double probability) {
 }
 
 template <class T>
-std::vector<T> made_again(const nf4_numbers& numbers, std::size_t n) {
+std::vector<T> made_again(const nf4_array& numbers, std::size_t n) {
   const cpu::context on;
   cpu::stream stream(on);
   arena<cpu> workspace(on, 0, memory_role::workspace);
@@ -47,51 +47,51 @@ std::vector<T> made_again(const nf4_numbers& numbers, std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("the sixteen shares are quantiles of the normal distribution, evenly spaced in each half, and the largest is one") {
+TEST_CASE("the sixteen levels are quantiles of the normal distribution, evenly spaced in each half, and the largest is one") {
   const double first = (1.0 / 32 + 1.0 / 30) / 2;
   const double largest = -normal_quantile(first);
   for (std::size_t i = 0; i < 8; ++i) {
     // eight quantiles from `first` to one half below zero, nine above; seven and eight of them are nonzero
     const double below = normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 7.0);
     const double above = -normal_quantile(first + (0.5 - first) * static_cast<double>(i) / 8.0);
-    CHECK(static_cast<double>(nf4::shares[i]) == doctest::Approx(below / largest).epsilon(1e-6));
-    CHECK(static_cast<double>(nf4::shares[15 - i]) == doctest::Approx(above / largest).epsilon(1e-6));
+    CHECK(static_cast<double>(nf4::levels[i]) == doctest::Approx(below / largest).epsilon(1e-6));
+    CHECK(static_cast<double>(nf4::levels[15 - i]) == doctest::Approx(above / largest).epsilon(1e-6));
   }
 }
 
-TEST_CASE("shares, codes, scales and numbers are those of bitsandbytes") {
+TEST_CASE("levels, codes, scales and numbers are those of bitsandbytes") {
   const safetensors_file expected(golden::folder("nf4") + "/expected.safetensors");
   const auto numbers = [&](const std::string& name) { return golden::numbers(expected, name); };
-  const auto shares = numbers("shares"), scale_shares = numbers("scale_shares");
-  CHECK(std::equal(shares.begin(), shares.end(), nf4::shares.begin(), nf4::shares.end()));
-  REQUIRE(scale_shares.size() == nf4::scale_shares.size());
+  const auto levels = numbers("shares"), scale_levels = numbers("scale_shares");
+  CHECK(std::equal(levels.begin(), levels.end(), nf4::levels.begin(), nf4::levels.end()));
+  REQUIRE(scale_levels.size() == nf4::scale_levels.size());
   // computed in fp32 there and in double here: one or two roundings apart
-  for (std::size_t i = 0; i < 256; ++i) CHECK(nf4::scale_shares[i] == doctest::Approx(scale_shares[i]).epsilon(4e-7));
+  for (std::size_t i = 0; i < 256; ++i) CHECK(nf4::scale_levels[i] == doctest::Approx(scale_levels[i]).epsilon(4e-7));
 
   for (const std::string name : {"short", "odd", "even"}) {
     CAPTURE(name);
     const auto x = numbers(name + ".x");
     const auto codes = numbers(name + ".codes"), scales = numbers(name + ".scales"), outer = numbers(name + ".outer_scales");
-    const nf4_numbers theirs{{codes.begin(), codes.end()}, {scales.begin(), scales.end()}, {outer.begin(), outer.end()}};
+    const nf4_array theirs{{codes.begin(), codes.end()}, {scales.begin(), scales.end()}, {outer.begin(), outer.end()}};
     const auto made = numbers(name + ".made");
     const auto made_here = made_again<float>(theirs, x.size());
     // three roundings of numbers below 10 on each side
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(made[i] - static_cast<double>(made_here[i])) <= 6 * 6e-8 * 10);
 
-    const nf4_numbers ours = nf4::quantise<double>(x);
+    const nf4_array ours = nf4::quantise<double>(x);
     CHECK(ours.code_n2 == theirs.code_n2);
     REQUIRE(ours.outer.size() == theirs.outer.size());
     // the mean is a sum of some hundred numbers in fp32 there: relative error 2^-24 · sqrt(269)
     for (std::size_t i = 0; i < outer.size(); ++i) CHECK(ours.outer[i] == doctest::Approx(outer[i]).epsilon(1e-6));
     REQUIRE(ours.scale_k.size() == theirs.scale_k.size());
     for (std::size_t b = 0; b < scales.size() && name != "short"; ++b) {  // a single scale minus the mean is zero, so any level fits
-      const auto share = [&](const nf4_numbers& of) { return static_cast<double>(nf4::scale_shares[of.scale_k[b]]); };
+      const auto level = [&](const nf4_array& of) { return static_cast<double>(nf4::scale_levels[of.scale_k[b]]); };
       double largest = 0;
       for (std::size_t i = b * 64; i < std::min(x.size(), b * 64 + 64); ++i) largest = std::max(largest, std::abs(x[i]));
       const double wanted = (largest - outer[0]) / outer[1 + b / 256];
       // bitsandbytes rounds values slightly beyond the midpoint as if at the midpoint
-      CHECK((share(ours) == share(theirs) || std::abs(std::abs(share(ours) - wanted) - std::abs(share(theirs) - wanted)) < 5e-6));
-      CHECK(std::abs(share(ours) - wanted) <= std::abs(share(theirs) - wanted) + 1e-6);
+      CHECK((level(ours) == level(theirs) || std::abs(std::abs(level(ours) - wanted) - std::abs(level(theirs) - wanted)) < 5e-6));
+      CHECK(std::abs(level(ours) - wanted) <= std::abs(level(theirs) - wanted) + 1e-6);
     }
   }
 }
@@ -99,7 +99,7 @@ TEST_CASE("shares, codes, scales and numbers are those of bitsandbytes") {
 TEST_CASE("what is made is off by at most half a step of its block and the rounding of its scale, in every number type") {
   std::vector<float> x(64 * 300 + 5);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i * i % 1009)) * (1.0f + static_cast<float>(i / 64 % 7));
-  const nf4_numbers numbers = nf4::quantise<float>(x);
+  const nf4_array numbers = nf4::quantise<float>(x);
   const auto y = made_again<float>(numbers, x.size());
   for (std::size_t b = 0; b * 64 < x.size(); ++b) {
     float largest = 0;

@@ -97,25 +97,25 @@ struct attention_work {
   }
 };
 
-/// Ranges of query and key positions in sequences of `places` tokens. With a cache, positions count from its first key.
-struct attention_meeting {
-  kernel::place_block queries{}, keys{};
-  std::size_t places = 0;
+/// Ranges of query and key positions in sequences of `seq_length` tokens. With a cache, positions count from its first key.
+struct attention_ranges {
+  kernel::position_block queries{}, keys{};
+  std::size_t seq_length = 0;
   std::size_t cached = 0;
 };
 template <class T>
-[[nodiscard]] attention_meeting meeting_of(const kernel::attention<host_memory, T>& k, std::size_t keys) {
+[[nodiscard]] attention_ranges ranges_of(const kernel::attention<host_memory, T>& k, std::size_t keys) {
   const std::size_t t = k.shape.t;
   return {{t, 0, 0, t}, {keys, 0, 0, keys}, t, keys - t};
 }
 template <class T>
-[[nodiscard]] attention_meeting meeting_of(const kernel::attention_backward<host_memory, T>& k) {
+[[nodiscard]] attention_ranges ranges_of(const kernel::attention_backward<host_memory, T>& k) {
   const std::size_t t = k.shape.t;
   return {{t, 0, 0, t}, {t, 0, 0, t}, t, 0};
 }
 /// Block kernels carry their own ranges.
 template <class Kernel>
-[[nodiscard]] attention_meeting meeting_of(const Kernel& k, std::size_t = 0) {
+[[nodiscard]] attention_ranges ranges_of(const Kernel& k, std::size_t = 0) {
   return {k.queries, k.keys, k.shape.t, 0};
 }
 
@@ -147,7 +147,7 @@ struct attention_panel {
 
   const Kernel& kernel;
   const work_type& work;
-  const attention_meeting meeting;
+  const attention_ranges ranges;
   std::size_t b, h, i0;
   std::size_t key_count;
   std::size_t queries;         // fewer than `width` in the last panel; the lanes after them compute on zeros
@@ -156,14 +156,15 @@ struct attention_panel {
   std::size_t first_end = 0;   // up to this key (exclusive), the end masks no query
   std::size_t last_end = 0;    // one past the last key that any query attends to; 0 if all are masked
 
-  attention_panel(const Kernel& k, const work_type& memory, const attention_meeting& who, std::size_t row, std::size_t head,
+  attention_panel(const Kernel& k, const work_type& memory, const attention_ranges& of, std::size_t row, std::size_t head,
                   std::size_t first_query)
-      : kernel(k), work(memory), meeting(who), b(row), h(head), i0(first_query), key_count(who.keys.count),
-        queries(std::min(width, who.queries.count - first_query)) {
+      : kernel(k), work(memory), ranges(of), b(row), h(head), i0(first_query), key_count(of.keys.count),
+        queries(std::min(width, of.queries.count - first_query)) {
     first_key = first_end = key_count;
-    const auto among_keys = [&](std::size_t seen) { return std::clamp(seen, who.keys.first, who.keys.end()) - who.keys.first; };
+    const auto among_keys = [&](std::size_t seen) { return std::clamp(seen, ranges.keys.first, ranges.keys.end()) - ranges.keys.first; };
     for (std::size_t i = 0; i < width; ++i) {
-      const std::size_t place = who.queries.first + i0 + std::min(i, queries - 1), of_row = b * who.places + place, now = who.cached + place;
+      const std::size_t position = ranges.queries.first + i0 + std::min(i, queries - 1);
+      const std::size_t of_row = b * ranges.seq_length + position, now = ranges.cached + position;
       const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.raw()[of_row]);
       const std::size_t first = among_keys(kernel::first_seen(sample, k.window, now));
       const std::size_t end = among_keys(kernel::end_seen(k.end_bt.raw(), of_row, now));
@@ -174,17 +175,17 @@ struct attention_panel {
       last_first = std::max(last_first, first);
       first_end = std::min(first_end, end);
       work.first[i] = static_cast<A>(first);
-      work.now[i] = static_cast<A>(now) - static_cast<A>(who.keys.first);
+      work.now[i] = static_cast<A>(now) - static_cast<A>(ranges.keys.first);
       work.last[i] = static_cast<A>(end) - A{1};
     }
   }
 
   [[nodiscard]] strided<T> q() const {
-    return {kernel.qkv.raw() + meeting.queries.row_of(b, i0) * kernel.shape.row() + h * kernel.shape.d, kernel.shape.row(), 1};
+    return {kernel.qkv.raw() + ranges.queries.row_of(b, i0) * kernel.shape.row() + h * kernel.shape.d, kernel.shape.row(), 1};
   }
   /// Offset of the panel's first query in the output matrices; index of its query i in per-query, per-head arrays.
-  [[nodiscard]] std::size_t output() const { return (meeting.queries.row_of(b, i0) * kernel.shape.h + h) * kernel.shape.d; }
-  [[nodiscard]] std::size_t of_head(std::size_t i) const { return meeting.queries.row_of(b, kernel.shape.h, h, i0 + i); }
+  [[nodiscard]] std::size_t output() const { return (ranges.queries.row_of(b, i0) * kernel.shape.h + h) * kernel.shape.d; }
+  [[nodiscard]] std::size_t of_head(std::size_t i) const { return ranges.queries.row_of(b, kernel.shape.h, h, i0 + i); }
 
   /// Blocks of keys that the panel attends to: visit(j0, keys), where keys is rounded up to whole tile rows as far as there are keys.
   template <class Visit>
@@ -229,9 +230,9 @@ struct attention_panel {
     const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
     std::array<std::uint32_t, words_at_once> words;
     for (std::size_t i = 0; i < queries; ++i) {
-      const std::size_t place = meeting.queries.first + i0 + i;
+      const std::size_t position = ranges.queries.first + i0 + i;
       const std::uint64_t element =
-          (s.head_of_all(kernel.random.first + b, h) * meeting.places + place) * meeting.places + meeting.keys.first + j0;
+          (s.head_of_all(kernel.random.first + b, h) * ranges.seq_length + position) * ranges.seq_length + ranges.keys.first + j0;
       for (std::size_t j = 0; j < keys; j += words_at_once) {
         random_words(site, element + j, words);
         for (std::size_t word = 0; word < std::min(words_at_once, keys - j); ++word)
@@ -242,20 +243,20 @@ struct attention_panel {
   }
 
   /// The block as matmul operands need it: rounded for 16-bit pair products, else as it is.
-  const typename work_type::score* rounded(const A* numbers, std::size_t keys) const {
+  const typename work_type::score* rounded(const A* block, std::size_t keys) const {
     if constexpr (std::is_same_v<typename work_type::score, A>) {
-      return numbers;
+      return block;
     } else {
-      for (std::size_t i = 0; i < keys * width; i += w) simd::store(work.rounded + i, batch::load_unaligned(numbers + i));
+      for (std::size_t i = 0; i < keys * width; i += w) simd::store(work.rounded + i, batch::load_unaligned(block + i));
       return work.rounded;
     }
   }
   /// A block packed as a panel of B: units of keys by queries.
-  const U* panel_of(const typename work_type::score* numbers, std::size_t keys) const {
+  const U* panel_of(const typename work_type::score* block, std::size_t keys) const {
     if constexpr (std::is_same_v<U, typename work_type::score>) {
-      return numbers;
+      return block;
     } else {
-      pack_panel<Arch, width>(strided<typename work_type::score>{numbers, 1, width}, width, keys, work.p_panel, width);
+      pack_panel<Arch, width>(strided<typename work_type::score>{block, 1, width}, width, keys, work.p_panel, width);
       return work.p_panel;
     }
   }
@@ -327,14 +328,14 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
 }
 
 template <class Arch, class T>
-void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_meeting& who, std::size_t b,
+void attend_panel(const kernel::attention<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_ranges& ranges, std::size_t b,
                   std::size_t h, std::size_t i0) {
   using panel_type = attention_panel<Arch, T, kernel::attention<host_memory, T>>;
   using A = typename panel_type::A;
   using batch = typename panel_type::batch;
   constexpr std::size_t width = panel_type::width, w = panel_type::w;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, who, b, h, i0);
+  const panel_type panel(k, work, ranges, b, h, i0);
   attend_blocks(panel);
   for (std::size_t v = 0; v < width; v += w) {
     const batch scale = batch(A{1}) / batch::load_unaligned(work.total + v);
@@ -348,13 +349,13 @@ void attend_panel(const kernel::attention<host_memory, T>& k, const attention_wo
 
 /// The same for one block of keys, merged with the results of other blocks.
 template <class Arch, class T>
-void attend_panel(const kernel::attention_block<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_meeting& who,
+void attend_panel(const kernel::attention_block<host_memory, T>& k, const attention_work<Arch, T>& work, const attention_ranges& ranges,
                   std::size_t b, std::size_t h, std::size_t i0) {
   using panel_type = attention_panel<Arch, T, kernel::attention_block<host_memory, T>>;
   using A = typename panel_type::A;
   using batch = typename panel_type::batch;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, who, b, h, i0);
+  const panel_type panel(k, work, ranges, b, h, i0);
   if (panel.last_end == 0 && !k.begins) return;
   attend_blocks(panel);
   panel.turn_sums();
@@ -408,10 +409,10 @@ void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b,
     pack_a<Arch>(strided<T>{from.values.at(j0, 0), 1, from.values.row}, s.d, std::min(work_type::keys, from.count - j0),
                  work.v_columns + j0 / work_type::keys * s.d * units_of<U>(work_type::keys));
   const std::size_t heads = s.h / s.k;
-  const attention_meeting who = meeting_of(k, from.count);
+  const attention_ranges ranges = ranges_of(k, from.count);
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = part * work_type::queries; i0 < who.queries.count; i0 += parts * work_type::queries)
-      attend_panel<Arch>(k, work, who, b, h, i0);
+    for (std::size_t i0 = part * work_type::queries; i0 < ranges.queries.count; i0 += parts * work_type::queries)
+      attend_panel<Arch>(k, work, ranges, b, h, i0);
 }
 
 /// All heads of all sequences, with queries_of_row queries each: keys(b, group) locates their keys. If there are few heads, threads split
@@ -440,7 +441,7 @@ struct backward_share {
 
 /// The backward pass of one panel of queries: adds to dk and dv of its key/value head, and writes dq.
 template <class Arch, class T, class Kernel>
-void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work, const attention_meeting& who, std::size_t b, std::size_t h,
+void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work, const attention_ranges& ranges, std::size_t b, std::size_t h,
                            std::size_t i0, const backward_share& share) {
   using panel_type = attention_panel<Arch, T, Kernel>;
   using work_type = attention_work<Arch, T>;
@@ -449,7 +450,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   using batch = typename panel_type::batch;
   constexpr std::size_t width = panel_type::width, w = panel_type::w, max_keys = work_type::keys;
   const kernel::attention_shape& s = k.shape;
-  const panel_type panel(k, work, who, b, h, i0);
+  const panel_type panel(k, work, ranges, b, h, i0);
   if (!panel.sees_block([&](std::size_t block) { return share.has_block(block); })) return;
   const std::size_t queries = panel.queries, o_row = s.h * s.d;
   const T* o = k.o_bthd.raw() + panel.output();
@@ -519,7 +520,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   });
   if (!share.queries) return;
   if constexpr (requires { k.dkv; }) panel.put_sums(sum_rows<A, true>{k.dq_bthd.raw() + panel.output(), o_row});
-  else panel.put_sums(sum_rows<T, false>{k.dqkv.raw() + who.queries.row_of(b, i0) * s.row() + h * s.d, s.row()});
+  else panel.put_sums(sum_rows<T, false>{k.dqkv.raw() + ranges.queries.row_of(b, i0) * s.row() + h * s.d, s.row()});
 }
 
 /// One task's part of the backward pass of all heads that share one key/value head.
@@ -547,10 +548,10 @@ void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, co
     std::fill_n(work.dv + j0 * s.d, count * s.d, A{0});
   });
   const std::size_t heads = s.h / s.k, step = work_type::queries;
-  const attention_meeting who = meeting_of(k);
+  const attention_ranges ranges = ranges_of(k);
   for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-    for (std::size_t i0 = share.first_panel() * step; i0 < who.queries.count; i0 += share.panel_step() * step)
-      attend_panel_backward<Arch>(k, work, who, b, h, i0, share);
+    for (std::size_t i0 = share.first_panel() * step; i0 < ranges.queries.count; i0 += share.panel_step() * step)
+      attend_panel_backward<Arch>(k, work, ranges, b, h, i0, share);
   if (!share.keys) return;
   const auto put = [&](const A* sums, const auto& to) {
     each_block([&](std::size_t j0, std::size_t count) {
@@ -558,7 +559,7 @@ void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, co
     });
   };
   if constexpr (requires { k.dkv; }) {
-    A* const keys = k.dkv.raw() + who.keys.row_of(b, 0) * 2 * s.k * s.d + group * s.d;
+    A* const keys = k.dkv.raw() + ranges.keys.row_of(b, 0) * 2 * s.k * s.d + group * s.d;
     put(work.dk, sum_rows<A, true>{keys, 2 * s.k * s.d});
     put(work.dv, sum_rows<A, true>{keys + s.k * s.d, 2 * s.k * s.d});
   } else {
@@ -574,14 +575,14 @@ template <class Arch, class T, class Kernel>
 void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t worker_bytes, std::byte* scratch) {
   using work_type = attention_work<Arch, T>;
   const kernel::attention_shape& s = k.shape;
-  const attention_meeting who = meeting_of(k);
+  const attention_ranges ranges = ranges_of(k);
   const std::size_t groups = s.b * s.k, threads = stream.threads(), rounds = (groups + threads - 1) / threads;
   const bool divides = 7 * groups < 5 * rounds * threads;
   const auto parts_of = [&](std::size_t pieces) {
     return divides ? std::clamp<std::size_t>(4 * threads / groups, 1, std::max<std::size_t>(1, pieces)) : 1;
   };
-  const std::size_t key_parts = parts_of((who.keys.count + work_type::keys - 1) / work_type::keys);
-  const std::size_t query_parts = divides ? parts_of((who.queries.count + work_type::queries - 1) / work_type::queries) : 0;
+  const std::size_t key_parts = parts_of((ranges.keys.count + work_type::keys - 1) / work_type::keys);
+  const std::size_t query_parts = divides ? parts_of((ranges.queries.count + work_type::queries - 1) / work_type::queries) : 0;
   const std::size_t tasks = key_parts + query_parts;
   stream.parallel(groups * tasks, [&](std::size_t task, std::size_t worker) {
     const std::size_t b = task / tasks / s.k, group = task / tasks % s.k, part = task % tasks;

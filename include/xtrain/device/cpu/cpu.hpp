@@ -17,8 +17,8 @@
 #include <xtrain/device/cpu/optimizer.hpp>
 #include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/stream.hpp>
-#include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/device/host.hpp>
+#include <xtrain/device/host_threads.hpp>
 
 namespace xtrain {
 

@@ -64,12 +64,15 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     std::array<std::uint32_t, words_at_once> words;
     std::array<A, words_at_once> factor;
-    for (std::size_t first = begin; first < end; first += words_at_once) {
-      random_words(k.random, first, words);
+    std::size_t next = end;
+    for (std::size_t first = begin; first < end; first = next) {
+      next = std::min(end, first + words_at_once);
+      if (k.width != 0) next = std::min(next, (first / k.width + 1) * k.width);  // numbers are consecutive within a row
+      random_words(k.random, k.drawn(first), words);
       for (std::size_t i = 0; i < words_at_once; ++i) factor[i] = words[i] >= threshold ? kept : A{0};
       const T* x = k.x_n.raw() + first;
       T* y = k.y_n.raw() + first;
-      simd::for_each_vector<A, Arch>(0, std::min(words_at_once, end - first), [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      simd::for_each_vector<A, Arch>(0, next - first, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
         auto result = simd::load<Arch>(x + i, count) * simd::load<Arch>(factor.data() + i, count);
         if (k.accumulate) result = result + simd::load<Arch>(y + i, count);
         simd::store(y + i, result, count);

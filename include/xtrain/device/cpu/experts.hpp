@@ -48,16 +48,16 @@ void route_row(const kernel::expert_routing<host_memory, T>& k, std::size_t i) {
 /// Counting sort: slots ordered by expert, then by row.
 template <class T>
 void sort_by_expert(const kernel::expert_routing<host_memory, T>& k) {
-  const std::size_t places = k.n * k.choices;
+  const std::size_t assignments = k.n * k.choices;
   token* next = k.count_e.raw();  // per expert, the next free slot
   std::fill_n(next, k.experts, token{0});
-  for (std::size_t place = 0; place < places; ++place) ++next[k.choice_nk.raw()[place]];
+  for (std::size_t assignment = 0; assignment < assignments; ++assignment) ++next[k.choice_nk.raw()[assignment]];
   token first = 0;
   for (std::size_t e = 0; e < k.experts; ++e) first += std::exchange(next[e], first);
-  for (std::size_t place = 0; place < places; ++place) {
-    const token slot = next[k.choice_nk.raw()[place]]++;
-    k.slot_nk.raw()[place] = slot;
-    k.row_s.raw()[slot] = static_cast<token>(place / k.choices);
+  for (std::size_t assignment = 0; assignment < assignments; ++assignment) {
+    const token slot = next[k.choice_nk.raw()[assignment]]++;
+    k.slot_nk.raw()[assignment] = slot;
+    k.row_s.raw()[slot] = static_cast<token>(assignment / k.choices);
   }
   for (std::size_t e = k.experts; e-- > 1;) next[e] -= next[e - 1];  // each value is now its expert's end
 }
@@ -113,16 +113,16 @@ void combine_backward_rows(const cpu_stream& stream, const kernel::expert_combin
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
   stream.parallel_ranges(k.n, rows_per_part(2 * k.choices * k.c * sizeof(T)), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t place = begin * k.choices; place < end * k.choices; ++place) {
-      const T* dy = k.dy_nc.raw() + place / k.choices * k.c;
-      const std::size_t slot = static_cast<std::size_t>(k.slot_nk.raw()[place]);
+    for (std::size_t assignment = begin * k.choices; assignment < end * k.choices; ++assignment) {
+      const T* dy = k.dy_nc.raw() + assignment / k.choices * k.c;
+      const std::size_t slot = static_cast<std::size_t>(k.slot_nk.raw()[assignment]);
       const T* x = k.x_sc.raw() + slot * k.c;
       T* dx = k.dx_sc.raw() + slot * k.c;
       // forward: y += weight · x
-      k.dweight_nk.raw()[place] = sum_of<Arch, A>(k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
+      k.dweight_nk.raw()[assignment] = sum_of<Arch, A>(k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
         return simd::load<Arch>(dy + at, count) * simd::load<Arch>(x + at, count);
       });
-      const batch weight(k.weight_nk.raw()[place]);
+      const batch weight(k.weight_nk.raw()[assignment]);
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t at, auto count) XTRAIN_LAMBDA_INLINE {
         simd::store(dx + at, weight * simd::load<Arch>(dy + at, count), count);
       });

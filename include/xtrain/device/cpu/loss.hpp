@@ -98,11 +98,11 @@ template <class Arch, class T, class A>
     auto* const dlogits = reinterpret_cast<std::byte*>(logits);
     std::array<T, 256> some;
     for (std::size_t j = 0; j < v; j += some.size()) {
-      const std::size_t numbers = std::min(some.size(), v - j);
-      simd::for_each_vector<A, Arch>(0, numbers, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const std::size_t size = std::min(some.size(), v - j);
+      simd::for_each_vector<A, Arch>(0, size, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
         simd::store(some.data() + i, simd::load<Arch>(logits + j + i, count) * scale, count);
       });
-      std::memcpy(dlogits + j * sizeof(T), some.data(), numbers * sizeof(T));
+      std::memcpy(dlogits + j * sizeof(T), some.data(), size * sizeof(T));
     }
     const auto put = [&](std::size_t j, A gradient) {
       const auto rounded = static_cast<T>(gradient);

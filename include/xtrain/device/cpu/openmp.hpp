@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <memory>
 
-#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host_threads.hpp>
 
 namespace xtrain {
 

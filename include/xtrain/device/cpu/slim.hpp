@@ -239,8 +239,8 @@ struct slim_product {
       }
     });
     U* const packed_rows = packed + panels * shallow_panel * units;
-    const auto part = [&](std::size_t number, std::size_t worker) {
-      const std::size_t i0 = number % parts * part_rows, rows = std::min(part_rows, k.m - i0), first = number / parts * at_once;
+    const auto part = [&](std::size_t index, std::size_t worker) {
+      const std::size_t i0 = index % parts * part_rows, rows = std::min(part_rows, k.m - i0), first = index / parts * at_once;
       const std::size_t j0 = first * shallow_panel, j_end = std::min(k.n, (first + at_once) * shallow_panel);
       U* const mine = packed_rows + worker * part_rows * units;
       for (std::size_t i = 0; i < rows;) {
@@ -256,10 +256,10 @@ struct slim_product {
         i += some;
       }
     };
-    const std::size_t numbers = parts * ((panels + at_once - 1) / at_once);
+    const std::size_t tasks = parts * ((panels + at_once - 1) / at_once);
     if (alone)
-      for (std::size_t number = 0; number < numbers; ++number) part(number, 0);
-    else stream.parallel(numbers, part);
+      for (std::size_t index = 0; index < tasks; ++index) part(index, 0);
+    else stream.parallel(tasks, part);
   }
 };
 

@@ -41,7 +41,11 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
     for (std::size_t i = begin; i < end; ++i) {
       const auto part = [&](std::size_t rank, std::size_t what) { return k.parts_r3n.raw()[(rank * 3 + what) * k.n + i]; };
       A largest = part(0, 0), sum{0}, at_target{0};
-      for (std::size_t r = 1; r < k.ranks; ++r) largest = std::max(largest, part(r, 0));
+      std::size_t peak_rank = 0;
+      for (std::size_t r = 1; r < k.ranks; ++r) {
+        if (part(r, 0) > largest) peak_rank = r;
+        largest = std::max(largest, part(r, 0));
+      }
       for (std::size_t r = 0; r < k.ranks; ++r) {
         sum += part(r, 1) * std::exp(part(r, 0) - largest);
         at_target += part(r, 2);
@@ -49,7 +53,8 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
       const A lse = largest + std::log(sum);
       const token global = k.target_n.raw()[i], target = global - k.first;
       const bool counted = global >= 0 && static_cast<std::size_t>(global) < k.vocab_size;
-      k.loss_n.raw()[i] = counted ? lse - at_target : A{0};
+      const A z = static_cast<A>(k.z_loss);
+      k.loss_n.raw()[i] = counted ? lse - at_target + z * largest * largest : A{0};
       if (k.dlogits_nv.empty()) continue;
       const A* logits = k.logits_nv.raw() + i * k.v;
       T* dlogits = k.dlogits_nv.raw() + i * k.v;
@@ -61,8 +66,15 @@ void loss_of_rows(const cpu_stream& stream, const kernel::softmax_of_parts<host_
       simd::for_each_vector<A, Arch>(0, k.v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         simd::store(dlogits + j, scale * simd::exp(simd::load<Arch>(logits + j, count) - shift), count);
       });
-      if (target >= 0 && static_cast<std::size_t>(target) < k.v)
-        dlogits[target] = static_cast<T>(static_cast<A>(k.gradient_scale) * (std::exp(logits[target] - lse) - A{1}));
+      const bool has_target = target >= 0 && static_cast<std::size_t>(target) < k.v;
+      const auto put = [&](std::size_t j, A onehot) {
+        dlogits[j] = static_cast<T>(static_cast<A>(k.gradient_scale) * (std::exp(logits[j] - lse) + onehot));
+      };
+      if (has_target) put(static_cast<std::size_t>(target), A{-1});
+      if (z == A{0} || peak_rank != k.rank) continue;
+      const auto peak = static_cast<std::size_t>(std::find(logits, logits + k.v, largest) - logits);
+      const bool same = has_target && peak == static_cast<std::size_t>(target);
+      if (peak < k.v) put(peak, A{2} * z * largest - (same ? A{1} : A{0}));
     }
   });
 }

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
-#include <xtrain/device/cpu/threads.hpp>
 #include <xtrain/device/host.hpp>
+#include <xtrain/device/host_threads.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #ifdef XTRAIN_CPU_LEVELS
 #include <xtrain/device/cpu/levels.hpp>

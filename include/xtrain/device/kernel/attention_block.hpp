@@ -13,7 +13,7 @@
 namespace xtrain::kernel {
 
 /// A contiguous block of positions of every sequence, in a matrix that holds `own` positions of each sequence.
-struct place_block {
+struct position_block {
   std::size_t own = 0;    // positions of a sequence in the matrix
   std::size_t at = 0;     // index of the block's first position among these
   std::size_t first = 0;  // its position in the whole sequence
@@ -26,11 +26,11 @@ struct place_block {
   [[nodiscard]] constexpr std::size_t row_of(std::size_t batch_row, std::size_t heads, std::size_t head, std::size_t i) const {
     return row_of(batch_row * heads + head, i);
   }
-  friend constexpr bool operator==(const place_block&, const place_block&) = default;
+  friend constexpr bool operator==(const position_block&, const position_block&) = default;
 };
 
 /// Number of (query, key) pairs whose key is not later than the query.
-[[nodiscard]] constexpr double causal_pairs(const place_block& queries, const place_block& keys) {
+[[nodiscard]] constexpr double causal_pairs(const position_block& queries, const position_block& keys) {
   const std::size_t none = keys.first > queries.first ? keys.first - queries.first : 0;  // queries before the first key
   if (none >= queries.count) return 0.0;
   const std::size_t least = queries.first + none + 1 - keys.first;  // keys of the first query that has any
@@ -57,7 +57,7 @@ struct attention_block {
   using on = attention_block<M, T>;
 
   attention_shape shape{};
-  place_block queries{}, keys{};
+  position_block queries{}, keys{};
   bool begins = false;
   double scale = 1.0;
   double dropout = 0.0;
@@ -92,7 +92,7 @@ struct attention_block_backward {
   using on = attention_block_backward<M, T>;
 
   attention_shape shape{};
-  place_block queries{}, keys{};
+  position_block queries{}, keys{};
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;

@@ -69,6 +69,8 @@ struct cast {
 /// y = kept(x), or y += kept(x), where kept(x) = x / (1 − probability) for the elements whose random word is at least
 /// dropout_threshold(probability), else 0. Forward and backward are the same kernel: the mask is a function of
 /// `random` and is never stored.                                         [Srivastava et al. 2014]
+///   width, whole_width  if x has `width` columns of rows that have `whole_width` elements, element (i, j) draws number i · whole_width + j;
+///                       0: the elements of x draw consecutive numbers
 ///   x_n   read
 ///   y_n   written, or updated with accumulate; may alias x_n when written
 template <class Memory, class T>
@@ -80,14 +82,17 @@ struct dropout {
   std::size_t n = 0;
   double probability = 0.0;
   bool accumulate = false;
+  std::size_t width = 0, whole_width = 0;
   random_site random{};
   read<T, Memory> x_n{};
   updated<T, Memory> y_n{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.probability, s.accumulate, s.random, s.x_n, s.y_n);
+    return f(s.n, s.probability, s.accumulate, s.width, s.whole_width, s.random, s.x_n, s.y_n);
   }
+  /// The number that element i draws.
+  [[nodiscard]] constexpr std::size_t drawn(std::size_t i) const { return width == 0 ? i : i / width * whole_width + i % width; }
   [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
 };
 

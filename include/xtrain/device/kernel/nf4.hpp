@@ -27,7 +27,7 @@ inline constexpr std::size_t scales_together = 256;  // scales per outer scale
 
 /// Fractions of a block's largest magnitude: quantiles of the normal distribution, eight evenly spaced ones for each half, where the last
 /// of the negative half and zero coincide, between probabilities 1/2 (1/32 + 1/30) and one half.        [appendix E]
-inline constexpr std::array<float, 16> shares{-1.0f,
+inline constexpr std::array<float, 16> levels{-1.0f,
                                               -0.6961928009986877f,
                                               -0.5250730514526367f,
                                               -0.39491748809814453f,
@@ -48,7 +48,7 @@ inline constexpr std::uint8_t zero = 7;  // index of 0 among the 16
 
 /// Fractions for the scales, ascending: 0, 1, and, with both signs, for each i of 0 … 6 the midpoints of 2^i equal
 /// intervals of [0.1, 1], times 10^(i − 6).                              [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
-[[nodiscard]] constexpr std::array<float, 256> make_scale_shares() {
+[[nodiscard]] constexpr std::array<float, 256> make_scale_levels() {
   std::array<float, 256> all{};
   std::size_t next = 0;
   double power = 1e-6;
@@ -65,12 +65,12 @@ inline constexpr std::uint8_t zero = 7;  // index of 0 among the 16
   std::sort(all.begin(), all.end());
   return all;
 }
-inline constexpr std::array<float, 256> scale_shares = make_scale_shares();
+inline constexpr std::array<float, 256> scale_levels = make_scale_levels();
 
 /// The scale of block b.
 [[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {
   // fma: one rounding, whatever the compiler flags of the caller
-  return std::fma(scale_shares[scale_k[b]], outer[1 + b / scales_together], outer[0]);
+  return std::fma(scale_levels[scale_k[b]], outer[1 + b / scales_together], outer[0]);
 }
 
 }  // namespace nf4

@@ -31,8 +31,9 @@ struct softmax_part {
 };
 
 /// With M = max_r largest_r and lse = M + log Σ_r sum_r exp(largest_r − M) over all ranks r:
-///   loss_i = lse_i − Σ_r target_r,i,  dlogits_ij = gradient_scale · (exp(l_ij − lse_i) − onehot(target_i)_j)
-///                                                                       [Shoeybi et al. 2019, section 3, cross entropy]
+///   loss_i = lse_i − Σ_r target_r,i + z_loss · M²,
+///   dlogits_ij = gradient_scale · (exp(l_ij − lse_i) − onehot(target_i)_j + 2 z_loss · M · onehot(first argmax of all ranks)_j)
+///                                            [Shoeybi et al. 2019, section 3, cross entropy; z_loss: Yang et al. 2023, section 3.5]
 ///   parts_r3n   read      of all `ranks` ranks, in rank order
 ///   target_n    read      outside [0, vocabulary): ignored, no loss, no gradient
 ///   logits_nv   read      of tokens first … first + v − 1
@@ -44,9 +45,9 @@ struct softmax_of_parts {
   template <class M>
   using on = softmax_of_parts<M, A, T>;
 
-  std::size_t n = 0, v = 0, ranks = 1, vocab_size = 0;
+  std::size_t n = 0, v = 0, rank = 0, ranks = 1, vocab_size = 0;
   token first = 0;
-  double gradient_scale = 1.0;
+  double gradient_scale = 1.0, z_loss = 0.0;
   read<A, Memory> parts_r3n{};
   read<token, Memory> target_n{};
   read<A, Memory> logits_nv{};
@@ -55,7 +56,7 @@ struct softmax_of_parts {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.ranks, s.vocab_size, s.first, s.gradient_scale, s.parts_r3n, s.target_n, s.logits_nv, s.loss_n, s.dlogits_nv);
+    return f(s.n, s.v, s.rank, s.ranks, s.vocab_size, s.first, s.gradient_scale, s.z_loss, s.parts_r3n, s.target_n, s.logits_nv, s.loss_n, s.dlogits_nv);
   }
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(v); }
 };

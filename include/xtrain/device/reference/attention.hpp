@@ -126,9 +126,9 @@ void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T
       for (std::size_t g = 0; g < s.k; ++g) {
         for (std::size_t j = 0; j < s.d; ++j) {
           const std::size_t row = (b * s.t + i) * s.row() + g * s.d + j;
-          const std::size_t place = ((b * s.k + g) * k.capacity + before + i) * s.d + j;
-          k.k_cache.data()[place] = k.qkv.data()[row + s.key_offset()];
-          k.v_cache.data()[place] = k.qkv.data()[row + s.value_offset()];
+          const std::size_t index = ((b * s.k + g) * k.capacity + before + i) * s.d + j;
+          k.k_cache.data()[index] = k.qkv.data()[row + s.key_offset()];
+          k.v_cache.data()[index] = k.qkv.data()[row + s.value_offset()];
         }
       }
     }

@@ -20,23 +20,23 @@ struct block_query {
   using acc = accumulate_t<T>;
   const Kernel& kernel;
   std::size_t b, h, i;
-  std::size_t place = 0, from = 0, to = 0;  // the query's position; its range of keys in the block
+  std::size_t position = 0, from = 0, to = 0;  // the query's position; its range of keys in the block
   std::vector<acc> score{};
 
   block_query(const Kernel& k, std::size_t row, std::size_t head, std::size_t query) : kernel(k), b(row), h(head), i(query) {
-    const kernel::place_block& keys = k.keys;
-    place = k.queries.first + i;
-    const std::size_t of_row = b * k.shape.t + place;
+    const kernel::position_block& keys = k.keys;
+    position = k.queries.first + i;
+    const std::size_t of_row = b * k.shape.t + position;
     const std::size_t sample = k.start_bt.empty() ? 0 : static_cast<std::size_t>(k.start_bt.data()[of_row]);
     const auto in_block = [&](std::size_t seen) { return std::clamp(seen, keys.first, keys.end()) - keys.first; };
-    from = in_block(kernel::first_seen(sample, k.window, place));
-    to = in_block(k.end_bt.empty() ? place + 1 : static_cast<std::size_t>(k.end_bt.data()[of_row]));
+    from = in_block(kernel::first_seen(sample, k.window, position));
+    to = in_block(k.end_bt.empty() ? position + 1 : static_cast<std::size_t>(k.end_bt.data()[of_row]));
     for (std::size_t j = from; j < to; ++j) {
       acc sum{0};
       for (std::size_t c = 0; c < k.shape.d; ++c) sum += static_cast<acc>(q()[c]) * static_cast<acc>(key(j)[c]);
       sum *= static_cast<acc>(k.scale);
       if (!k.slope_h.empty())
-        sum -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(place) - static_cast<acc>(keys.first + j));
+        sum -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(position) - static_cast<acc>(keys.first + j));
       score.push_back(sum);
     }
   }
@@ -59,7 +59,7 @@ struct block_query {
     if (kernel.dropout <= 0.0) return acc{1};
     if (kernel.dropout >= 1.0) return acc{0};
     const kernel::attention_shape& s = kernel.shape;
-    const std::uint64_t element = (s.head_of_all(kernel.random.first + b, h) * s.t + place) * s.t + kernel.keys.first + j;
+    const std::uint64_t element = (s.head_of_all(kernel.random.first + b, h) * s.t + position) * s.t + kernel.keys.first + j;
     const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
     return random_word(site, element) >= dropout_threshold(kernel.dropout) ? static_cast<acc>(1.0 / (1.0 - kernel.dropout)) : acc{0};
   }

@@ -33,7 +33,7 @@ void run_kernel(reference_stream&, const kernel::dropout<host_memory, T>& k, scr
   const std::uint32_t threshold = dropout_threshold(k.probability);
   const acc scale = k.probability < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.probability)) : acc{0};
   array<acc, 1> kept = detail::values<acc>(k.x_n, k.n);
-  for (std::size_t i = 0; i < k.n; ++i) kept(i) = random_word(k.random, i) >= threshold ? kept(i) * scale : acc{0};
+  for (std::size_t i = 0; i < k.n; ++i) kept(i) = random_word(k.random, k.drawn(i)) >= threshold ? kept(i) * scale : acc{0};
   if (k.accumulate) {
     detail::store_added<1>(k.y_n, kept);
   } else {

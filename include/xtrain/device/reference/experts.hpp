@@ -38,10 +38,10 @@ void run_kernel(reference_stream&, const kernel::expert_routing<host_memory, T>&
   std::size_t slot = 0;
   for (std::size_t e = 0; e < k.experts; ++e) {
     const std::size_t first = slot;
-    for (std::size_t place = 0; place < k.n * k.choices; ++place) {
-      if (k.choice_nk.raw()[place] != static_cast<token>(e)) continue;
-      k.row_s.raw()[slot] = static_cast<token>(place / k.choices);
-      k.slot_nk.raw()[place] = static_cast<token>(slot++);
+    for (std::size_t assignment = 0; assignment < k.n * k.choices; ++assignment) {
+      if (k.choice_nk.raw()[assignment] != static_cast<token>(e)) continue;
+      k.row_s.raw()[slot] = static_cast<token>(assignment / k.choices);
+      k.slot_nk.raw()[assignment] = static_cast<token>(slot++);
     }
     k.count_e.raw()[e] = static_cast<token>(slot - first);
   }
@@ -56,12 +56,12 @@ void run_kernel(reference_stream&, const kernel::expert_routing_backward<host_me
     for (std::size_t e = 0; e < k.experts; ++e) dprobability_ne(i, e) = k.dprobability_e.empty() ? acc{0} : k.dprobability_e.raw()[e];
     // forward: w = p / Σ_chosen p
     acc chosen{0}, dw_w{0};
-    for (std::size_t place = i * k.choices; place < (i + 1) * k.choices; ++place) {
-      chosen += probability_ne(i, static_cast<std::size_t>(k.choice_nk.raw()[place]));
-      dw_w += k.dweight_nk.raw()[place] * k.weight_nk.raw()[place];
+    for (std::size_t assignment = i * k.choices; assignment < (i + 1) * k.choices; ++assignment) {
+      chosen += probability_ne(i, static_cast<std::size_t>(k.choice_nk.raw()[assignment]));
+      dw_w += k.dweight_nk.raw()[assignment] * k.weight_nk.raw()[assignment];
     }
-    for (std::size_t place = i * k.choices; place < (i + 1) * k.choices; ++place)
-      dprobability_ne(i, static_cast<std::size_t>(k.choice_nk.raw()[place])) += (k.dweight_nk.raw()[place] - dw_w) / chosen;
+    for (std::size_t assignment = i * k.choices; assignment < (i + 1) * k.choices; ++assignment)
+      dprobability_ne(i, static_cast<std::size_t>(k.choice_nk.raw()[assignment])) += (k.dweight_nk.raw()[assignment] - dw_w) / chosen;
   }
   // forward: p = softmax(logits)
   const array<acc, 1> p_dp_n = xt::sum(probability_ne * dprobability_ne, {1});
@@ -75,9 +75,9 @@ void run_kernel(reference_stream&, const kernel::expert_combine<host_memory, T>&
     for (std::size_t j = 0; j < k.c; ++j) {
       T& y = k.y_nc.raw()[i * k.c + j];
       acc sum = k.accumulate ? static_cast<acc>(y) : acc{0};
-      for (std::size_t place = i * k.choices; place < (i + 1) * k.choices; ++place) {
-        const acc weight = k.weight_nk.empty() ? acc{1} : k.weight_nk.raw()[place];
-        sum += weight * static_cast<acc>(k.x_sc.raw()[static_cast<std::size_t>(k.slot_nk.raw()[place]) * k.c + j]);
+      for (std::size_t assignment = i * k.choices; assignment < (i + 1) * k.choices; ++assignment) {
+        const acc weight = k.weight_nk.empty() ? acc{1} : k.weight_nk.raw()[assignment];
+        sum += weight * static_cast<acc>(k.x_sc.raw()[static_cast<std::size_t>(k.slot_nk.raw()[assignment]) * k.c + j]);
       }
       y = static_cast<T>(sum);
     }
@@ -87,16 +87,16 @@ void run_kernel(reference_stream&, const kernel::expert_combine<host_memory, T>&
 template <class T>
 void run_kernel(reference_stream&, const kernel::expert_combine_backward<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
-  for (std::size_t place = 0; place < k.n * k.choices; ++place) {
-    const std::size_t i = place / k.choices, slot = static_cast<std::size_t>(k.slot_nk.raw()[place]);
+  for (std::size_t assignment = 0; assignment < k.n * k.choices; ++assignment) {
+    const std::size_t i = assignment / k.choices, slot = static_cast<std::size_t>(k.slot_nk.raw()[assignment]);
     acc dot{0};
     for (std::size_t j = 0; j < k.c; ++j) {
       const auto dy = static_cast<acc>(k.dy_nc.raw()[i * k.c + j]);
       // forward: y += weight · x
       dot += dy * static_cast<acc>(k.x_sc.raw()[slot * k.c + j]);
-      k.dx_sc.raw()[slot * k.c + j] = static_cast<T>(k.weight_nk.raw()[place] * dy);
+      k.dx_sc.raw()[slot * k.c + j] = static_cast<T>(k.weight_nk.raw()[assignment] * dy);
     }
-    k.dweight_nk.raw()[place] = dot;
+    k.dweight_nk.raw()[assignment] = dot;
   }
 }
 

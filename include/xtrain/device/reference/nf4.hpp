@@ -9,8 +9,8 @@ template <class T>
 void run_kernel(reference_stream&, const kernel::dequantise_nf4<host_memory, T>& k, scratch_span<host_memory>) {
   for (std::size_t i = 0; i < k.n; ++i) {
     const std::uint8_t both = k.code_n2.data()[i / 2];
-    const float share = nf4::shares[i % 2 == 0 ? both >> 4 : both & 15];
-    k.y_n.data()[i] = static_cast<T>(share * nf4::scale_of(i / nf4::block, k.scale_k.raw(), k.outer.raw()));
+    const float level = nf4::levels[i % 2 == 0 ? both >> 4 : both & 15];
+    k.y_n.data()[i] = static_cast<T>(level * nf4::scale_of(i / nf4::block, k.scale_k.raw(), k.outer.raw()));
   }
 }
 

@@ -28,20 +28,28 @@ void run_kernel(reference_stream&, const kernel::softmax_of_parts<host_memory, A
   for (std::size_t i = 0; i < k.n; ++i) {
     const auto part = [&](std::size_t rank, std::size_t what) { return k.parts_r3n.raw()[(rank * 3 + what) * k.n + i]; };
     A largest = part(0, 0), sum{0}, at_target{0};
-    for (std::size_t r = 1; r < k.ranks; ++r) largest = std::max(largest, part(r, 0));
+    std::size_t peak_rank = 0;
+    for (std::size_t r = 1; r < k.ranks; ++r) {
+      if (part(r, 0) > largest) peak_rank = r;
+      largest = std::max(largest, part(r, 0));
+    }
     for (std::size_t r = 0; r < k.ranks; ++r) {
       sum += part(r, 1) * std::exp(part(r, 0) - largest);
       at_target += part(r, 2);
     }
     const A lse = largest + std::log(sum);
     const bool counted = detail::inside(k.target_n.raw()[i], k.vocab_size);
-    k.loss_n.raw()[i] = counted ? lse - at_target : A{0};
+    const A z = static_cast<A>(k.z_loss);
+    k.loss_n.raw()[i] = counted ? lse - at_target + z * largest * largest : A{0};
     if (k.dlogits_nv.empty()) continue;
     const token target = k.target_n.raw()[i] - k.first;
+    const A* const logits = k.logits_nv.raw() + i * k.v;
+    const auto peak = static_cast<std::size_t>(std::find(logits, logits + k.v, largest) - logits);
     for (std::size_t j = 0; j < k.v; ++j) {
       const A hit = target >= 0 && j == static_cast<std::size_t>(target) ? A{1} : A{0};
+      const A pull = peak_rank == k.rank && j == peak ? A{2} * z * largest : A{0};
       const A p = std::exp(k.logits_nv.raw()[i * k.v + j] - lse);
-      k.dlogits_nv.raw()[i * k.v + j] = static_cast<T>(counted ? static_cast<A>(k.gradient_scale) * (p - hit) : A{0});
+      k.dlogits_nv.raw()[i * k.v + j] = static_cast<T>(counted ? static_cast<A>(k.gradient_scale) * (p - hit + pull) : A{0});
     }
   }
 }

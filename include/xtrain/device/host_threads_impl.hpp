@@ -1,4 +1,4 @@
-// Definitions of threads.hpp: included by it, or compiled once by xtrain_add_library.
+// Definitions of host_threads.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +16,7 @@
 
 #include <xtrain/core/library.hpp>
 #include <xtrain/device/control_group.hpp>
-#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host_threads.hpp>
 
 namespace xtrain {
 

@@ -1,5 +1,5 @@
-// Threads of the cpu device: an executor runs the parts of a kernel. The default is a thread pool that
-// the whole process shares; a host program can supply its own.
+// Parallel loops on the host. An executor runs the parts of a loop: a kernel of the cpu device, or work on host memory. The default is a
+// thread pool that the whole process shares; a program can give the cpu device its own.
 #pragma once
 
 #include <sched.h>
@@ -33,7 +33,7 @@ class parallel_task {
   void (*call_)(const void*, std::size_t, std::size_t);
 };
 
-/// Runs the parts of a kernel and returns when all are done. Implement it to run xtrain on a program's own threads.
+/// Runs the parts of a loop and returns when all are done. Implement it to run xtrain on a program's own threads.
 class executor {
  public:
   virtual ~executor() = default;
@@ -118,5 +118,5 @@ class thread_pool final : public executor {
 }  // namespace xtrain
 
 #ifndef XTRAIN_LIBRARY
-#include <xtrain/device/cpu/threads_impl.hpp>
+#include <xtrain/device/host_threads_impl.hpp>
 #endif

@@ -1,0 +1,122 @@
+// Where the parameters of a list are: offsets in one flat array, and the part of it that a rank stores. Depends on neither the device nor
+// the precision.
+//
+// Memory order: trained parameters first, then frozen ones; within each, block by block; within a block, matrices before
+// vectors. So a block is a range, and so is the part of a block that weight decay applies to. Quantized parameters are stored separately.
+//
+// Data-parallel ranks can shard the array: each stores an equal shard of every block (see `shard_spec`, ZeRO). Blocks in use are then
+// gathered into windows: memory that blocks share in turn.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/tensor/parameter_list.hpp>
+#include <xtrain/tensor/shard_spec.hpp>
+
+namespace xtrain {
+
+class parameter_layout {
+ public:
+  using entry = parameter_entry;
+  static constexpr std::size_t alignment = 32;  // elements: at least a cache line for every dtype, gradients and master weights included
+
+  /// Of no parameters.
+  parameter_layout() = default;
+  /// Sets the offsets of the list's entries; nothing may be declared in it afterwards.
+  ///   throws  memory_error when the parameters have more elements than any memory
+  parameter_layout(parameter_list& list, const shard_spec& sharding);
+
+  [[nodiscard]] const shard_spec& sharding() const { return sharding_; }
+  /// Length of the flat array of all parameters, including padding, and of its front part, the trained parameters.
+  [[nodiscard]] std::size_t total() const { return total_; }
+  [[nodiscard]] std::size_t trained() const { return trained_; }
+  /// Lengths of this rank's arrays of values and gradients: of all, or of the shards.
+  [[nodiscard]] std::size_t stored_values() const { return sharding_.values ? total_ / sharding_.parts : total_; }
+  [[nodiscard]] std::size_t stored_gradients() const { return sharding_.gradients ? trained_ / sharding_.parts : trained_; }
+
+  /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
+  [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
+  /// Number of elements in all runs.
+  [[nodiscard]] std::size_t stepped() const { return trained_ / sharding_.parts; }
+
+  /// A range of the flat array.
+  struct range {
+    std::size_t begin = 0, end = 0;
+
+    [[nodiscard]] std::size_t size() const { return end - begin; }
+  };
+  /// The trained parameters of a block, or its frozen ones.
+  [[nodiscard]] range block(std::size_t index, bool trained) const {
+    const std::vector<std::size_t>& begins = trained ? block_begin_ : frozen_begin_;
+    return {begins[index], begins[index + 1]};
+  }
+
+  /// Elements of a parameter that one rank stores, and where they begin in its arrays.
+  struct piece {
+    std::size_t first = 0, kept = 0, count = 0;
+  };
+  /// The elements of a parameter in shard `part` of its block; may be empty.
+  [[nodiscard]] piece piece_of(const entry& e, std::size_t part) const;
+
+  /// Whether two blocks use the same window: the first and the last block have their own, the others alternate between two windows.
+  [[nodiscard]] bool share_window(std::size_t a, std::size_t b) const {
+    const std::size_t last = blocks() - 1;
+    return a == b || (a != 0 && b != 0 && a != last && b != last && a % 2 == b % 2);
+  }
+  /// Lengths of the arrays of windows, with sharded values or gradients.
+  [[nodiscard]] std::size_t value_windows() const { return value_windows_; }
+  [[nodiscard]] std::size_t gradient_windows() const { return gradient_windows_; }
+  /// Where a block is in these arrays. In a window of values its frozen parameters follow the trained ones.
+  [[nodiscard]] std::size_t value_window(std::size_t index, bool trained) const {
+    return value_window_[index] + (trained ? 0 : block(index, true).size());
+  }
+  [[nodiscard]] std::size_t gradient_window(std::size_t index) const { return gradient_window_[index]; }
+  /// Where a parameter is in these arrays.
+  [[nodiscard]] std::size_t in_value_window(const entry& e) const {
+    return value_window(e.block, e.spec.trainable) + e.offset - block_of(e).begin;
+  }
+  [[nodiscard]] std::size_t in_gradient_window(const entry& e) const { return gradient_window(e.block) + e.offset - block_of(e).begin; }
+
+  /// Where the codes of a quantized parameter, followed by its scales, are in the array of codes, in bytes, and where its outer scales are.
+  struct quantised_offsets {
+    std::size_t n = 0, codes = 0, outer = 0;
+
+    [[nodiscard]] std::size_t codes_end() const {
+      return (codes + nf4::code_bytes(n) + nf4::scales(n) + alignment - 1) / alignment * alignment;
+    }
+    [[nodiscard]] std::size_t outer_end() const { return outer + nf4::outer_scales(n); }
+  };
+  [[nodiscard]] const quantised_offsets& quantised(const entry& e) const { return quantised_[e.offset]; }
+  /// Lengths of the array of codes and scales, in bytes, and of the array of outer scales.
+  [[nodiscard]] std::size_t code_bytes() const { return quantised_.empty() ? 0 : quantised_.back().codes_end(); }
+  [[nodiscard]] std::size_t outer_scales() const { return quantised_.empty() ? 0 : quantised_.back().outer_end(); }
+
+ private:
+  /// From `offset` on in the array of this rank, the array of a rank with all parameters has `elsewhere` more elements in front.
+  struct displacement {
+    std::size_t offset = 0, elsewhere = 0;
+  };
+
+  [[nodiscard]] std::size_t blocks() const { return block_begin_.size() - 1; }
+  [[nodiscard]] range block_of(const entry& e) const { return block(e.block, e.spec.trainable); }
+
+  [[nodiscard]] std::vector<displacement> set_offsets(std::vector<entry>& entries, std::size_t blocks);
+  void find_runs(const std::vector<entry>& entries, const std::vector<displacement>& displacements);
+  [[nodiscard]] std::size_t place_windows(std::vector<std::size_t>& begins, bool with_frozen) const;
+
+  shard_spec sharding_{};
+  std::size_t trained_ = 0, total_ = 0;
+  std::vector<std::size_t> block_begin_, frozen_begin_;  // in the flat array, by block; number of blocks + 1 elements
+  std::vector<decay_run> runs_;
+  std::size_t value_windows_ = 0, gradient_windows_ = 0;
+  std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
+  std::vector<quantised_offsets> quantised_;
+};
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/tensor/parameter_layout_impl.hpp>
+#endif
