@@ -194,7 +194,8 @@ class mpi_world {
 
  private:
   enum class notice : char { stopped = 's', returned = 'r', asks = 'a' };
-  struct message {
+  /// A text that MPI is sending or receiving; it must stay until the request has completed.
+  struct pending_text {
     std::string text;
     MPI_Request request = MPI_REQUEST_NULL;
   };
@@ -241,7 +242,7 @@ class mpi_world {
     return stopped_ == nobody ? std::string() : concat("rank ", stopped_, " ", others_[stopped_].gone);
   }
   void tell(std::size_t other, notice what, std::string_view text) {
-    message& fresh = messages_.emplace_back();
+    pending_text& fresh = notices_.emplace_back();
     fresh.text = concat(static_cast<char>(what), text.substr(0, longest));
     const auto mine = turn();
     must("MPI_Isend", MPI_Isend(fresh.text.data(), static_cast<int>(fresh.text.size()), MPI_CHAR, static_cast<int>(other), notice_tag_, comm_,
@@ -296,8 +297,8 @@ class mpi_world {
   }
   [[nodiscard]] bool nothing_is_under_way() {
     const std::lock_guard lock(mutex_);
-    while (!messages_.empty() && completed(messages_.front().request)) messages_.pop_front();
-    return messages_.empty() && completed(unwanted_.request);
+    while (!notices_.empty() && completed(notices_.front().request)) notices_.pop_front();
+    return notices_.empty() && completed(unwanted_.request);
   }
 
   mpi_options options_;
@@ -306,8 +307,8 @@ class mpi_world {
   int notice_tag_ = 0;
   std::size_t rank_ = 0;
   std::mutex turn_, mutex_;
-  std::deque<message> messages_;  // notices that MPI may not have sent yet
-  message unwanted_;
+  std::deque<pending_text> notices_;  // that MPI may not have sent yet
+  pending_text unwanted_;             // a message that is received only to be discarded
   std::vector<rank_state> others_;
   std::size_t stopped_ = nobody;  // the first rank that has stopped
   int says_ = 0, any_says_ = 0;   // in farewell: whether a rank has stopped

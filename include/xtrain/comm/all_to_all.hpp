@@ -1,0 +1,82 @@
+// Collectives in which each rank sends other data to each rank: an all-to-all of parts of any length, and an exchange of ranges of rows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <xtrain/comm/point_to_point.hpp>
+#include <xtrain/core/error.hpp>
+
+namespace xtrain {
+
+/// A range of rows of an array, and the rank it is sent to or received from.
+struct message_part {
+  std::size_t rank = 0, first = 0, count = 0;
+};
+
+namespace detail {
+
+/// `sends[i]` elements of `from` go to rank i, `receives[i]` elements of `to` come from it, one after the other.
+///   throws  shape_error
+template <class T>
+void all_to_all(point_to_point& ranks, std::span<const T> from, std::span<const std::size_t> sends, std::span<T> to,
+                std::span<const std::size_t> receives) {
+  const std::size_t rank = ranks.rank(), size = ranks.size();
+  const auto total = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); };
+  require<shape_error>(sends.size() == size && receives.size() == size && total(sends) == from.size() && total(receives) == to.size() &&
+                           sends[rank] == receives[rank],
+                       "group: lengths of parts must be given for ", size, " ranks and add up to what is sent and received");
+  if (size > 1) ranks.count({0, 0, 1, 1});
+  std::vector<pending_message> all;
+  const auto first = [&](std::span<const std::size_t> counts, std::size_t i) { return total(counts.subspan(0, i)); };
+  for (std::size_t i = 0; i < size; ++i)
+    if (i != rank && receives[i] != 0) all.push_back(ranks.begin_receive(i, to.subspan(first(receives, i), receives[i])));
+  for (std::size_t i = 0; i < size; ++i)
+    if (i != rank && sends[i] != 0) all.push_back(ranks.begin_send(i, from.subspan(first(sends, i), sends[i])));
+  if (ranks.carries()) {
+    const auto mine = from.subspan(first(sends, rank), sends[rank]);
+    std::copy(mine.begin(), mine.end(), to.begin() + static_cast<std::ptrdiff_t>(first(receives, rank)));
+  }
+  ranks.wait_all(all);
+}
+
+/// throws shape_error when the part is of no rank of the group, or outside an array of `elements`
+inline void require_in(const point_to_point& ranks, const message_part& part, std::size_t elements, std::size_t length) {
+  const std::size_t rows = elements / std::max<std::size_t>(length, 1);
+  require<shape_error>(part.rank < ranks.size() && part.first <= rows && part.count <= rows - part.first, "group: a part must be one of ", ranks.size(),
+                       " ranks' and in an array of ", rows, " rows; given rank ", part.rank, ", row ", part.first, " and ", part.count, " rows");
+}
+
+/// Each part in `sends` goes to its rank and each part in `receives` comes from its rank, one message per part; between a pair of
+/// ranks, in list order. A row has `length` elements.
+///   throws  shape_error when a part is outside its array, or when this rank does not receive what it sends to itself
+template <class T>
+void exchange(point_to_point& ranks, std::span<const T> from, std::span<const message_part> sends, std::span<T> to,
+              std::span<const message_part> receives, std::size_t length) {
+  const std::size_t rank = ranks.rank();
+  for (const message_part& part : sends) require_in(ranks, part, from.size(), length);
+  for (const message_part& part : receives) require_in(ranks, part, to.size(), length);
+  if (ranks.size() > 1) ranks.count({0, 0, 1, 1});
+  std::vector<pending_message> all;
+  for (const message_part& part : receives)
+    if (part.rank != rank && part.count != 0) all.push_back(ranks.begin_receive(part.rank, to.subspan(part.first * length, part.count * length)));
+  for (const message_part& part : sends)
+    if (part.rank != rank && part.count != 0) all.push_back(ranks.begin_send(part.rank, from.subspan(part.first * length, part.count * length)));
+  auto mine = receives.begin();
+  for (const message_part& part : sends) {
+    if (part.rank != rank || !ranks.carries()) continue;
+    mine = std::find_if(mine, receives.end(), [&](const message_part& other) { return other.rank == rank; });
+    require<shape_error>(mine != receives.end() && mine->count == part.count, "group: rank ", rank, " must receive what it sends to itself; ",
+                         part.count, " rows");
+    std::copy_n(from.data() + part.first * length, part.count * length, to.data() + mine->first * length);
+    ++mine;
+  }
+  ranks.wait_all(all);
+}
+
+}  // namespace detail
+
+}  // namespace xtrain

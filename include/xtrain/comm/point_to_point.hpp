@@ -1,0 +1,116 @@
+// The ranks of a group, and messages between two of them. Collectives are built from these messages.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <xtrain/comm/message_scratch.hpp>
+#include <xtrain/comm/traffic.hpp>
+#include <xtrain/comm/transport.hpp>
+#include <xtrain/core/error.hpp>
+
+namespace xtrain::detail {
+
+/// The members of a group are its ranks 0, 1, ...; their messages use one channel of the transport, and are counted.
+class point_to_point {
+ public:
+  /// `members`: ranks of the transport, in group rank order.
+  ///   throws  config_error when this rank is not a member, or is listed twice
+  point_to_point(std::shared_ptr<transport> network, std::vector<std::size_t> members, std::uint32_t channel)
+      : network_(std::move(network)), members_(std::move(members)), channel_(channel) {
+    require<config_error>(std::count(members_.begin(), members_.end(), network_->rank()) == 1, "group: rank ", network_->rank(),
+                          " creates it and must be a member, once");
+    for (const std::size_t member : members_)
+      require<config_error>(member < network_->size(), "group: members must be below the ", network_->size(), " ranks there are; given ", member);
+    rank_ = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), network_->rank()) - members_.begin());
+  }
+
+  [[nodiscard]] std::size_t rank() const { return rank_; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+  [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
+  /// False in a dry run: messages are counted but nothing arrives, and scratch memory is empty.
+  [[nodiscard]] bool carries() const { return network_->carries(); }
+
+  // ---- messages ----
+
+  template <class T>
+  [[nodiscard]] pending_message begin_send(std::size_t to, std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    ++sent_.messages;
+    sent_.bytes += values.size_bytes();
+    return network_->send(members_[to], channel_, std::as_bytes(values));
+  }
+  template <class T>
+  [[nodiscard]] pending_message begin_receive(std::size_t from, std::span<T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return network_->receive(members_[from], channel_, std::as_writable_bytes(values));
+  }
+  template <class T>
+  void send(std::size_t to, std::span<const T> values) {
+    wait(begin_send(to, values));
+  }
+  template <class T>
+  void receive(std::size_t from, std::span<T> values) {
+    wait(begin_receive(from, values));
+  }
+  /// send() of n elements in scratch memory.
+  template <class T>
+  void send_some(std::size_t to, std::span<T> values, std::size_t n) {
+    if (carries()) send(to, std::span<const T>(values));
+    else count_each(1, n * sizeof(T));
+  }
+  static void wait(const pending_message& begun) {
+    if (begun) begun->wait();
+  }
+  static void wait_all(const std::vector<pending_message>& begun) {
+    for (const pending_message& one : begun) wait(one);
+  }
+  /// Begins a message with every other rank, starting at rank + 1, so that not all ranks start with the same one.
+  template <class Begin>
+  [[nodiscard]] std::vector<pending_message> to_all_others(Begin&& begin) {
+    std::vector<pending_message> begun;
+    if (carries()) begun.reserve(size());
+    for (std::size_t i = 1; i < size(); ++i) {
+      pending_message one = begin((rank_ + i) % size());
+      if (one) begun.push_back(std::move(one));
+    }
+    return begun;
+  }
+
+  // ---- counts: dry runs count what would be sent without a loop over messages, there may be thousands of ranks ----
+
+  [[nodiscard]] const traffic& sent() const { return sent_; }
+  void count(const traffic& more) { sent_ += more; }
+  void count_each(std::size_t messages, std::size_t bytes_of_each) { sent_ += {messages, messages * bytes_of_each}; }
+  void count_rounds(std::size_t rounds) { sent_.rounds += rounds; }
+  void count_collective() { ++sent_.collectives; }
+
+  // ---- memory in which messages are made ----
+
+  void takes_scratch(std::size_t bytes) { sent_.scratch = std::max(sent_.scratch, bytes); }
+  template <class T>
+  [[nodiscard]] std::vector<T>& scratch(std::size_t n) {
+    return scratch_.of<T>(carries() ? n : 0);
+  }
+  /// Some of the scratch memory, where there is any.
+  template <class T>
+  [[nodiscard]] std::span<T> some(std::vector<T>& memory, std::size_t first, std::size_t n) const {
+    return carries() ? std::span<T>(memory).subspan(first, n) : std::span<T>();
+  }
+
+ private:
+  std::shared_ptr<transport> network_;
+  std::vector<std::size_t> members_;
+  std::uint32_t channel_;
+  std::size_t rank_ = 0;
+  traffic sent_{};
+  message_scratch scratch_;
+};
+
+}  // namespace xtrain::detail
