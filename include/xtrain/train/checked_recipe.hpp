@@ -1,0 +1,40 @@
+// Checks, when a trainer is compiled, that the policies of its recipe fit each other. What does not fit is said in words.
+#pragma once
+
+#include <xtrain/device/offload.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/parallel/concepts.hpp>
+#include <xtrain/train/recipe.hpp>
+
+namespace xtrain::detail {
+
+/// The recipe of a model that is to be trained.
+template <class Model>
+struct checked_recipe {
+  using recipe = typename Model::recipe;
+  using device = typename recipe::device;
+  using precision = typename recipe::precision;
+  using optimizer = typename recipe::optimizer;
+  using store = typename Model::store;
+
+  static_assert(
+      clause::recipe_names_every_axis<recipe>,
+      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+      "train/README.md");
+  static_assert(xtrain::optimizer<optimizer>,
+                "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
+  static_assert(
+      optimizer_for<optimizer, device, precision>,
+      "xtrain recipe: the optimizer's state must open on a parameter store of this device and precision, step, and show its arrays; see "
+      "optim/README.md");
+  static_assert(
+      parallel_strategy_for<typename recipe::parallel, device, store>,
+      "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
+  static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
+};
+
+/// A pipeline strategy runs a step's micro-batches in an order of its own.
+template <class Model>
+inline constexpr bool strategy_runs = clause::strategy_runs_steps<typename Model::recipe::parallel, Model>;
+
+}  // namespace xtrain::detail

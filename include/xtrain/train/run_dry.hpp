@@ -1,0 +1,92 @@
+// The dry run of one training step: what a run will need, before anything of it is allocated.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/parallel/traffic.hpp>
+#include <xtrain/train/checked_recipe.hpp>
+#include <xtrain/train/concepts.hpp>
+#include <xtrain/train/config.hpp>
+#include <xtrain/train/require_room.hpp>
+#include <xtrain/train/run_settings.hpp>
+#include <xtrain/train/step_guard.hpp>
+#include <xtrain/train/training_step.hpp>
+
+namespace xtrain::detail {
+
+/// One step on full sequences, of a model for dry runs.
+///   c   completed
+template <class Model, class Optimizer>
+[[nodiscard]] dry_run run_dry_step(Model& model, const training_config<Optimizer>& c) {
+  using recipe = typename Model::recipe;
+  const step_guard guard(c.loss_scale, recipe::precision::scales_loss, c.max_bad_steps);
+  training_step<Model> step(model, c, {});
+  std::vector<batch_view> batches(c.gradient_accumulation_steps);
+  const std::vector<std::size_t> rows = unequal_micro_batches(model, c);
+  const std::size_t most = rows.empty() ? c.micro_batch_size : *std::max_element(rows.begin(), rows.end());
+  const std::vector<token> zeros(most * c.seq_length);  // shared by all micro-batches: there may be thousands
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    batch_view& batch = batches[m];
+    batch.b = rows.empty() ? c.micro_batch_size : rows[m];
+    batch.t = c.seq_length;
+    batch.target_count = batch.token_count = batch.b * batch.t;
+    batch.tokens = batch.targets = batch.positions = batch.starts = std::span(zeros).first(batch.token_count);
+    batch.first_sequence = m * c.micro_batch_size;
+  }
+  model.context().record() = {};  // constructing the model is not part of a step
+  const step_traffic before = traffic_of(model.parallel());
+  step.require_batches(batches);
+  const step_sums sums = step.forward_backward(batches, guard.loss_scale(), 0);
+  step.change_weights(sums.gradient_norm, 0.0, guard.loss_scale(), 1);
+  dry_run found;
+  found.sent = traffic_of(model.parallel()).since(before);
+  found.record = model.context().record();
+  found.passes = step.high_water();
+  found.parameters = model.parameters().count();
+  found.trained = model.parameters().trained_count();
+  found.num_tokens = c.micro_batch_size * c.gradient_accumulation_steps * c.seq_length;
+  const memory_count counted = model.context().memory();
+  found.in_files = recipe::offload::roles;
+  found.host = static_cast<std::size_t>(bytes_of_batches(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length)) + found.sent.total().scratch;
+  if (model.parallel().everyone().size() > 1) {  // a whole parameter, and the part of one rank
+    std::size_t largest = 0;
+    for (const auto& entry : model.parameters().entries()) largest = std::max(largest, entry.size());
+    found.host += 2 * largest * sizeof(float);
+  }
+  for (std::size_t r = 0; r < memory_roles; ++r) found.bytes[r] = counted.now[r];
+  found.bytes[static_cast<std::size_t>(memory_role::stash)] += step.stash_bytes(found.passes);
+  found.bytes[static_cast<std::size_t>(memory_role::workspace)] += found.passes.workspace;
+  return found;
+}
+
+/// The same for a model that is not there yet.
+template <class Model>
+[[nodiscard]] dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
+                              const training_config<typename Model::recipe::optimizer>& settings, const typename Model::device::properties& properties) {
+  auto model = make_dry_model<Model>(sizes, options, properties);
+  // every micro-batch is like the one before, so the difference that the last one makes is extrapolated; in a pipeline, the last `depth` ones
+  const auto all = complete_config(model, settings);
+  std::size_t few = 8, together = 1;
+  if constexpr (strategy_runs<Model> && requires { model.parallel().depth(); options.parallel.micro_batch_sizes; }) {
+    together = model.parallel().depth();
+    few = options.parallel.micro_batch_sizes.empty() ? 8 * together + all.gradient_accumulation_steps % together : all.gradient_accumulation_steps;
+  } else if constexpr (strategy_runs<Model>) {
+    few = all.gradient_accumulation_steps;
+  }
+  if (all.gradient_accumulation_steps <= few) return run_dry_step(model, all);
+  auto fewer = all;
+  fewer.gradient_accumulation_steps = few - together;
+  const dry_run without = run_dry_step(model, fewer);
+  auto again = make_dry_model<Model>(sizes, options, properties);
+  fewer.gradient_accumulation_steps = few;
+  return run_dry_step(again, fewer).with_more_micro_batches(without, (all.gradient_accumulation_steps - few) / together);
+}
+
+}  // namespace xtrain::detail

@@ -1,0 +1,76 @@
+// The memory of a training step, allocated once: of its passes, batches and losses, and of the micro-batches in flight in a pipeline.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/tensor/view.hpp>
+#include <xtrain/train/checked_recipe.hpp>
+
+namespace xtrain::detail {
+
+/// Stands in for the runner of a pipeline where the strategy has none.
+struct no_runner {
+  std::size_t max_num_tokens;
+  template <class Model>
+  no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : max_num_tokens(batch * context) {}
+  [[nodiscard]] std::size_t num_tokens() const { return max_num_tokens; }
+};
+template <class Model, bool Runs = strategy_runs<Model>>
+struct runner_of {
+  using type = no_runner;
+};
+template <class Model>
+struct runner_of<Model, true> {
+  using type = typename Model::recipe::parallel::template runner<Model>;
+};
+
+/// Made for micro-batches of the sizes in a completed training_config.
+template <class Model>
+struct step_memory {
+  using device = typename Model::recipe::device;
+  using memory = typename device::memory;
+  using accumulate = typename Model::accumulate;
+
+  typename runner_of<Model>::type runner;
+  pass_memory<Model> passes;
+  batch_memory<device> batch;
+  buffer<device> losses, norm;
+  std::vector<accumulate> host_losses;
+
+  template <class Config>
+  step_memory(Model& of, const Config& c, const pass_sizes& sizes)
+      : runner(of, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, sizes),
+        passes(of, strategy_runs<Model> ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
+        batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
+        losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), norm(of.context(), sizeof(double), memory_role::batch),
+        host_losses(local_tokens_of(of)) {}
+
+  [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
+  [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
+  [[nodiscard]] pass_sizes high_water() const {
+    pass_sizes most = passes.high_water();
+    if constexpr (strategy_runs<Model>) {
+      const std::size_t workspace = most.workspace;
+      most = runner.high_water();
+      most.workspace = workspace;
+    }
+    return most;
+  }
+  /// Resets after a pass that threw, on one rank.
+  void forget() {
+    passes.forget();
+    if constexpr (strategy_runs<Model>) runner.forget();
+  }
+  /// Size of all stashes, given the sizes of one pass.
+  [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
+    if constexpr (strategy_runs<Model>) return runner.stash_bytes(each);
+    else return each.stash();
+  }
+};
+
+}  // namespace xtrain::detail
