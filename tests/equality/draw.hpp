@@ -89,7 +89,7 @@ class dice {
   }
   if (is_adapted(run.what)) {
     run.adapter.rank = 4;
-    const bool drops = !of.axes.tensor && !(of.axes.context && has_experts(run.what));  // unsupported combinations are refused
+    const bool drops = !((of.axes.tensor || of.axes.context) && has_experts(run.what));  // unsupported combinations are refused
     if (drops && throws.one_in(2)) run.adapter.dropout = 0.3;
     if (has_experts(run.what)) run.adapter.targets = {"q_proj", "w1", "w2", "w3"};
   }

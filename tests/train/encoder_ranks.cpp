@@ -1,20 +1,20 @@
-// A data-parallel encoder equals one device.
+// An encoder on several ranks equals one device.
 #include <doctest/doctest.h>
 
 #include <xtrain/data/sentence_batch.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/parallel/zero.hpp>
-#include "ranks.hpp"
+#include "pipelines.hpp"
 
 namespace {
 
 encoder_config small() {
-  return {.vocab_size = 61, .hidden_size = 24, .num_layers = 3, .num_heads = 2, .intermediate_size = 40, .max_position_embeddings = 16, .labels = {"a", "b"}};
+  return {.vocab_size = 61, .hidden_size = 24, .num_layers = 4, .num_heads = 2, .intermediate_size = 40, .max_position_embeddings = 16, .labels = {"a", "b"}};
 }
 
 /// Sequences [first, first + count) of a batch: masked tokens, and a label for each sequence.
 host_batch some_rows(std::size_t first, std::size_t count) {
-  constexpr std::size_t t = 9;
+  constexpr std::size_t t = 12;
   std::vector<token> tokens, segments, mask, targets, labels;
   for (std::size_t r = first; r < first + count; ++r) {
     labels.push_back(static_cast<token>(r % 2));
@@ -31,31 +31,72 @@ host_batch some_rows(std::size_t first, std::size_t count) {
   return rows;
 }
 
-template <class Parallel>
-std::vector<double> weights_after(std::size_t ranks) {
-  std::vector<double> weights;
+struct encoder_run {
+  std::vector<double> losses, norms, weights;
+  double held_out = 0;
+};
+
+/// Four steps of four sequences, on every rank the same result. `data` ranks, or pipelines, or groups of tensor-parallel ranks share the
+/// sequences.
+template <class Parallel, template <class> class Encoder = bert_pretraining>
+encoder_run trained(std::size_t ranks, std::size_t data, std::size_t micro_batches, pipeline_ranks layout = {}) {
+  std::vector<encoder_run> all(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-    using model_type = bert_pretraining<recipe<Parallel>>;
+    using model_type = Encoder<recipe<Parallel>>;
     typename model_type::options options;
+    if constexpr (requires { options.parallel.chunks; }) options.parallel = layout;
+    else if constexpr (requires { options.parallel.tensor_parallel_size; }) options.parallel.tensor_parallel_size = layout.tensor_parallel_size;
     if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = network;
-    model_type model(small(), {}, options);
-    const std::size_t each = 4 / ranks;
-    trainer trainer(model, training_config<adamw>{.max_steps = 5, .micro_batch_size = each, .seq_length = 9});
-    for (int step = 0; step < 5; ++step) {
-      const host_batch rows = some_rows(network->rank() * each, each);
-      (void)trainer.step(std::span<const host_batch>(&rows, 1), 1e-3);
+    encoder_config shape = small();
+    shape.residual_dropout = shape.attention_dropout = 0.1;
+    model_type model(shape, {}, options);
+    const std::size_t each = 4 / data / micro_batches;
+    trainer trainer(model, training_config<adamw>{
+                               .max_steps = 4, .micro_batch_size = each, .gradient_accumulation_steps = micro_batches, .seq_length = 12, .max_grad_norm = 0.5});
+    encoder_run& mine = all[network->rank()];
+    const std::size_t member = data == 1 ? 0 : network->rank() / (ranks / data);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<host_batch> batches;
+      for (std::size_t i = 0; i < micro_batches; ++i) batches.push_back(some_rows((member * micro_batches + i) * each, each));
+      const auto seen = trainer.step(std::span<const host_batch>(batches), 1e-3);
+      mine.losses.push_back(seen.loss);
+      mine.norms.push_back(seen.gradient_norm);
     }
-    const std::vector<double> mine = all_weights(model);
-    if (network->rank() == 0) weights = mine;
+    mine.weights = collected(model);
   });
-  return weights;
+  for (const encoder_run& one : all) {
+    CHECK(one.losses == all[0].losses);
+    CHECK(one.norms == all[0].norms);
+  }
+  return all[0];
+}
+
+void is_near(const encoder_run& one, const encoder_run& other) {
+  CHECK(difference(one.losses, other.losses) < 2e-5);
+  CHECK(difference(one.norms, other.norms) < 1e-4);
+  CHECK(difference(one.weights, other.weights) < 2e-5);
 }
 
 }  // namespace
 
-TEST_CASE("words and labels, on two and four ranks") {
-  const std::vector<double> one = weights_after<single>(1);
-  CHECK(difference(one, weights_after<data_parallel>(2)) < 2e-5);
-  CHECK(difference(one, weights_after<zero<3>>(2)) < 2e-5);
-  CHECK(difference(one, weights_after<zero<2>>(4)) < 2e-5);
+TEST_CASE("masked tokens and labels, with dropout, on data-parallel ranks") {
+  const encoder_run one = trained<single>(1, 1, 1);
+  CHECK(one.norms[0] > 0.5);
+  is_near(one, trained<data_parallel>(2, 2, 1));
+  is_near(one, trained<zero<3>>(2, 2, 1));
+  is_near(one, trained<zero<2>>(4, 4, 1));
+}
+
+TEST_CASE("tensor and sequence parallelism") {
+  const encoder_run one = trained<single>(1, 1, 1);
+  is_near(one, trained<tensor_parallel>(2, 1, 1, {.tensor_parallel_size = 2}));
+  is_near(one, trained<parallel<zero<1>, sequence_parallel>>(4, 2, 1, {.tensor_parallel_size = 2}));
+  const encoder_run classified = trained<single, bert_classifier>(1, 1, 1);
+  is_near(classified, trained<parallel<zero<1>, sequence_parallel>, bert_classifier>(4, 2, 1, {.tensor_parallel_size = 2}));
+}
+
+TEST_CASE("pipelines, with tensor parallelism and a backward in two parts") {
+  const encoder_run one = trained<single>(1, 1, 2);
+  is_near(one, trained<pipeline<>>(3, 1, 2));
+  is_near(one, trained<pipeline<zero_bubble, parallel<zero<2>, sequence_parallel>>>(4, 1, 2, {.tensor_parallel_size = 2}));
 }

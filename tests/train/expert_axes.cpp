@@ -188,5 +188,5 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
         "context: dropout of an adapter inside an expert needs whole sequences, which context-parallel ranks shard; "
         "given 2 ranks");
   CHECK(adapted({.context_parallel_size = 2}, {.rank = 4, .dropout = 0.1, .targets = {"q_proj"}}).empty());
-  CHECK(adapted({.tensor_parallel_size = 2}, dropping) == "tensor: LoRA's dropout cannot be sharded among tensor-parallel ranks; given 2 ranks");
+  CHECK(adapted({.tensor_parallel_size = 2}, dropping) == "tensor: dropout of an adapter inside an expert cannot be sharded among tensor-parallel ranks; given 2 ranks");
 }

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <xtrain/eval/logits.hpp>
-#include <xtrain/models/bert.hpp>
+#include <xtrain/models/baichuan.hpp>
 #include <xtrain/models/bloom.hpp>
 #include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/gpt2.hpp>
@@ -64,6 +64,15 @@ TEST_CASE("fewer key/value heads than ranks, linear biases") {
   equals_one<recipe, bloom>(shape, 2, 2);
 }
 
+TEST_CASE("a head with normalized weights and a z-loss, of a vocabulary that does not divide evenly") {
+  decoder_config shape = four_heads(false);
+  shape.normalized_head = true;
+  shape.z_loss = 0.02;
+  shape.initializer_range = 0.3;
+  equals_one<recipe, baichuan>(shape, 2, 2);
+  equals_one<recipe, baichuan, sequence_parallel>(shape, 4, 4);
+}
+
 TEST_CASE("beside data-parallel ranks") {  // more cases, with LoRA and recomputation: equality/
   equals_one<recipe, llama, parallel<zero<1>, tensor_parallel>>(four_heads(false), 4, 2);
   equals_one<lora_recipe, llama, parallel<zero<2>, tensor_parallel>>(four_heads(false), 4, 2);
@@ -88,26 +97,45 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   CHECK(refused(shape, 4, 4) == "tensor: 4 tensor-parallel ranks must have equal shards of a layer; 42 intermediate channels are not divisible by 4");
 }
 
-TEST_CASE("an encoder is not divided, and says so; a decoder whose block is arranged otherwise is") {
-  const auto refused = [] {
-    std::string said;
-    try {
-      run_ranks(2, [](const std::shared_ptr<transport>& network) {
-        const bert_pretraining<recipe<tensor_parallel>> model(
-            {.vocab_size = 9, .hidden_size = 8, .num_layers = 1, .num_heads = 2, .max_position_embeddings = 4}, {},
-            {.parallel = {.ranks = network, .tensor_parallel_size = 2}});
-      });
-    } catch (const config_error& problem) {
-      said = problem.what();
-    }
-    return said;
-  };
-  CHECK(refused() == "tensor: bert: an encoder's layers cannot be sharded among tensor-parallel ranks; given 2 ranks");
+TEST_CASE("a decoder whose block is arranged otherwise") {
   decoder_config shape = four_heads(true);
   shape.hidden_size = 32;  // head_dim must be divisible by 4
   shape.residual_dropout = 0;
   shape.bos = 3;
   equals_one<recipe, chatglm1>(shape, 2, 2);
+}
+
+TEST_CASE("LoRA with dropout, and DoRA; a row-parallel layer's rows are not whole, and DoRA says so") {
+  const dataset data = sentences();
+  const run settings{.max_steps = 6, .micro_batch_size = 2, .learning_rate = 1e-2};
+  const auto equals_one = [&]<class Divided>(const Divided&, const lora_config& adapter, const decoder_config& shape) {
+    const outcome one = train<llama<lora_recipe<single>>>(data, shape, settings, {.adapter = adapter});
+    std::vector<outcome> all(2);
+    run_ranks(2, [&](const std::shared_ptr<transport>& network) {
+      all[network->rank()] = train<llama<lora_recipe<Divided>>>(data, shape, settings, {.adapter = adapter, .parallel = {.ranks = network, .tensor_parallel_size = 2}});
+    });
+    for (const outcome& divided : all) {
+      CHECK(difference(one.losses, divided.losses) < 2e-5);
+      CHECK(std::abs(one.held_out - divided.held_out) < 2e-5);
+    }
+  };
+  decoder_config shape = four_heads(false);
+  const lora_config dropping{.rank = 4, .alpha = 16, .dropout = 0.3, .targets = {"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}};
+  equals_one(tensor_parallel{}, dropping, shape);
+  equals_one(sequence_parallel{}, dropping, shape);
+  lora_config decomposed{.rank = 4, .alpha = 16, .dropout = 0.3, .targets = {"q_proj", "k_proj", "v_proj", "up_proj"}, .dora = true};
+  equals_one(tensor_parallel{}, decomposed, shape);
+  shape.num_kv_heads = 1;  // both ranks have the same keys and values
+  equals_one(sequence_parallel{}, decomposed, shape);
+  decomposed.targets = {"o_proj"};
+  std::string said;
+  try {
+    equals_one(tensor_parallel{}, decomposed, shape);
+  } catch (const config_error& problem) {
+    said = problem.what();
+  }
+  CHECK(said == "tensor: DoRA of 'model.layers.0.self_attn.o_proj' must have whole rows of the weight, whose lengths it trains; in this row-parallel layer "
+                "the 24 inputs are sharded; choose other target modules");
 }
 
 TEST_CASE("memory and messages of a step") {

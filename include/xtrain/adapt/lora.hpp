@@ -39,7 +39,8 @@ struct lora {
     using dtype = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
       if (!m.spec.name.ends_with(lora_names::magnitude) || !m.is_here) continue;
-      store.require_undivided("lora: DoRA");
+      require<config_error>(!store.sharding().values, "lora: DoRA: all rows of a weight must be on this rank; zero<3> shards them among ranks. Save the "
+                            "model, and do it where one rank loads it");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<dtype> w_oi(weight.size()), m_o(m.size());
       copy_to_host(stream, std::span<dtype>(w_oi), store.value(weight));
@@ -65,11 +66,13 @@ struct lora {
       const config& c = build.adapter();
       auto& store = build.parameters();
       dropout_ = c.dropout;
+      first_input_ = inputs.first;
+      whole_inputs_ = inputs.whole;
       std::size_t column = 0;
       for (const auto& part : parts) {
         if (c.adapts(part.name)) {
-          if (c.dora) build.require_whole_layers("DoRA");
-          if (c.dropout > 0) build.require_whole_layers("LoRA's dropout");
+          require<config_error>(!c.dora || inputs.whole == 0, "tensor: DoRA of '", part.name, "' must have whole rows of the weight, whose lengths it trains; "
+                                "in this row-parallel layer the ", inputs.whole, " inputs are sharded; choose other target modules");
           const std::size_t rank = c.rank_of(part.name);
           attached added{.column = column, .outputs = part.outputs, .site = site_of_name(part.name), .scale = c.scale_of(part.name)};
           const std::size_t all_inputs = inputs.whole == 0 ? inputs.count : inputs.whole;
@@ -84,8 +87,13 @@ struct lora {
             added.weight = store.handle_of(part.name + ".weight");
             require<config_error>(!store.is_quantised(added.weight), "lora: rows of '", part.name,
                                   "' must not be decomposed (DoRA) where the weight is quantized");
-            added.magnitude =
-                store.declare({.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order});
+            parameter_spec m{.name = concat(part.name, lora_names::magnitude), .shape = {part.outputs}, .rows_in_files = part.order};
+            if (build.shard().is_sharded() && part.whole_outputs != 0) {
+              m.cut = {.whole = {part.whole_outputs}, .rows = part.rows};
+              m.copies = part.copies;
+            }
+            m.gradients_are_parts = store.entries()[added.b.first()].spec.gradients_are_parts;
+            added.magnitude = store.declare(std::move(m));
           }
           parts_.push_back(added);
         }
@@ -181,7 +189,7 @@ struct lora {
     [[nodiscard]] X dropped(Pass& p, const attached& part, const X& x) const {
       if (!drops(p)) return x;
       const auto kept = p.temporary(x.shape(0), x.shape(1));
-      p.dropout(x, dropout_, part.site, kept);
+      p.dropout(x, dropout_, part.site, kept, ops::result::replaces, first_input_, whole_inputs_);
       return kept;
     }
     template <class Pass>
@@ -197,7 +205,7 @@ struct lora {
       if (!drops(p)) return ops::linear_backward_input(p, dy, w, dx, ops::result::is_added);
       const auto dx_dropped = p.temporary(dx.shape(0), dx.shape(1));
       ops::linear_backward_input(p, dy, w, dx_dropped);
-      p.dropout(dx_dropped, dropout_, part.site, dx, ops::result::is_added);
+      p.dropout(dx_dropped, dropout_, part.site, dx, ops::result::is_added, first_input_, whole_inputs_);
     }
 
     [[nodiscard]] bool decomposes() const { return !parts_.empty() && parts_.front().magnitude.exists(); }
@@ -230,6 +238,7 @@ struct lora {
     }
 
     double dropout_ = 0.0;
+    std::size_t first_input_ = 0, whole_inputs_ = 0;  // where inputs are sharded
     std::vector<attached> parts_;
   };
 

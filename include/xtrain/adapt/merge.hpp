@@ -11,7 +11,7 @@
 
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/core/error.hpp>
-#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host_threads.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/tensor/arena.hpp>
 

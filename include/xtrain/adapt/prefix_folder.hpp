@@ -16,7 +16,7 @@
 
 #include <xtrain/adapt/peft.hpp>
 #include <xtrain/adapt/prefix_tuning.hpp>
-#include <xtrain/device/cpu/threads.hpp>
+#include <xtrain/device/host_threads.hpp>
 #include <xtrain/io/folder.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>

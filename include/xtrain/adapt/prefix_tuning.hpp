@@ -80,7 +80,7 @@ struct prefix_tuning {
         : length_(checked(build.adapter())), d_(head_dim), columns_(2 * kv_heads * head_dim), projection_(build.adapter().projection),
           head_n_(build.parameters().device(), {length_ * (heads + 2 * kv_heads)}, memory_role::weights) {
       build.require_whole_layers("prefix tuning");
-      build.require_whole_rows("prefix tuning");
+      build.require_whole_sequences("prefix tuning");
       declare(build.parameters(), layer);
       std::vector<token> host;
       host.reserve(head_n_.size());

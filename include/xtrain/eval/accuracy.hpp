@@ -85,7 +85,7 @@ template <class Model>
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
     rows.fill({0, s}, batches);
     for (const host_batch& batch : batches) {
-      model.require_rows(batch);
+      model.require_batch(batch);
       memory.run(model, passes, batch);
       for (std::size_t r = 0; r < batch.b; ++r) {
         if (batch.labels.empty() || batch.labels[r] < 0) continue;

@@ -25,7 +25,7 @@ struct evaluation {
 /// targets; with data parallelism, all_ranks(sums) all-reduces the sums over the ranks.
 ///   throws  data_error when no sequence has a target
 template <class SumOfLosses, class AllRanks>
-[[nodiscard]] evaluation evaluate_rows(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
+[[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
   std::array<double, 2> sums{};  // losses, targets
   std::vector<host_batch> batches;
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
@@ -43,8 +43,8 @@ template <class SumOfLosses, class AllRanks>
   return {.loss = loss, .perplexity = std::exp(loss), .targets = static_cast<std::size_t>(sums[1])};
 }
 template <class SumOfLosses>
-[[nodiscard]] evaluation evaluate_rows(const loader& rows, SumOfLosses&& sum_of_losses) {
-  return evaluate_rows(rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {});
+[[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses) {
+  return evaluate_batches(rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {});
 }
 
 /// The same for bidirectional encoders: the mean over masked tokens plus the mean over sequence labels. sum_of_losses(batch, label_weight)

@@ -11,7 +11,7 @@
 #include <xtrain/data/xtensor_batch.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/models/pass_memory.hpp>
-#include <xtrain/models/require_rows.hpp>
+#include <xtrain/models/require_batch.hpp>
 #include <xtrain/tensor/tensor.hpp>
 #include <xtrain/tensor/xtensor_face.hpp>
 
@@ -44,7 +44,7 @@ requires requires(const Rows& rows) { rows.tokens; }
 [[nodiscard]] array<typename Model::accumulate, 3> logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t, v = model.config().vocab_size;
-  detail::require_rows(model, rows, "logits");
+  detail::require_batch(model, rows, "logits");
   pass_memory<Model> passes(model, measure_pass(model, [&](auto& like, auto& memory) {
                               using device = typename std::remove_cvref_t<decltype(like)>::device;
                               tensor<token, 1, device> chosen(like.context(), {n}, memory_role::batch);
@@ -79,7 +79,7 @@ template <class Model, class Rows>
 [[nodiscard]] array<typename Model::accumulate, 2> label_logits(Model& model, const Rows& rows) {
   using accumulate = typename Model::accumulate;
   const std::size_t n = rows.b * rows.t;
-  detail::require_rows(model, rows, "logits");
+  detail::require_batch(model, rows, "logits");
   const auto run = [&](auto& of, auto& passes, auto& batch, auto& result) {
     auto p = passes.new_pass(pass_mode::evaluation);
     p.batch = batch.upload(of.stream(), rows);

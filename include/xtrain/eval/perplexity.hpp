@@ -69,7 +69,7 @@ template <class Model>
                               (void)detail::loss_memory<std::remove_cvref_t<decltype(like)>>(like, num_tokens).sum(like, memory, full);
                             }));
   detail::loss_memory<Model> memory(model, num_tokens);
-  return evaluate_rows(rows, [&](const host_batch& batch) { return memory.sum(model, passes, batch); });
+  return evaluate_batches(rows, [&](const host_batch& batch) { return memory.sum(model, passes, batch); });
 }
 
 }  // namespace xtrain

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include <xtrain/layers/attention_heads.hpp>
 #include <xtrain/layers/head_exchange.hpp>
 #include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -17,26 +17,6 @@
 #include <xtrain/ops/attention.hpp>
 
 namespace xtrain {
-
-/// Configuration of an attention layer.
-struct attention_options {
-  std::size_t hidden_size = 0;
-  std::size_t num_heads = 0;
-  std::size_t num_kv_heads = 0;
-  std::size_t head_dim = 0;
-  bool bias = false;  // of the query, key and value projections
-  bool output_bias = false;
-  double dropout = 0.0;                  // of the attention weights
-  std::uint32_t site = 0;                // random site of that dropout
-  std::size_t layer = 0;                 // layer index, within a key/value cache
-  std::size_t sliding_window = 0;        // tokens that a query attends to, including itself; 0: all
-  std::vector<std::string> qkv_names{};  // one fused module, or three
-  file_order qkv_order{};                // row order of the fused module in files, where it differs
-  std::string output_name{};
-  initial_values initial{};
-  initial_values output_initial{};
-  bool transposed_in_files = false;
-};
 
 /// What an adapter prepends to the keys and values of every sequence: nothing if it has no on_attention.
 template <class Recipe>
@@ -71,19 +51,18 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : shard_(build.shard()), all_heads_(o.num_heads), heads_(shard_.of(o.num_heads, "heads").count), kv_heads_(kv_of(o, shard_).count),
-        d_(o.head_dim), layer_(o.layer), window_(o.sliding_window), dropout_(o.dropout), site_(o.site),
-        qkv_(build, qkv_parts(o, shard_), o.hidden_size, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
-        output_(build, {{o.output_name, o.hidden_size}}, {shard_.of(o.num_heads * o.head_dim, "channels of heads"), o.num_heads * o.head_dim},
+      : all_heads_(o.num_heads), own_(o, build.shard()), d_(o.head_dim), layer_(o.layer), window_(o.sliding_window), dropout_(o.dropout), site_(o.site),
+        qkv_(build, qkv_parts(o, build.shard()), o.hidden_size, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
+        output_(build, {{o.output_name, o.hidden_size}}, own_.channels(o),
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files}),
-        exchange_(has_ring_attention<Recipe> ? context_shard{} : build.sequence_shard(), heads_, kv_heads_, o.head_dim), ring_(build.sequence_shard()),
+        exchange_(has_ring_attention<Recipe> ? context_shard{} : build.sequence_shard(), own_.heads, own_.kv_heads, o.head_dim), ring_(build.sequence_shard()),
         prefix_(build, o.layer, o.num_heads, o.num_kv_heads, o.head_dim) {}
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
   /// Key/value heads on this rank.
-  [[nodiscard]] std::size_t kv_heads() const { return kv_heads_; }
+  [[nodiscard]] std::size_t kv_heads() const { return own_.kv_heads; }
 
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to
   void forward(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
@@ -92,7 +71,7 @@ class causal_attention {
     const std::size_t n = s.b * s.t;
     const auto qkv = p.save(n, s.row());
     project(p, positions, x, qkv);
-    if (p.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
+    if (p.internal.cache != nullptr) return attend_cached(p, positions, s, qkv, y, how);
     if constexpr (recompute::template drops<attention_outputs>) {
       const auto scope = p.scope();
       const auto o = p.temporary(n, s.h * d_);
@@ -102,7 +81,7 @@ class causal_attention {
       const auto o = p.save(n, s.h * d_);
       attend(p, positions, s, qkv, o, p.save_sums(s.b * s.h * s.t));
       const auto scope = p.scope();
-      output(p, saves_own_outputs(p) ? exchanged(p, o, p.save(p.batch.n(), heads_ * d_)) : own_outputs(p, o), y, how);
+      output(p, saves_own_outputs(p) ? exchanged(p, o, p.save(p.batch.n(), own_.heads * d_)) : own_outputs(p, o), y, how);
     }
   }
 
@@ -119,7 +98,7 @@ class causal_attention {
       attend(p, positions, s, qkv, o, lse);
       attend_backward(p, positions, s, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
     } else {
-      const auto kept = saves_own_outputs(p) ? p.pop_saved(p.batch.n(), heads_ * d_) : matrix_view<compute, memory>{};
+      const auto kept = saves_own_outputs(p) ? p.pop_saved(p.batch.n(), own_.heads * d_) : matrix_view<compute, memory>{};
       const auto lse = p.pop_saved_sums(s.b * s.h * s.t);
       const auto o = p.pop_saved(n, s.h * d_);
       const auto qkv = p.pop_saved(n, s.row());
@@ -130,46 +109,15 @@ class causal_attention {
  private:
   using sums = vector_view<accumulate_t<compute>, memory>;
 
-  /// The key/value heads used by this rank's queries. With fewer key/value heads than ranks, adjacent ranks hold the same one.
-  static row_range kv_of(const attention_options& o, const tensor_shard& shard) {
-    if (shard.ranks <= o.num_kv_heads) return shard.of(o.num_kv_heads, "key/value heads");
-    require<config_error>(shard.ranks % o.num_kv_heads == 0,
-                          "tensor: ranks must be a multiple of the key/value heads, or the key/value heads of the ranks; given ",
-                          shard.ranks, " and ", o.num_kv_heads);
-    return {shard.rank * o.num_kv_heads / shard.ranks, 1};
-  }
-  static std::vector<module_part> divided_qkv_parts(const attention_options& o, const tensor_shard& shard) {
-    const std::size_t d = o.head_dim, q = o.num_heads * d, kv = o.num_kv_heads * d;
-    const row_range own_q{shard.of(o.num_heads, "heads").begin * d, shard.of(o.num_heads, "heads").count * d};
-    const row_range own_kv{kv_of(o, shard).begin * d, kv_of(o, shard).count * d};
-    const std::size_t copies = shard.ranks > o.num_kv_heads ? shard.ranks / o.num_kv_heads : 1;
-    if (o.qkv_names.size() == 1) {
-      require<config_error>(copies == 1, "tensor: with a fused projection of queries, keys and values, ranks must not be more than the ", o.num_kv_heads,
-                            " key/value heads; given ", shard.ranks);
-      const std::vector<row_range> rows{own_q, {q + own_kv.begin, own_kv.count}, {q + kv + own_kv.begin, own_kv.count}};
-      return {{o.qkv_names[0], own_q.count + 2 * own_kv.count, o.qkv_order, q + 2 * kv, rows}};
-    }
-    return {{o.qkv_names.at(0), own_q.count, {}, q, {own_q}},
-            {o.qkv_names.at(1), own_kv.count, {}, kv, {own_kv}, copies},
-            {o.qkv_names.at(2), own_kv.count, {}, kv, {own_kv}, copies}};
-  }
-  static std::vector<module_part> qkv_parts(const attention_options& o, const tensor_shard& shard) {
-    if constexpr (has_tensor_parallel<Recipe>)
-      if (shard.is_sharded()) return divided_qkv_parts(o, shard);
-    const std::size_t q = o.num_heads * o.head_dim, kv = o.num_kv_heads * o.head_dim;
-    if (o.qkv_names.size() == 1) return {{o.qkv_names[0], q + 2 * kv, o.qkv_order}};
-    return {{o.qkv_names.at(0), q}, {o.qkv_names.at(1), kv}, {o.qkv_names.at(2), kv}};
-  }
-
   /// Prefix tokens prepended to each sequence in this pass: 0 if a non-empty cache already contains them.
   [[nodiscard]] std::size_t before(const pass<Recipe>& p) const {
-    return p.cache == nullptr || p.cache->is_empty ? prefix_.length() : 0;
+    return p.internal.cache == nullptr || p.internal.cache->is_empty ? prefix_.length() : 0;
   }
   [[nodiscard]] ops::attention_shape shape(const pass<Recipe>& p) const {
-    const std::size_t first = shard_.rank * heads_;
+    const std::size_t first = own_.first;
     if (exchange_.is_needed(p))
       return {p.batch.b, p.batch.whole_seq_length(), exchange_.heads(), exchange_.kv_heads(), d_, all_heads_, first + exchange_.first_head()};
-    return {p.batch.b, before(p) + p.batch.t, heads_, kv_heads_, d_, all_heads_, first};
+    return {p.batch.b, before(p) + p.batch.t, own_.heads, own_.kv_heads, d_, all_heads_, first};
   }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
   [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions,
@@ -211,11 +159,11 @@ class causal_attention {
     if (before(p) != 0) require_prefix_fits(p);
     const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(p.batch.n(), own_row()) : qkv;
     qkv_.forward(p, x, own);
-    positions.turn(p, heads_ + kv_heads_, own, ops::turn::forward);
+    positions.turn(p, own_.heads + own_.kv_heads, own, ops::turn::forward);
     if (before(p) != 0) prefix_.forward(p, own, qkv);
-    if (exchange_.is_needed(p)) exchange_.to_whole_rows(p, own, qkv);
+    if (exchange_.is_needed(p)) exchange_.to_whole_sequences(p, own, qkv);
   }
-  [[nodiscard]] std::size_t own_row() const { return (heads_ + 2 * kv_heads_) * d_; }
+  [[nodiscard]] std::size_t own_row() const { return (own_.heads + 2 * own_.kv_heads) * d_; }
   /// y written or added to
   void output(pass<Recipe>& p, matrix_view<const compute, memory> own, matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
@@ -224,14 +172,14 @@ class causal_attention {
   /// Attention outputs of this rank's tokens, all heads; temporary, or o itself.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return o;
-    const auto own = p.temporary(p.batch.n(), heads_ * d_);
+    const auto own = p.temporary(p.batch.n(), own_.heads * d_);
     if (exchange_.is_needed(p)) return exchanged(p, o, own);
     prefix_.take_behind(p, o, own);
     return own;
   }
   /// The same for the output projection's backward, which may not read the values.
   [[nodiscard]] matrix_view<const compute, memory> own_outputs_again(pass<Recipe>& p, matrix_view<const compute, memory> o) const {
-    if (exchange_.is_needed(p) && !output_.needs_input()) return p.temporary(p.batch.n(), heads_ * d_);
+    if (exchange_.is_needed(p) && !output_.needs_input()) return p.temporary(p.batch.n(), own_.heads * d_);
     return own_outputs(p, o);
   }
   /// If that backward reads them, they are saved, so that they are exchanged only once.
@@ -267,7 +215,7 @@ class causal_attention {
       else prefix_.backward(p, dseen, dqkv);
     }
     // forward: queries and keys rotated by their positions
-    positions.turn(p, heads_ + kv_heads_, dqkv, ops::turn::backward);
+    positions.turn(p, own_.heads + own_.kv_heads, dqkv, ops::turn::backward);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
   }
@@ -283,9 +231,9 @@ class causal_attention {
                        matrix_view<compute, memory> d_o) const {
     if (before(p) == 0 && !exchange_.is_needed(p)) return output_.backward(p, own, dy, d_o);
     const auto scope = p.scope();
-    const auto down = p.temporary(p.batch.n(), heads_ * d_);
+    const auto down = p.temporary(p.batch.n(), own_.heads * d_);
     output_.backward(p, own, dy, down);
-    if (exchange_.is_needed(p)) return exchange_.to_whole_rows(p, down, d_o);
+    if (exchange_.is_needed(p)) return exchange_.to_whole_sequences(p, down, d_o);
     fill_zero(p.stream, d_o.span());
     prefix_.copy_behind(p, down, d_o);
   }
@@ -293,15 +241,16 @@ class causal_attention {
   void attend_cached(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
                      matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
-    const auto o = p.temporary(qkv.shape(0), heads_ * d_);
+    const auto o = p.temporary(qkv.shape(0), own_.heads * d_);
     const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, settings(p, positions, s), qkv, p.cache->lengths_b, p.cache->keys.rows(layer_ * rows, rows),
-                          p.cache->values.rows(layer_ * rows, rows), o);
+    ops::cached_attention(p, s, settings(p, positions, s), qkv, p.internal.cache->lengths_b, p.internal.cache->keys.rows(layer_ * rows, rows),
+                          p.internal.cache->values.rows(layer_ * rows, rows), o);
     output(p, own_outputs(p, o), y, how);
   }
 
-  tensor_shard shard_;
-  std::size_t all_heads_, heads_, kv_heads_, d_, layer_, window_;
+  std::size_t all_heads_;
+  attention_heads own_;
+  std::size_t d_, layer_, window_;
   double dropout_;
   std::uint32_t site_;
   column_parallel_linear<Recipe> qkv_;

@@ -47,9 +47,9 @@ namespace detail {
 
 /// The device reads host memory directly, so batches need not be copied. (The dry device behaves like the device it stands in for.)
 template <class Device>
-inline constexpr bool reads_host_rows = host_addressable<Device>;
+inline constexpr bool reads_host_batches = host_addressable<Device>;
 template <class Device>
-inline constexpr bool reads_host_rows<dry<Device>> = reads_host_rows<Device>;
+inline constexpr bool reads_host_batches<dry<Device>> = reads_host_batches<Device>;
 
 // Fields that only some batches have; empty: not given.
 template <class HostBatch>
@@ -95,7 +95,7 @@ class batch_memory {
   batch_memory(const typename Device::context& on, std::size_t num_tokens, const attention_mask& mask = {}, const context_shard& shard = {})
       : num_tokens_(num_tokens), own_(std::make_unique<local_tokens>(shard, 4, num_tokens)),
         laid_out_(mask.kind == attention_mask::rule::causal ? nullptr : std::make_unique<token_layout>(mask, num_tokens)),
-        buffer_(on, detail::reads_host_rows<Device> ? 0 : (laid_out_ ? 8 : 4) * num_tokens * sizeof(token), memory_role::batch) {}
+        buffer_(on, detail::reads_host_batches<Device> ? 0 : (laid_out_ ? 8 : 4) * num_tokens * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
@@ -113,7 +113,7 @@ class batch_memory {
       if (values.empty()) return {};
       require<shape_error>(values.size() == size, "batch: every array must have ", n, " tokens, or one label for each of ", host.b,
                            " sequences; given ", values.size());
-      if constexpr (detail::reads_host_rows<Device>) {
+      if constexpr (detail::reads_host_batches<Device>) {
         return {span_of<const token, memory>(values.data(), size), {size}};
       } else {
         const auto to = buffer_.template as<token>().subspan(next, size);

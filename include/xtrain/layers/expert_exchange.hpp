@@ -16,7 +16,7 @@
 namespace xtrain {
 
 /// Number of tokens per expert.
-using row_counts = std::array<std::size_t, max_experts>;
+using expert_counts = std::array<std::size_t, max_experts>;
 
 /// For ranks that own equal parts of e experts. Outgoing rows (copies of tokens) are sorted by expert, so each expert's are one range;
 /// incoming rows are sorted by expert, then by source rank, so each expert's are one matrix again. No token is dropped.
@@ -26,7 +26,7 @@ class expert_exchange {
   ///   leaving   this rank's rows, per expert (all experts)
   ///   throws    comm_error when another rank sends an implausible count
   template <class Ranks>
-  expert_exchange(Ranks& ranks, std::size_t experts, const row_counts& leaving) : expert_exchange(ranks.size(), experts) {
+  expert_exchange(Ranks& ranks, std::size_t experts, const expert_counts& leaving) : expert_exchange(ranks.size(), experts) {
     sent_ = leaving;
     std::array<std::uint64_t, max_experts> to_others{}, from_others{};
     std::copy_n(leaving.begin(), experts, to_others.begin());
@@ -62,11 +62,11 @@ class expert_exchange {
   /// Rows received for all experts of this rank.
   [[nodiscard]] std::size_t rows() const { return rows_; }
   /// Rows received per expert.
-  [[nodiscard]] const row_counts& counts() const { return counts_; }
+  [[nodiscard]] const expert_counts& counts() const { return counts_; }
 
   /// The source ranks of the rows of this rank's i-th expert.
-  [[nodiscard]] rows_of_ranks origin(std::size_t i, std::size_t rank) const {
-    rows_of_ranks from{.ranks = ranks_, .rank = rank};
+  [[nodiscard]] dispatched_rows origin(std::size_t i, std::size_t rank) const {
+    dispatched_rows from{.ranks = ranks_, .rank = rank};
     for (std::size_t r = 0; r < ranks_; ++r) from.counts[r] = received_[r * own_ + i];
     return from;
   }
@@ -103,8 +103,8 @@ class expert_exchange {
   }
 
   std::size_t ranks_, experts_, own_, rows_ = 0;
-  row_counts sent_{}, received_{};  // by expert; by source rank, then by this rank's experts
-  row_counts counts_{};
+  expert_counts sent_{}, received_{};  // by expert; by source rank, then by this rank's experts
+  expert_counts counts_{};
   std::array<message_part, max_experts> leaves_{}, arrives_{};
 };
 

@@ -17,6 +17,7 @@
 #include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/recompute.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/ops/embedding.hpp>
 #include <xtrain/ops/experts.hpp>
 
@@ -59,7 +60,10 @@ class mixture_of_experts {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
       // the element index of a row's dropout depends on how many rows before it were routed to the expert, other ranks' included
-      if (one.up.drops_input() || one.down.drops_input()) build.require_whole_rows("dropout of an adapter inside an expert");
+      if (one.up.drops_input() || one.down.drops_input()) {
+        build.require_whole_sequences("dropout of an adapter inside an expert");
+        build.require_whole_layers("dropout of an adapter inside an expert");
+      }
     }
   }
 
@@ -68,7 +72,7 @@ class mixture_of_experts {
   /// x [n, hidden_size] read, y [n, hidden_size] written or added to. Under sequence parallelism, both have this rank's tokens only.
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
     if constexpr (has_expert_parallel<Recipe>)
-      if (p.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
+      if (p.internal.parallel.experts().size() > 1) return forward_over_ranks(p, x, y, how);
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     const auto routes = save_routes(p, n);
     const auto u = p.save(slots, activation_.columns * inner_);
@@ -76,8 +80,8 @@ class mixture_of_experts {
     const auto scope = p.scope();
     const auto a = saves_activation() ? p.save(slots, inner_) : p.temporary(slots, inner_);
 
-    const auto all_x = p.gather_sequence(x);
-    const row_counts counts = route(p, all_x, routes);
+    const auto all_x = gather_from_sequence_parallel_region(p, x);
+    const expert_counts counts = route(p, all_x, routes);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     experts_forward(p, n, counts, {.x = x_s, .u = u, .a = a, .out = out});
@@ -89,10 +93,10 @@ class mixture_of_experts {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how) const {
     if constexpr (has_expert_parallel<Recipe>)
-      if (p.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
+      if (p.internal.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
-    row_counts counts{};
+    expert_counts counts{};
     for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.saved.pop_number();
     matrix a{};
     if (saves_activation()) a = p.pop_saved(slots, inner_);
@@ -100,7 +104,7 @@ class mixture_of_experts {
     const auto u = p.pop_saved(slots, activation_.columns * inner_);
     const auto routes = pop_saved_routes(p, n);
     if (recomputes && down_needs_input_) a = p.temporary(slots, inner_);
-    const auto all_x = needs_input() ? p.gather_sequence(x) : x;
+    const auto all_x = needs_input() ? gather_from_sequence_parallel_region(p, x) : x;
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     const auto da = p.temporary(slots, inner_);
     experts_backward(p, n, counts, {.u = u, .a = a, .da = da, .out = out}, [&] {
@@ -154,7 +158,7 @@ class mixture_of_experts {
   }
 
   /// The routes of every token, and the number of tokens per expert.
-  [[nodiscard]] row_counts route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes) const {
+  [[nodiscard]] expert_counts route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), e = experts_.size();
     const auto logits = p.temporary(n, e);
@@ -162,9 +166,9 @@ class mixture_of_experts {
     // with a load-balancing loss, counts and probabilities are retained until the backward of the whole model
     vector_view<token, memory> count_e{};
     vector_view<accumulate_t<compute>, memory> probability_e{};
-    if (p.load.exists()) {
-      count_e = {p.load.count_le.rows(layer_, 1).span(), {e}};
-      probability_e = {p.load.probability_le.rows(layer_, 1).span(), {e}};
+    if (p.internal.load.exists()) {
+      count_e = {p.internal.load.count_le.rows(layer_, 1).span(), {e}};
+      probability_e = {p.internal.load.probability_le.rows(layer_, 1).span(), {e}};
     } else {
       count_e = {p.workspace.template take<token>(e), {e}};
     }
@@ -173,7 +177,7 @@ class mixture_of_experts {
     std::array<token, max_experts> host{};
     copy_to_host(p.stream, std::span<token>(host.data(), e), count_e.span());
     p.stream.synchronize();
-    row_counts counts{};
+    expert_counts counts{};
     const std::size_t slots = n * choices_;
     const bool nothing_is_real = counts_of(p.stream) != nullptr;
     for (std::size_t i = 0; i < e; ++i)
@@ -190,7 +194,7 @@ class mixture_of_experts {
   };
 
   /// x read; u, a, out written
-  void experts_forward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at,
+  void experts_forward(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_rows& at,
                        const expert_exchange* exchange = nullptr) const {
     // u = x · W1ᵀ
     each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
@@ -210,10 +214,10 @@ class mixture_of_experts {
   /// da    written
   /// input()  returns x, called only if it is needed
   template <class Input>
-  void experts_backward(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_rows& at, Input&& input,
+  void experts_backward(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_rows& at, Input&& input,
                         const expert_exchange* exchange = nullptr) const {
     // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
-    const auto deferred = std::exchange(p.deferred, nullptr);
+    const auto deferred = std::exchange(p.internal.deferred, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
@@ -228,7 +232,7 @@ class mixture_of_experts {
     each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
     });
-    p.deferred = deferred;
+    p.internal.deferred = deferred;
   }
 
   /// y = Σ weight · out, summed over the tensor-parallel ranks
@@ -241,10 +245,10 @@ class mixture_of_experts {
     const sums dweight_nk{p.workspace.template take<accumulate_t<compute>>(shape[0] * shape[1]), shape};
     {
       const auto scope = p.scope();
-      ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, p.gather_sequence(dy), out, dweight_nk);
+      ops::expert_combine_backward(p, routes.slot_nk, routes.weight_nk, out, gather_from_sequence_parallel_region(p, dy), out, dweight_nk);
     }
     // each rank has only the contribution of its intermediate channels
-    if constexpr (has_tensor_parallel<Recipe>) p.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
+    if constexpr (has_tensor_parallel<Recipe>) p.internal.parallel.tensor().all_reduce(p.stream, dweight_nk.span(), reduction::sum);
     return dweight_nk;
   }
   /// x has all tokens
@@ -253,12 +257,12 @@ class mixture_of_experts {
     const std::size_t n = routes.weight_nk.shape(0);
     // forward: weights = routing(x · Wᵀ)
     const auto dlogits = p.temporary(n, experts_.size());
-    ops::expert_routing_backward(p, routes, dweight_nk, p.load.dprobability_e, dlogits);
+    ops::expert_routing_backward(p, routes, dweight_nk, p.internal.load.dprobability_e, dlogits);
     added_up(p, dx, how, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
       // the router is replicated and every rank computes the same gradient: one adds it
-      if (p.parallel.tensor().rank() == 0) return router_.backward(p, x, dlogits, to, ops::result::is_added);
+      if (p.internal.parallel.tensor().rank() == 0) return router_.backward(p, x, dlogits, to, ops::result::is_added);
       const auto scope = p.scope();
       router_.backward(p, x, dlogits, p.temporary(n, to.shape(1)));
     });
@@ -266,14 +270,14 @@ class mixture_of_experts {
   /// y written or added to: the sum of make(to, how) over tensor-parallel ranks. The previous value of y is counted once.
   template <class Make>
   static void added_up(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
-    if (p.has_sequence_parallel) {
+    if (p.internal.has_sequence_parallel) {
       const auto scope = p.scope();
       const auto part = p.temporary(p.tokens_in_layer(y.shape(0)), y.shape(1));
       make(part, ops::result::replaces);
-      return p.reduce_scatter_sequence(part, y, how);
+      return reduce_scatter_to_sequence_parallel_region(p, part, y, how);
     }
-    make(y, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
-    p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    make(y, p.internal.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// forward() under expert parallelism.
@@ -282,8 +286,8 @@ class mixture_of_experts {
     const auto routes = save_routes(p, n);
     const auto out = p.save(slots, c);
     const auto scope = p.scope();
-    auto& ranks = p.parallel.experts();
-    const auto all_x = p.gather_sequence(x);
+    auto& ranks = p.internal.parallel.experts();
+    const auto all_x = gather_from_sequence_parallel_region(p, x);
     const expert_exchange exchange(ranks, experts_.size(), route(p, all_x, routes));
     const expert_rows here = rows_here(p, exchange.rows(), c);
     const auto x_s = p.temporary(slots, c);
@@ -298,7 +302,7 @@ class mixture_of_experts {
                            ops::result how) const {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
-    auto& ranks = p.parallel.experts();
+    auto& ranks = p.internal.parallel.experts();
     const auto exchange = expert_exchange::popped(ranks, experts_.size(), p.saved);
     const auto out = p.pop_saved(slots, c);
     const auto routes = pop_saved_routes(p, n);
@@ -309,7 +313,7 @@ class mixture_of_experts {
     experts_backward(p, n, exchange.counts(), here, [&] { return here.x; }, &exchange);
     // forward: dispatched x_s
     exchange.combine(p.stream, ranks, read(here.out), out);
-    routes_backward(p, routes, needs_input() ? p.gather_sequence(x) : x, dweight_nk, out, dx, how);
+    routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
   }
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
@@ -318,11 +322,11 @@ class mixture_of_experts {
   /// recomputed or there is no backward.
   [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, std::size_t rows, std::size_t c) const {
     const bool until_backward = p.trains() && !Recipe::recompute::drops_blocks;
-    const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.number : 0;
+    const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.internal.number : 0;
     const auto& on = p.parameters.device();
     const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = saves_activation() ? inner_ : 0;
-    const auto [x, u, a] = side_by_side<3>(p.parallel.kept_rows(on, pass, place), rows, {x_kept, activation_.columns * inner_, a_kept});
-    const auto [out, da, x_now, a_now] = side_by_side<4>(p.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
+    const auto [x, u, a] = side_by_side<3>(p.internal.parallel.kept_rows(on, pass, place), rows, {x_kept, activation_.columns * inner_, a_kept});
+    const auto [out, da, x_now, a_now] = side_by_side<4>(p.internal.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
   }
   template <std::size_t N, class Memory>
@@ -341,20 +345,20 @@ class mixture_of_experts {
   /// rows, it also measures the memory for that, without counting it as work. `exchange`: what dispatched the rows, if they were: random
   /// numbers are those of the source rank.
   template <class Work>
-  void each_expert(pass<Recipe>& p, std::size_t n, const row_counts& counts, const expert_exchange* exchange, Work&& work) const {
+  void each_expert(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_exchange* exchange, Work&& work) const {
     std::size_t first = 0;
     for (std::size_t i = 0; i < own_.count; ++i) {
       if constexpr (has_expert_parallel<Recipe>)
-        if (exchange != nullptr) p.origin = exchange->origin(i, p.parallel.experts().rank());
+        if (exchange != nullptr) p.internal.origin = exchange->origin(i, p.internal.parallel.experts().rank());
       for (std::size_t left = counts[i]; left > 0;) {
         const std::size_t rows = std::min(left, n);
         work(experts_[own_.begin + i], first, rows);
         first += rows;
         left -= rows;
-        p.origin.first += rows;
+        p.internal.origin.first += rows;
       }
     }
-    p.origin = {};
+    p.internal.origin = {};
     if (dry_record* const counted = counts_of(p.stream)) {
       const dry_record before = *counted;
       for (std::size_t i = 0; i < own_.count; ++i) work(experts_[own_.begin + i], 0, n);

@@ -34,21 +34,6 @@ struct feed_forward_options {
 
 namespace detail {
 
-/// The modules of W1: `columns` matrices of `inner` rows, of which each tensor-parallel rank has a shard.
-[[nodiscard]] inline std::vector<module_part> up_parts(const std::vector<std::string>& names, std::size_t columns, std::size_t inner,
-                                                       const tensor_shard& shard) {
-  std::vector<module_part> parts;
-  const std::size_t matrices = columns / names.size();  // per module: gate and up may be fused
-  const row_range mine = shard.of(inner, "intermediate channels");
-  for (const std::string& name : names) {
-    parts.push_back({name, mine.count * matrices});
-    if (!shard.is_sharded()) continue;
-    parts.back().whole_outputs = inner * matrices;
-    for (std::size_t i = 0; i < matrices; ++i) parts.back().rows.push_back({i * inner + mine.begin, mine.count});
-  }
-  return parts;
-}
-
 /// The activation function of a layer; a type that supports any is given the kind.
 template <class Activation>
 [[nodiscard]] Activation make_activation(const feed_forward_options& o) {

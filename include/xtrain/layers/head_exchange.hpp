@@ -45,7 +45,7 @@ class head_exchange {
 
   /// Queries, keys and values, or an array as wide as the outputs.
   ///   own [b·t, all heads] read; whole [b·sequence length, own heads] written
-  void to_whole_rows(pass<Recipe>& p, in_matrix own, matrix whole) const {
+  void to_whole_sequences(pass<Recipe>& p, in_matrix own, matrix whole) const {
     const auto scope = p.scope();
     const std::size_t num_tokens = own.shape(0), width = whole.shape(1);
     const auto sent = p.temporary(shard_.ranks * num_tokens, width);
@@ -109,7 +109,7 @@ class head_exchange {
     return by_rows(p, whole).columns(rank * count, count);
   }
   void exchange(pass<Recipe>& p, in_matrix from, matrix to) const {
-    if constexpr (has_context_parallel<Recipe>) p.parallel.context().all_to_all(p.stream, from.span(), to.span());
+    if constexpr (has_context_parallel<Recipe>) p.internal.parallel.context().all_to_all(p.stream, from.span(), to.span());
   }
 
   context_shard shard_;

@@ -4,18 +4,18 @@
 #include <cstddef>
 #include <string>
 
-#include <xtrain/layers/classification_head.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/layers/norm.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/vocab_parallel_head.hpp>
 #include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
 
 /// logits = norm(gelu(x · Wᵀ + b)) · tableᵀ + bias: one layer more than a causal model's head.          [Devlin et al. 2019, section 3.1]
 template <class Recipe>
-class masked_word_head {
+class masked_lm_head {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
@@ -30,11 +30,11 @@ class masked_word_head {
     initial_values initial{};
   };
 
-  masked_word_head(builder<Recipe>& build, const options& o)
+  masked_lm_head(builder<Recipe>& build, const options& o)
       : dense_(build, {{o.name + ".transform.dense", o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
         norm_(build, o.name + ".transform.LayerNorm", o.hidden_size, o.norm_epsilon),
-        words_(o.table.exists() ? o.table : build.matrix({{o.name + ".decoder", o.vocab_size}}, o.hidden_size, o.initial),
-               build.vector({{o.name, o.vocab_size}}, "bias", 0.0)) {}
+        decoder_(o.table.exists() ? o.table : build.matrix({build.vocabulary_part(o.name + ".decoder", o.vocab_size)}, o.hidden_size, o.initial),
+                 {.shard = build.shard(), .vocab_size = o.vocab_size, .bias = build.vector({build.vocabulary_part(o.name, o.vocab_size)}, "bias", 0.0)}) {}
 
   /// x [n, hidden_size] read, loss_n written, for the batch's targets
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
@@ -45,7 +45,7 @@ class masked_word_head {
     dense_.forward(p, x, u);
     ops::gelu_erf(p, u, a);
     norm_.forward(p, a, y);
-    words_.forward(p, y, p.batch.targets_n, p.gradient_scale, loss_n);
+    decoder_.forward(p, y, loss_n);
     p.save_reference(a);
   }
 
@@ -56,7 +56,7 @@ class masked_word_head {
     const auto a = p.saved_reference(n, c);
     const auto da = p.temporary(n, c);
     // forward: logits = y · tableᵀ + bias,  y = norm(a)
-    const auto dy = words_.backward(p, n, c);
+    const auto dy = decoder_.backward(p, n, c);
     fill_zero(p.stream, da.span());
     norm_.backward(p, a, dy, da);
     // forward: a = gelu(u)
@@ -74,13 +74,13 @@ class masked_word_head {
     dense_.forward(p, x, u);
     ops::gelu_erf(p, u, u);
     norm_.recompute(p, u, y);
-    words_.logits(p, y, logits_nv);
+    decoder_.logits(p, y, logits_nv);
   }
 
  private:
   linear<Recipe> dense_;
   layer_norm<Recipe> norm_;
-  classification_head<Recipe> words_;
+  vocab_parallel_head<Recipe> decoder_;
 };
 
 }  // namespace xtrain

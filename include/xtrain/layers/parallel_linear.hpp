@@ -11,6 +11,7 @@
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/linear.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
 
 namespace xtrain {
 
@@ -45,7 +46,9 @@ class column_parallel_linear {
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    local_.forward(p, communicates_ ? p.gather_sequence(x) : x, y, how);
+    if (!communicates_) return local_.forward(p, x, y, how);
+    require_layout(p, x.shape(0), token_layout_kind::sequence_sharded, "column_parallel_linear: x");
+    local_.forward(p, gather_from_sequence_parallel_region(p, x), y, how);
   }
 
   /// dx [as x, in] written or added to; gradients of trainable parameters added to
@@ -53,14 +56,14 @@ class column_parallel_linear {
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
     if (!communicates_) return local_.backward(p, x, dy, dx, how);
-    if (p.has_sequence_parallel) {
+    if (p.internal.has_sequence_parallel) {
       const auto part = p.temporary(dy.shape(0), dx.shape(1));
-      local_.backward(p, needs_input() ? p.gather_sequence(x) : part, dy, part);
-      return p.reduce_scatter_sequence(part, dx, how);
+      local_.backward(p, needs_input() ? gather_from_sequence_parallel_region(p, x) : part, dy, part);
+      return reduce_scatter_to_sequence_parallel_region(p, part, dx, how);
     }
     // in a sum over ranks, the previous value must be counted once
-    local_.backward(p, x, dy, dx, p.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
-    p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+    local_.backward(p, x, dy, dx, p.internal.parallel.tensor().rank() == 0 ? how : ops::result::replaces);
+    p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
 
  private:
@@ -98,24 +101,25 @@ class row_parallel_linear {
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    const bool first = p.parallel.tensor().rank() == 0;
+    const bool first = p.internal.parallel.tensor().rank() == 0;
     const auto bias = first ? p.vector(local_.bias_) : p.vector(parameter{});
     if (!communicates_) return local_.multiply(p, x, y, how, bias);
-    if (p.has_sequence_parallel) {
+    require_layout(p, x.shape(0), token_layout_kind::whole, "row_parallel_linear: x");
+    if (p.internal.has_sequence_parallel) {
       const auto part = p.temporary(x.shape(0), y.shape(1));
       local_.multiply(p, x, part, ops::result::replaces, bias);
-      return p.reduce_scatter_sequence(part, y, how);
+      return reduce_scatter_to_sequence_parallel_region(p, part, y, how);
     }
     // in a sum over ranks, the previous value must be counted once
     local_.multiply(p, x, y, first ? how : ops::result::replaces, bias);
-    p.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
   }
 
   /// dx [n, this rank's inputs] written or added to; gradients of trainable parameters added to
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx, ops::result how = ops::result::replaces) const {
     const auto scope = p.scope();
-    local_.backward(p, x, communicates_ ? p.gather_sequence(dy) : dy, dx, how);
+    local_.backward(p, x, communicates_ ? gather_from_sequence_parallel_region(p, dy) : dy, dx, how);
   }
 
  private:

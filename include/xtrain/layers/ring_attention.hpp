@@ -113,7 +113,7 @@ class ring_attention {
         : here(p.workspace.template take<T>(rows * columns), {rows, columns}), coming(p.workspace.template take<T>(rows * columns), {rows, columns}) {}
 
     void begin(pass<Recipe>& p) {
-      shift.begin(p.stream, p.parallel.context(), device_span<const T, memory>(here.span()), coming.span());
+      shift.begin(p.stream, p.internal.parallel.context(), device_span<const T, memory>(here.span()), coming.span());
     }
     void finish(pass<Recipe>& p) {
       shift.finish(p.stream);

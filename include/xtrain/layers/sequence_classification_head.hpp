@@ -8,15 +8,17 @@
 #include <xtrain/layers/classification_head.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/embedding.hpp>
 
 namespace xtrain {
 
-/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first token of each sequence.                   [Devlin et al. 2019, section 3.1]
+/// logits = dropout(tanh(x · Wᵀ + b)) · Vᵀ + a, x the first token of each sequence. Tensor-parallel ranks all compute it.
+///                                                                                         [Devlin et al. 2019, section 3.1]
 template <class Recipe>
-class row_head {
+class sequence_classification_head {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
@@ -31,9 +33,11 @@ class row_head {
     initial_values initial{};
   };
 
-  row_head(builder<Recipe>& build, const options& o)
-      : dropout_(o.dropout), site_(o.site), pooler_(build, {{o.pooler_name, o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
-        labels_(build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial), build.vector({{o.labels_name, o.labels}}, "bias", 0.0)) {}
+  sequence_classification_head(builder<Recipe>& build, const options& o)
+      : dropout_(o.dropout), site_(o.site),
+        pooler_(build, {{o.pooler_name, o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial, .where = region::tensor_parallel}),
+        labels_(build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial, false, matrix_use::table, region::tensor_parallel),
+                build.vector({{o.labels_name, o.labels}}, "bias", 0.0, region::tensor_parallel)) {}
 
   /// x [n, hidden_size] read; loss_n added to: each sequence's loss times the label weight, at any index, since only the sum of loss_n is
   /// used
@@ -65,7 +69,7 @@ class row_head {
     ops::tanh_backward(p, p.pop_saved(b, c), dpooled, dpooled);
     pooler_.backward(p, p.pop_saved(b, c), dpooled, dfirst);
     // forward: first = x at the first tokens
-    ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx);
+    ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx, p.first_sequence_parallel_token());
   }
 
   /// x [n, hidden_size] read, logits [b, labels] written
@@ -80,7 +84,9 @@ class row_head {
   [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
   void pool(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> first,
             matrix_view<compute, memory> pooled) const {
-    ops::embedding(p, p.batch.firsts_b, x, first);
+    // under sequence parallelism one of the ranks has a sequence's first token; all of them compute its label
+    ops::embedding(p, p.batch.firsts_b, x, first, ops::result::replaces, p.first_sequence_parallel_token());
+    sum_over_sequence_parallel_region(p, first);
     pooler_.forward(p, first, pooled);
     ops::tanh(p, pooled, pooled);
   }

@@ -1,170 +1,19 @@
 // A decoder of any family: its layers are chosen at run time, so that a program that supports every family compiles one model.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <optional>
 #include <string>
 #include <utility>
 
-#include <xtrain/layers/experts.hpp>
-#include <xtrain/layers/feed_forward.hpp>
-#include <xtrain/layers/norm.hpp>
-#include <xtrain/layers/positions.hpp>
+#include <xtrain/models/any_block.hpp>
+#include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/decoder.hpp>
-#include <xtrain/models/normalized_residual_block.hpp>
 
 namespace xtrain {
 
-/// rms_norm or layer_norm.
-template <class Recipe>
-class any_norm {
- public:
-  using compute = typename pass<Recipe>::compute;
-  using memory = typename pass<Recipe>::memory;
-
-  any_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon, norm_kind kind) {
-    if (kind == norm_kind::layer) layer_.emplace(build, name, channels, epsilon);
-    else rms_.emplace(build, name, channels, epsilon);
-  }
-
-  /// x [n, c] read, y [n, c] written
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
-    if (rms_) rms_->forward(p, x, y);
-    else layer_->forward(p, x, y);
-  }
-  /// Computes y again without saving anything.
-  void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
-    if (rms_) rms_->recompute(p, x, y);
-    else layer_->recompute(p, x, y);
-  }
-  /// dx [n, c] added to
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
-                matrix_view<compute, memory> dx) const {
-    if (rms_) rms_->backward(p, x, dy, dx);
-    else layer_->backward(p, x, dy, dx);
-  }
-
- private:
-  std::optional<rms_norm<Recipe>> rms_;
-  std::optional<layer_norm<Recipe>> layer_;
-};
-
-/// Rotary embedding, 2D rotary embedding, ALiBi, or none (learned position embeddings are part of the embedding).
-template <class Recipe>
-class any_positions {
- public:
-  using device = typename Recipe::device;
-
-  any_positions(const typename device::context& context, typename device::stream& stream, const position_options& o) {
-    const bool biases = o.kind == position_kind::alibi || (o.kind == position_kind::rotary_or_alibi && o.alibi);
-    if (o.kind == position_kind::rotary_2d) rotary_2d_.emplace(context, stream, o);
-    else if (biases) alibi_.emplace(context, stream, o);
-    else if (o.kind != position_kind::none) rotary_.emplace(context, stream, o);
-  }
-
-  template <class Matrix>
-  void turn(pass<Recipe>& p, std::size_t heads, const Matrix& x, ops::turn direction) const {
-    if (rotary_) rotary_->turn(p, heads, x, direction);
-    else if (rotary_2d_) rotary_2d_->turn(p, heads, x, direction);
-  }
-  [[nodiscard]] vector_view<const float, typename device::memory> slopes() const {
-    return alibi_ ? alibi_->slopes() : vector_view<const float, typename device::memory>{};
-  }
-
- private:
-  std::optional<rotary_positions<Recipe>> rotary_;
-  std::optional<rotary_positions_2d<Recipe>> rotary_2d_;
-  std::optional<alibi_positions<Recipe>> alibi_;
-};
-
-/// GELU (tanh) or SwiGLU.
-class any_activation {
- public:
-  explicit any_activation(activation_kind kind)
-      : columns(kind == activation_kind::swiglu ? swiglu_activation::columns : gelu_activation::columns), kind_(kind) {}
-
-  template <class Pass, class U, class A>
-  void forward(Pass& p, const U& u, const A& a) const {
-    if (kind_ == activation_kind::swiglu) swiglu_activation::forward(p, u, a);
-    else gelu_activation::forward(p, u, a);
-  }
-  template <class Pass, class U, class DA, class DU>
-  void backward(Pass& p, const U& u, const DA& da, const DU& du) const {
-    if (kind_ == activation_kind::swiglu) swiglu_activation::backward(p, u, da, du);
-    else gelu_activation::backward(p, u, da, du);
-  }
-
-  std::size_t columns;  ///< of W1, per output
-
- private:
-  activation_kind kind_;
-};
-
-/// One feed-forward layer, or a mixture of experts.
-template <class Recipe>
-class any_feed_forward {
- public:
-  using compute = typename pass<Recipe>::compute;
-  using memory = typename pass<Recipe>::memory;
-  static constexpr bool has_experts = true;
-
-  any_feed_forward(builder<Recipe>& build, const feed_forward_options& o) {
-    if (o.router_name.empty()) dense_.emplace(build, o);
-    else experts_.emplace(build, o);
-  }
-
-  [[nodiscard]] bool needs_input() const { return dense_ ? dense_->needs_input() : experts_->needs_input(); }
-  /// x [n, hidden_size] read, y [n, hidden_size] written or added to
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y, ops::result how) const {
-    if (dense_) dense_->forward(p, x, y, how);
-    else experts_->forward(p, x, y, how);
-  }
-  /// dx [n, hidden_size] written or added to
-  void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
-                ops::result how) const {
-    if (dense_) dense_->backward(p, x, dy, dx, how);
-    else experts_->backward(p, x, dy, dx, how);
-  }
-
- private:
-  std::optional<feed_forward<Recipe, any_activation>> dense_;
-  std::optional<mixture_of_experts<Recipe, any_activation>> experts_;
-};
-
-/// Pre-norm blocks, or blocks whose residual stream carries normalized hidden states.
-template <class Recipe>
-class any_block : public normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>> {
-  using normalized = normalized_residual_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>>;
-  using pre_norm = decoder_block<Recipe, any_norm<Recipe>, any_positions<Recipe>, any_feed_forward<Recipe>>;
-
- public:
-  using compute = typename pre_norm::compute;
-  using memory = typename pre_norm::memory;
-  using positions = typename pre_norm::positions;
-
-  any_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
-      : normalized(build, c, names, index), is_normalized_(c.family->block == block_kind::normalized_residual) {}
-
-  /// x [n, hidden_size] read, y [n, hidden_size] written
-  void forward(pass<Recipe>& p, const positions& at, matrix_view<compute, memory> x, matrix_view<compute, memory> y) const {
-    if (is_normalized_) normalized::forward(p, at, x, y);
-    else pre_norm::forward(p, at, x, y);
-  }
-  /// d [n, hidden_size]: dy on entry, dx on return
-  void backward(pass<Recipe>& p, const positions& at, matrix_view<const compute, memory> x, matrix_view<compute, memory> d) const {
-    if (is_normalized_) normalized::backward(p, at, x, d);
-    else pre_norm::backward(p, at, x, d);
-  }
-
- private:
-  bool is_normalized_;
-};
-
 /// A decoder of the family that its config names (decoder_config::family), one of `Families`.
 template <class Recipe, class Families>
-class any_decoder_of : public basic_decoder<Recipe, any_block<Recipe>> {
-  using base = basic_decoder<Recipe, any_block<Recipe>>;
+class any_decoder_of : public basic_decoder<detail::compiled_recipe<Recipe>, any_block<detail::compiled_recipe<Recipe>>> {
+  using base = basic_decoder<detail::compiled_recipe<Recipe>, any_block<detail::compiled_recipe<Recipe>>>;
 
  public:
   using shared_model = base;

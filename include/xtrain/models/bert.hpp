@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include <xtrain/layers/masked_word_head.hpp>
-#include <xtrain/layers/row_head.hpp>
+#include <xtrain/layers/masked_lm_head.hpp>
+#include <xtrain/layers/sequence_classification_head.hpp>
 #include <xtrain/models/encoder.hpp>
 
 namespace xtrain {
@@ -14,7 +14,7 @@ namespace xtrain {
 namespace detail {
 
 template <class Recipe>
-[[nodiscard]] masked_word_head<Recipe> bert_words(builder<Recipe>& build, const encoder_config& c, parameter table) {
+[[nodiscard]] masked_lm_head<Recipe> make_masked_lm_head(builder<Recipe>& build, const encoder_config& c, parameter table) {
   return {build,
           {.hidden_size = c.hidden_size,
            .vocab_size = c.vocab_size,
@@ -24,7 +24,7 @@ template <class Recipe>
            .initial = initial_values::normal(c.initializer_range)}};
 }
 template <class Recipe>
-[[nodiscard]] row_head<Recipe> bert_rows(builder<Recipe>& build, const encoder_config& c, const char* labels_name, double dropout) {
+[[nodiscard]] sequence_classification_head<Recipe> make_classification_head(builder<Recipe>& build, const encoder_config& c, const char* labels_name, double dropout) {
   return {build,
           {.hidden_size = c.hidden_size,
            .labels = c.labels.size(),
@@ -39,46 +39,46 @@ template <class Recipe>
 
 /// Masked language modeling.
 template <class Recipe>
-class bert_word_heads {
+class bert_masked_lm_heads {
  public:
-  bert_word_heads(builder<Recipe>& build, const encoder_config& c, parameter table) : words_(detail::bert_words(build, c, table)) {}
+  bert_masked_lm_heads(builder<Recipe>& build, const encoder_config& c, parameter table) : lm_head_(detail::make_masked_lm_head(build, c, table)) {}
 
   template <class X, class Loss>
   void forward(pass<Recipe>& p, const X& x, const Loss& loss_n) const {
-    words_.forward(p, x, loss_n);
+    lm_head_.forward(p, x, loss_n);
   }
   template <class X>
   void backward(pass<Recipe>& p, const X& x, const X& dx) const {
-    words_.backward(p, x, dx);
+    lm_head_.backward(p, x, dx);
   }
-  using word_head = masked_word_head<Recipe>;
-  [[nodiscard]] const word_head& words() const { return words_; }
+  using lm_head_type = masked_lm_head<Recipe>;
+  [[nodiscard]] const lm_head_type& lm_head() const { return lm_head_; }
 
  private:
-  masked_word_head<Recipe> words_;
+  masked_lm_head<Recipe> lm_head_;
 };
 
 /// Sequence classification.
 template <class Recipe>
-class bert_label_heads {
+class bert_classification_heads {
  public:
-  bert_label_heads(builder<Recipe>& build, const encoder_config& c, parameter)
-      : rows_(detail::bert_rows(build, c, "classifier", c.label_dropout)) {}
+  bert_classification_heads(builder<Recipe>& build, const encoder_config& c, parameter)
+      : classifier_(detail::make_classification_head(build, c, "classifier", c.label_dropout)) {}
 
   template <class X, class Loss>
   void forward(pass<Recipe>& p, const X& x, const Loss& loss_n) const {
     fill_zero(p.stream, loss_n.span());
-    rows_.forward(p, x, loss_n);
+    classifier_.forward(p, x, loss_n);
   }
   template <class X>
   void backward(pass<Recipe>& p, const X&, const X& dx) const {
-    rows_.backward(p, dx);
+    classifier_.backward(p, dx);
   }
-  using label_head = row_head<Recipe>;
-  [[nodiscard]] const label_head& rows() const { return rows_; }
+  using classifier_type = sequence_classification_head<Recipe>;
+  [[nodiscard]] const classifier_type& classifier() const { return classifier_; }
 
  private:
-  row_head<Recipe> rows_;
+  sequence_classification_head<Recipe> classifier_;
 };
 
 /// Masked language modeling and next sentence prediction.
@@ -86,26 +86,26 @@ template <class Recipe>
 class bert_pretraining_heads {
  public:
   bert_pretraining_heads(builder<Recipe>& build, const encoder_config& c, parameter table)
-      : words_(detail::bert_words(build, c, table)), rows_(detail::bert_rows(build, c, "cls.seq_relationship", 0.0)) {}
+      : lm_head_(detail::make_masked_lm_head(build, c, table)), classifier_(detail::make_classification_head(build, c, "cls.seq_relationship", 0.0)) {}
 
   template <class X, class Loss>
   void forward(pass<Recipe>& p, const X& x, const Loss& loss_n) const {
-    words_.forward(p, x, loss_n);
-    rows_.forward(p, x, loss_n);
+    lm_head_.forward(p, x, loss_n);
+    classifier_.forward(p, x, loss_n);
   }
   template <class X>
   void backward(pass<Recipe>& p, const X& x, const X& dx) const {
-    rows_.backward(p, dx);
-    words_.backward(p, x, dx);
+    classifier_.backward(p, dx);
+    lm_head_.backward(p, x, dx);
   }
-  using word_head = masked_word_head<Recipe>;
-  using label_head = row_head<Recipe>;
-  [[nodiscard]] const word_head& words() const { return words_; }
-  [[nodiscard]] const label_head& rows() const { return rows_; }
+  using lm_head_type = masked_lm_head<Recipe>;
+  using classifier_type = sequence_classification_head<Recipe>;
+  [[nodiscard]] const lm_head_type& lm_head() const { return lm_head_; }
+  [[nodiscard]] const classifier_type& classifier() const { return classifier_; }
 
  private:
-  masked_word_head<Recipe> words_;
-  row_head<Recipe> rows_;
+  masked_lm_head<Recipe> lm_head_;
+  sequence_classification_head<Recipe> classifier_;
 };
 
 /// What BERT's models have in common: learned positions, segments, LayerNorm after each branch (post-norm), GELU (erf), biases everywhere.
@@ -138,10 +138,10 @@ struct bert_pretraining_family : bert_family {
 };
 
 /// Masked language modeling only.
-struct bert_masked_words_family : bert_family {
+struct bert_masked_lm_family : bert_family {
   static constexpr const char* architecture = "BertForMaskedLM";
   template <class Recipe>
-  using heads = bert_word_heads<Recipe>;
+  using heads = bert_masked_lm_heads<Recipe>;
 
   static bool may_be_ignored(std::string_view tensor, const encoder_config& c);
 };
@@ -151,7 +151,7 @@ struct bert_classification_family : bert_family {
   static constexpr const char* architecture = "BertForSequenceClassification";
   static constexpr const char* peft_task = "SEQ_CLS";
   template <class Recipe>
-  using heads = bert_label_heads<Recipe>;
+  using heads = bert_classification_heads<Recipe>;
 
   static void complete(encoder_config& c);
   static bool may_be_missing(std::string_view parameter);
@@ -164,7 +164,7 @@ struct bert_classification_family : bert_family {
 template <class Recipe>
 using bert_pretraining = encoder<Recipe, bert_pretraining_family>;
 template <class Recipe>
-using bert_masked_words = encoder<Recipe, bert_masked_words_family>;
+using bert_masked_lm = encoder<Recipe, bert_masked_lm_family>;
 template <class Recipe>
 using bert_classifier = encoder<Recipe, bert_classification_family>;
 

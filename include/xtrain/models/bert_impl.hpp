@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <xtrain/core/library.hpp>
-#include <xtrain/layers/masked_word_head.hpp>
-#include <xtrain/layers/row_head.hpp>
+#include <xtrain/layers/masked_lm_head.hpp>
+#include <xtrain/layers/sequence_classification_head.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/models/encoder.hpp>
 
@@ -98,7 +98,7 @@ XTRAIN_INLINE void bert_pretraining_family::complete(encoder_config& c) {
   require<config_error>(c.labels.size() == 2, name, ": there must be two labels, follows or not; given ", c.labels.size());
 }
 
-XTRAIN_INLINE bool bert_masked_words_family::may_be_ignored(std::string_view tensor, const encoder_config& c) {
+XTRAIN_INLINE bool bert_masked_lm_family::may_be_ignored(std::string_view tensor, const encoder_config& c) {
   return bert_family::may_be_ignored(tensor, c) || tensor.starts_with("bert.pooler.") || tensor.starts_with("pooler.") ||
          tensor.starts_with("cls.seq_relationship.");
 }

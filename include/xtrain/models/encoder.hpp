@@ -4,28 +4,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <xtrain/adapt/concepts.hpp>
 #include <xtrain/layers/attention.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/dropout.hpp>
+#include <xtrain/layers/embedding.hpp>
 #include <xtrain/layers/feed_forward.hpp>
-#include <xtrain/layers/head.hpp>
 #include <xtrain/layers/norm.hpp>
 #include <xtrain/layers/pass.hpp>
-#include <xtrain/models/concepts.hpp>
 #include <xtrain/models/family_info.hpp>
-#include <xtrain/models/model_options.hpp>
-#include <xtrain/models/named_parameter.hpp>
 #include <xtrain/models/padding_index.hpp>
+#include <xtrain/models/transformer.hpp>
 #include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/embedding.hpp>
 
 namespace xtrain {
 
@@ -199,179 +197,177 @@ class encoder_block {
   layer_norm<Recipe> feed_forward_norm_;
 };
 
-/// An encoder of a family, on the recipe's device, in the recipe's precision. The family declares names in files and
-/// heads; each loss is averaged over its labels, and all are added.
+/// dropout(norm(tokens + positions + segments))
 template <class Recipe, class Family>
-class encoder {
+class encoder_embedding {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  encoder_embedding(builder<Recipe>& build, const encoder_config& c)
+      : tokens_(build, {.vocab_size = c.vocab_size,
+                        .hidden_size = c.hidden_size,
+                        .name = Family::names().embedding,
+                        .position_name = Family::names().positions,
+                        .positions = c.max_position_embeddings,
+                        .initial = initial_values::normal(c.initializer_range),
+                        .padding_idx = padding_index(c.pad_token_id, c.vocab_size, Family::name)}),
+        segments_(build.matrix({{Family::names().segments, c.segments}}, c.hidden_size, initial_values::normal(c.initializer_range))),
+        norm_(build, Family::names().embedding_norm, c.hidden_size, c.norm_epsilon), dropout_(c.residual_dropout) {
+    build.require_whole_sequences("an encoder");
+  }
+
+  /// x [n, hidden_size] written
+  void forward(pass<Recipe>& p, matrix_view<compute, memory> x) const {
+    const auto sum = p.save(x.shape(0), x.shape(1));
+    tokens_.forward(p, sum);
+    ops::embedding(p, own_segments(p), p.matrix(segments_), sum, ops::result::is_added);
+    norm_.forward(p, sum, x);
+    if (drops(p)) p.dropout(x, dropout_, site, x);
+    p.save_reference(sum);
+  }
+  /// d [n, hidden_size] is overwritten
+  void backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
+    const auto scope = p.scope();
+    const std::size_t n = d.shape(0), c = d.shape(1);
+    const auto sum = p.saved_reference(n, c);
+    const auto dsum = p.temporary(n, c);
+    if (drops(p)) p.dropout(d, dropout_, site, d);
+    fill_zero(p.stream, dsum.span());
+    norm_.backward(p, sum, d, dsum);
+    p.pop_saved(n, c);
+    if (const auto ds = p.matrix_gradient(segments_); ds.exists()) ops::embedding_backward(p, own_segments(p), dsum, ds);
+    tokens_.backward(p, dsum);
+  }
+  [[nodiscard]] xtrain::parameter table() const { return tokens_.table(); }
+
+ private:
+  static constexpr std::uint32_t site = 0;
+  [[nodiscard]] bool drops(const pass<Recipe>& p) const { return dropout_ > 0.0 && p.trains(); }
+  [[nodiscard]] static vector_view<const token, memory> own_segments(const pass<Recipe>& p) {
+    return p.batch.segments_n.rows(p.first_sequence_parallel_token(), p.sequence_parallel_tokens());
+  }
+
+  token_embedding<Recipe> tokens_;
+  xtrain::parameter segments_;
+  layer_norm<Recipe> norm_;
+  double dropout_;
+};
+
+/// A family's heads as the output layer of an encoder.
+template <class Recipe, class Heads>
+class encoder_output : public Heads {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  static constexpr bool has_lm_head = requires { typename Heads::lm_head_type; };
+
+  ///   table  of the embedding, if the masked-LM head is tied to it; otherwise none
+  encoder_output(const typename Recipe::device::context&, typename Recipe::device::stream&, builder<Recipe>& build, const encoder_config& c,
+                 xtrain::parameter table)
+      : Heads(build, c, table) {}
+
+  /// x [n, hidden_size] read, dx [n, hidden_size] written
+  void backward(pass<Recipe>& p, matrix_view<compute, memory> x, matrix_view<compute, memory> dx) const {
+    fill_zero(p.stream, dx.span());
+    Heads::backward(p, x, dx);
+  }
+};
+
+/// What an encoder is made of: see transformer. Its output layer is the family's heads.
+template <class Recipe, class Family>
+struct encoder_parts {
+  using config_type = encoder_config;
+  using embedding = encoder_embedding<Recipe, Family>;
+  using block = encoder_block<Recipe>;
+
+  using output = encoder_output<Recipe, typename Family::template heads<Recipe>>;
+
+  static config_type completed(config_type sizes) {
+    Family::complete(sizes);
+    detail::complete_encoder(sizes, Family::name);
+    return sizes;
+  }
+  static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings && output::has_lm_head; }
+  static const char* family_name(const config_type&) { return Family::name; }
+  static encoder_names names(const config_type&) { return Family::names(); }
+  static std::vector<std::string> adapter_targets(const config_type&) { return Family::adapter_targets(); }
+  /// Every token attends to its whole sample.
+  static attention_mask mask(const config_type&) { return {.kind = attention_mask::rule::bidirectional}; }
+  /// Heads that files may lack.
+  static bool initialises(const config_type&, std::string_view name) { return Family::may_be_missing(name); }
+  static position_options positions(const config_type&, std::size_t) { return {}; }
+};
+
+/// An encoder of a family, on the recipe's device, in the recipe's precision. The family declares names in files and
+/// heads; each loss is averaged over its labels, and all are added: loss_n gets the losses of masked tokens at their indices, and the
+/// weighted losses of labels at any index, since only its sum is used.
+template <class Recipe, class Family>
+class encoder : public transformer<Recipe, encoder_parts<Recipe, Family>> {
+  using base = transformer<Recipe, encoder_parts<Recipe, Family>>;
+
  public:
   /// It is bidirectional.
   static constexpr bool predicts_what_follows = false;
-  using recipe = Recipe;
   using family = Family;
-  using config_type = encoder_config;
-  using options = model_options<typename Recipe::adapter, typename Recipe::parallel, typename Recipe::offload>;
-  using device = typename Recipe::device;
-  using context_type = typename device::context;
-  using stream_type = typename device::stream;
-  using memory = typename device::memory;
-  using precision = typename Recipe::precision;
-  using compute = typename precision::compute;
-  using accumulate = accumulate_t<compute>;
-  using store = parameter_store<device, precision>;
-  using parallel_state = typename Recipe::parallel::template state<device>;
+  using typename base::accumulate;
+  using typename base::config_type;
+  using typename base::context_type;
+  using typename base::device;
+  using typename base::memory;
+  using typename base::options;
+  using typename base::uninitialised_t;
   template <class Other>
   using with_recipe = encoder<Other, Family>;
-
-  static_assert(!requires { typename Recipe::parallel::template runner<encoder>; },
-                "xtrain encoder: it cannot be a pipeline: 'parallel' must be single, data_parallel or zero<N>; see parallel/README.md");
 
   /// Initialized as in the family's paper.
   ///   throws  config_error when sizes are missing or not divisible, memory_error when the weights do not fit
   explicit encoder(config_type sizes, const context_type& on = context_type{}, const options& settings = options{})
-      : encoder(uninitialised_t{}, std::move(sizes), on, settings) {
-    parameters_->initialise(*stream_, settings.seed, [](std::string_view) { return true; });
-    on_weights_loaded();
-  }
+      : base(std::move(sizes), on, settings) {}
 
   /// With uninitialized weights, to be loaded next.
-  struct uninitialised_t {};
-  encoder(uninitialised_t, config_type sizes, const context_type& on, const options& settings)
-      : config_(completed(std::move(sizes))), options_(with_targets(settings)), context_(with_offload<Recipe>(on, settings)),
-        stream_(std::make_unique<stream_type>(context_)), parameters_(std::make_unique<store>(context_)),
-        parallel_(std::make_unique<parallel_state>(settings.parallel)),
-        build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, tensor_shard{}, tensor_shard{},
-                                                 context_shard_of(*parallel_))),
-        positions_(std::make_unique<positions>(context_, *stream_, position_options{})), embedding_(*build_, embedding_settings(config_)),
-        segments_(build_->matrix({{Family::names().segments, config_.segments}}, config_.hidden_size, initial())),
-        embedding_norm_(*build_, Family::names().embedding_norm, config_.hidden_size, config_.norm_epsilon), blocks_(make_blocks()),
-        heads_(make_heads()) {
-    static_assert(!has_expert_parallel<Recipe>, "xtrain recipe: 'parallel' must not be expert-parallel, because the model has no experts; choose data_parallel "
-                                            "or zero<Stage>; see parallel/README.md");
-    if constexpr (has_tensor_parallel<Recipe>)
-      require<config_error>(!parallel_->layers().is_sharded(), "tensor: ", Family::name,
-                            ": an encoder's layers cannot be sharded among tensor-parallel ranks; given ", parallel_->layers().ranks, " ranks");
-    build_->require_whole_rows("an encoder");
-    options_.adapter.finish(*parameters_);
-    if (config_.tie_word_embeddings) parameters_->reads_from(config_.num_layers + 1, 0);
-    parameters_->allocate(parallel_->sharding());
-    build_.reset();
-  }
+  encoder(uninitialised_t tag, config_type sizes, const context_type& on, const options& settings) : base(tag, std::move(sizes), on, settings) {}
 
-  /// For a model whose weights are loaded next: initializes the adapter and heads that files may lack, sets everything else to zero.
-  void initialise_adapter() {
-    parameters_->initialise(*stream_, options_.seed,
-                            [](std::string_view name) { return Recipe::adapter::is_own(name) || Family::may_be_missing(name); });
-  }
-
-  /// To be called after the weights were changed from outside: for adapters whose initial values depend on the weights.
-  void on_weights_loaded() {
-    if constexpr (requires { Recipe::adapter::on_weights_loaded(*parameters_, *stream_); })
-      Recipe::adapter::on_weights_loaded(*parameters_, *stream_);
-  }
-
-  [[nodiscard]] const config_type& config() const { return config_; }
-  [[nodiscard]] const options& settings() const { return options_; }
-  [[nodiscard]] const context_type& context() const { return context_; }
-  [[nodiscard]] stream_type& stream() const { return *stream_; }
-  [[nodiscard]] store& parameters() { return *parameters_; }
-  [[nodiscard]] const store& parameters() const { return *parameters_; }
-  [[nodiscard]] parallel_state& parallel() const { return *parallel_; }
   [[nodiscard]] static const xtrain::family_info<config_type>& family_info() { return detail::encoder_family_info<Family>; }
   /// The family that a config.json must describe.
   [[nodiscard]] static const xtrain::family_info<config_type>& family_of(const named_settings&) { return family_info(); }
   /// Whether a parameter has one row per token of the vocabulary: the embedding, and the masked-LM head's own parameters.
   [[nodiscard]] static bool has_row_per_token(std::string_view name) { return family_info().has_row_per_token(name); }
 
-  /// Every token attends to its whole sample.
-  [[nodiscard]] attention_mask mask() const { return {.kind = attention_mask::rule::bidirectional}; }
-
-  /// A parameter by its name in files.
-  ///   throws  config_error when no parameter has that name, shape_error when it has another rank
-  template <std::size_t N>
-  [[nodiscard]] tensor_view<compute, N, memory> parameter(std::string_view name) const {
-    return named_parameter<N>(*parameters_, name);
-  }
-
-  /// Number of blocks, as parallel hooks and reductions count them: the embedding is 0, then the encoder blocks, then the heads.
-  [[nodiscard]] std::size_t parameter_blocks() const { return config_.num_layers + 2; }
-
   /// throws data_error when a batch on the host has segments or labels that the model does not have
   template <class HostBatch>
-  void require_rows(const HostBatch& host) const {
+  void require_batch(const HostBatch& host) const {
     const auto require_below = [](std::span<const token> values, std::size_t limit, const char* what) {
       for (const token value : values)
         require<data_error>(value < 0 || static_cast<std::size_t>(value) < limit, "batch: ", what, " must be below ", limit, "; given ",
                             value);
     };
-    require_below(detail::segments_of(host), config_.segments, "segments");
-    require_below(detail::labels_of(host), config_.labels.size(), "labels");
+    require_below(detail::segments_of(host), this->config().segments, "segments");
+    require_below(detail::labels_of(host), this->config().labels.size(), "labels");
   }
 
-  /// The forward pass; see decoder::forward. loss_n gets the losses of masked tokens at their indices, and the weighted losses of labels at
-  /// any index, since only its sum is used.
-  void forward(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<accumulate, memory> loss_n) const {
-    const auto x = hidden(p, layer_inputs);
-    around_block(p, config_.num_layers + 1, forward_visit(p), [&] { heads_.forward(p, x, loss_n); });
-    if (!p.trains()) forget(p, layer_inputs);
-  }
-
-  /// The backward pass; gradients are added to.
-  void backward(pass<Recipe>& p, stash<device>& layer_inputs, bool last_of_step) const {
-    const auto scope = p.scope();
-    const std::size_t n = p.batch.n(), c = config_.hidden_size;
-    const auto d = p.temporary(n, c);
-    const auto done = [&](std::size_t block) {
-      p.parallel.gradients_ready(p.stream, *parameters_, block, last_of_step);
-    };
-    around_block(p, config_.num_layers + 1, block_visit::backward, [&] {
-      fill_zero(p.stream, d.span());
-      const matrix_view<compute, memory> x{layer_inputs.template pop_reference<compute>(n * c), {n, c}};
-      heads_.backward(p, x, d);
-    });
-    done(config_.num_layers + 1);
-    for (std::size_t i = config_.num_layers; i-- > 0;) {
-      layer_inputs.template pop<compute>(n * c);
-      const matrix_view<compute, memory> x{layer_inputs.template pop_reference<compute>(n * c), {n, c}};
-      around_block(p, i + 1, block_visit::backward, [&] {
-        if constexpr (Recipe::recompute::drops_blocks) {
-          const auto inner = p.scope();
-          blocks_[i].forward(p, *positions_, x, p.temporary(n, c));
-        }
-        blocks_[i].backward(p, *positions_, x, d);
-      });
-      done(i + 1);
-    }
-    around_block(p, 0, block_visit::backward, [&] { embed_backward(p, d); });
-    layer_inputs.template pop<compute>(n * c);
-    done(0);
-    if (last_of_step) p.parallel.finish_gradients(p.stream, *parameters_);
-  }
-
-  /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token places_r[i] of the batch.
+  /// Vocabulary logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
-  void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> places_r,
+  void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const {
     static_assert(
-        requires { typename heads::word_head; },
+        requires { typename heads::lm_head_type; },
         "xtrain encoder::logits: the family must have a masked-LM head; it has a classification head: call label_logits; see models/README.md");
-    const auto x = hidden(p, layer_inputs);
-    around_block(p, config_.num_layers + 1, forward_visit(p), [&] {
+    this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) {
       const auto scope = p.scope();
-      const auto chosen = p.temporary(places_r.shape(0), config_.hidden_size);
-      ops::embedding(p, places_r, x, chosen);
-      heads_.words().logits(p, chosen, logits_rv);
+      const auto chosen = p.temporary(rows_r.shape(0), x.shape(1));
+      ops::embedding(p, rows_r, x, chosen);
+      output.lm_head().logits(p, chosen, logits_rv);
     });
-    forget(p, layer_inputs);
   }
   /// Classification logits of every sequence.
   ///   logits_bv [sequences, labels] written
   void label_logits(pass<Recipe>& p, stash<device>& layer_inputs, matrix_view<accumulate, memory> logits_bv) const {
     static_assert(
-        requires { typename heads::label_head; },
+        requires { typename heads::classifier_type; },
         "xtrain encoder::label_logits: the family must have a classification head; it has a masked-LM head: call logits; see models/README.md");
-    const auto x = hidden(p, layer_inputs);
-    around_block(p, config_.num_layers + 1, forward_visit(p), [&] { heads_.rows().logits(p, x, logits_bv); });
-    forget(p, layer_inputs);
+    this->with_hidden_states(p, layer_inputs, "label_logits",
+                             [&](const auto& x, const auto& output) { output.classifier().logits(p, x, logits_bv); });
   }
 
   /// Reads a Hugging Face folder; see io/pretrained.hpp.
@@ -385,113 +381,7 @@ class encoder {
   }
 
  private:
-  using positions = typename encoder_block<Recipe>::positions;
   using heads = typename Family::template heads<Recipe>;
-  static constexpr std::uint32_t embedding_site = 0;
-
-  static options with_targets(options settings) {
-    settings.adapter.choose_targets(Family::adapter_targets());
-    return settings;
-  }
-  static config_type completed(config_type sizes) {
-    Family::complete(sizes);
-    detail::complete_encoder(sizes, Family::name);
-    return sizes;
-  }
-  [[nodiscard]] initial_values initial() const { return initial_values::normal(config_.initializer_range); }
-  static typename token_embedding<Recipe>::options embedding_settings(const config_type& c) {
-    return {.vocab_size = c.vocab_size,
-            .hidden_size = c.hidden_size,
-            .name = Family::names().embedding,
-            .position_name = Family::names().positions,
-            .positions = c.max_position_embeddings,
-            .initial = initial_values::normal(c.initializer_range),
-            .padding_idx = padding_index(c.pad_token_id, c.vocab_size, Family::name)};
-  }
-  std::vector<encoder_block<Recipe>> make_blocks() {
-    std::vector<encoder_block<Recipe>> blocks;
-    blocks.reserve(config_.num_layers);
-    for (std::size_t i = 0; i < config_.num_layers; ++i) {
-      parameters_->begin_block(i + 1);
-      blocks.emplace_back(*build_, config_, Family::names(), i);
-    }
-    return blocks;
-  }
-  heads make_heads() {
-    parameters_->begin_block(config_.num_layers + 1);
-    return heads(*build_, config_, config_.tie_word_embeddings ? embedding_.table() : xtrain::parameter{});
-  }
-
-  template <class Work>
-  void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
-    p.parallel.block_begins(p.stream, *parameters_, block, visit);
-    work();
-    p.parallel.block_ends(p.stream, *parameters_, block, visit);
-  }
-  [[nodiscard]] static block_visit forward_visit(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
-
-  /// Embedding and blocks; returns the last block's output. `layer_inputs` holds, per block, its output and the address of its input.
-  matrix_view<compute, memory> hidden(pass<Recipe>& p, stash<device>& layer_inputs) const {
-    const std::size_t n = p.batch.n(), c = config_.hidden_size;
-    const auto boundary = [&] { return matrix_view<compute, memory>{layer_inputs.template push<compute>(n * c), {n, c}}; };
-    auto x = boundary();
-    auto other = p.trains() ? x : boundary();  // without a backward pass, two buffers alternate
-    around_block(p, 0, forward_visit(p), [&] { embed(p, x); });
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (p.trains()) layer_inputs.push_reference(x.span());
-      const auto y = p.trains() ? boundary() : other;
-      const std::size_t before = p.saved.entries();
-      around_block(p, i + 1, forward_visit(p), [&] { blocks_[i].forward(p, *positions_, x, y); });
-      if (Recipe::recompute::drops_blocks || !p.trains()) p.saved.drop(before);
-      other = x;
-      x = y;
-    }
-    if (p.trains()) layer_inputs.push_reference(x.span());
-    return x;
-  }
-  /// x [n, hidden_size] written: dropout(norm(tokens + positions + segments))
-  void embed(pass<Recipe>& p, matrix_view<compute, memory> x) const {
-    const auto sum = p.save(x.shape(0), x.shape(1));
-    embedding_.forward(p, sum);
-    ops::embedding(p, p.batch.segments_n, p.matrix(segments_), sum, ops::result::is_added);
-    embedding_norm_.forward(p, sum, x);
-    if (drops(p)) ops::dropout(p, x, config_.residual_dropout, dropped(p), x);
-    p.save_reference(sum);
-  }
-  /// d [n, hidden_size] is overwritten
-  void embed_backward(pass<Recipe>& p, matrix_view<compute, memory> d) const {
-    const auto scope = p.scope();
-    const std::size_t n = d.shape(0), c = d.shape(1);
-    const auto sum = p.saved_reference(n, c);
-    const auto dsum = p.temporary(n, c);
-    if (drops(p)) ops::dropout(p, d, config_.residual_dropout, dropped(p), d);
-    fill_zero(p.stream, dsum.span());
-    embedding_norm_.backward(p, sum, d, dsum);
-    p.pop_saved(n, c);
-    if (const auto ds = p.matrix_gradient(segments_); ds.exists()) ops::embedding_backward(p, p.batch.segments_n, dsum, ds);
-    embedding_.backward(p, dsum);
-  }
-  [[nodiscard]] bool drops(const pass<Recipe>& p) const { return config_.residual_dropout > 0.0 && p.trains(); }
-  [[nodiscard]] random_site dropped(const pass<Recipe>& p) const { return p.random_at(embedding_site, p.batch.t * config_.hidden_size); }
-
-  static void forget(pass<Recipe>& p, stash<device>& layer_inputs) {
-    p.saved.drop(0);
-    layer_inputs.drop(0);
-  }
-
-  config_type config_;
-  options options_;
-  context_type context_;
-  std::unique_ptr<stream_type> stream_;
-  std::unique_ptr<store> parameters_;
-  std::unique_ptr<parallel_state> parallel_;
-  std::unique_ptr<builder<Recipe>> build_;
-  std::unique_ptr<positions> positions_;
-  token_embedding<Recipe> embedding_;
-  xtrain::parameter segments_;
-  layer_norm<Recipe> embedding_norm_;
-  std::vector<encoder_block<Recipe>> blocks_;
-  heads heads_;
 };
 
 }  // namespace xtrain

@@ -12,7 +12,7 @@
 
 namespace xtrain {
 
-using encoder_families = family_list<bert_pretraining_family, bert_masked_words_family, bert_classification_family>;
+using encoder_families = family_list<bert_pretraining_family, bert_masked_lm_family, bert_classification_family>;
 
 namespace detail {
 

@@ -9,6 +9,7 @@
 #include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/pass_sizes.hpp>
 #include <xtrain/tensor/arena.hpp>
 
 namespace xtrain {

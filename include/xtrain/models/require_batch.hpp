@@ -13,7 +13,7 @@ namespace xtrain::detail {
 ///   throws  shape_error when sequences are longer than the model's maximum; data_error when a token is not in the vocabulary or a position
 ///           is out of range
 template <class Model, class Rows>
-void require_rows(const Model& model, const Rows& rows, const char* who) {
+void require_batch(const Model& model, const Rows& rows, const char* who) {
   const std::size_t vocabulary = model.config().vocab_size, context = model.config().max_position_embeddings;
   require<shape_error>(rows.t <= context, who, ": sequences must not be longer than the model's max_position_embeddings of ", context, " tokens; given ",
                        rows.t);
@@ -24,7 +24,7 @@ void require_rows(const Model& model, const Rows& rows, const char* who) {
   };
   require_below(rows.tokens, vocabulary, "tokens", "vocabulary");
   require_below(rows.positions, context, "positions", "max_position_embeddings");
-  if constexpr (requires { model.require_rows(rows); }) model.require_rows(rows);
+  if constexpr (requires { model.require_batch(rows); }) model.require_batch(rows);
 }
 
 }  // namespace xtrain::detail

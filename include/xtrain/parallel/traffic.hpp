@@ -18,8 +18,8 @@ enum class traffic_role : std::uint8_t { gradients, parts, weights, tensor_paral
 inline constexpr std::size_t traffic_roles = 9;
 
 [[nodiscard]] constexpr std::string_view name_of(traffic_role role) {
-  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "parts",  "weights", "layers", "context",
-                                                              "experts",   "stages", "table",   "numbers"};
+  constexpr std::array<std::string_view, traffic_roles> names{"gradients", "partial sums", "weights",    "tensor", "context",
+                                                              "expert",    "stages",       "tied table", "scalars"};
   return names[static_cast<std::size_t>(role)];
 }
 

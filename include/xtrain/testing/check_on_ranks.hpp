@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <xtrain/comm/threads.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 
@@ -91,7 +92,7 @@ void run_layer(const gradient_check& what, const typename Recipe::parallel::conf
   p.batch = {.b = what.b, .t = what.t};
   p.batch.positions_n = {span_of(std::span<const token>(positions)), {n}};
   p.random = {.seed = 3, .step = 1};
-  p.begin_sequence_parallel();
+  begin_sequence_parallel(p);
 
   const std::size_t first = p.first_sequence_parallel_token(), own_n = p.sequence_parallel_tokens();
   const auto own_rows = [&](std::string_view name, std::size_t width) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <xtrain/adapt/lora.hpp>
-#include <xtrain/layers/head.hpp>
+#include <xtrain/layers/embedding.hpp>
 #include <xtrain/layers/linear.hpp>
 #include <xtrain/testing/check_gradient.hpp>
 

@@ -89,10 +89,10 @@ std::size_t round_as(const Quantised& quantised, Other& other) {
   for (const auto& entry : quantised.parameters().entries()) {
     if (!entry.spec.quantised) continue;
     const auto values = other.parameters().value(*other.parameters().find(entry.spec.name)).host();
-    const nf4_numbers made = nf4::quantise<typename Other::compute>(values);
+    const nf4_array made = nf4::quantise<typename Other::compute>(values);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto both = made.code_n2[i / 2];
-      values[i] = static_cast<typename Other::compute>(nf4::shares[i % 2 == 0 ? both >> 4 : both & 15] *
+      values[i] = static_cast<typename Other::compute>(nf4::levels[i % 2 == 0 ? both >> 4 : both & 15] *
                                                        nf4::scale_of(i / 64, made.scale_k.data(), made.outer.data()));
     }
     ++rounded;

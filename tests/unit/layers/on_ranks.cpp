@@ -1,6 +1,9 @@
 // Tensor-parallel layers, compared with the same layers on one device.
 #include <doctest/doctest.h>
 
+#include <string>
+#include <utility>
+
 #include <xtrain/adapt/lora.hpp>
 #include <xtrain/layers/feed_forward.hpp>
 #include <xtrain/layers/linear.hpp>
@@ -114,6 +117,37 @@ TEST_CASE("layers that ranks divide, and layers that every rank has, make on two
   check_all<sequence_parallel>(4);
 }
 
+TEST_CASE("a tensor-parallel layer is given other tokens than it takes under sequence parallelism, and says which") {
+  const auto said = [](bool column) {
+    std::string problem;
+    try {
+      (void)check_on_ranks<sequence_parallel>(
+          square, 2,
+          [](auto& build) {
+            using recipe = recipe_of<decltype(build)>;
+            return std::pair(column_parallel_linear<recipe>(build, {build.column_part("up", 8)}, 8, {}),
+                             row_parallel_linear<recipe>(build, {{"down", 8}}, build.row_part(8), {}));
+          },
+          [&](const auto& both, auto& p, auto x, auto y) {
+            if (!p.internal.has_sequence_parallel) return;
+            const auto scope = p.scope();
+            const std::size_t whole = p.batch.n(), own = p.sequence_parallel_tokens();
+            if (column) both.first.forward(p, p.temporary(whole, 8), p.temporary(2 * whole, 4));
+            else both.second.forward(p, p.temporary(own, 4), y);
+            (void)x;
+          },
+          [](const auto&, auto&, auto, auto, auto) {});
+    } catch (const shape_error& wrong) {
+      problem = wrong.what();
+    }
+    return problem;
+  };
+  CHECK(said(true) == "column_parallel_linear: x must have this rank's 6 tokens of the batch, as activations between tensor-parallel layers have under sequence "
+                      "parallelism; given 12 rows; see layers/README.md");
+  CHECK(said(false) == "row_parallel_linear: x must have all 12 tokens of the batch, as activations within tensor-parallel layers have under sequence "
+                       "parallelism; given 6 rows; see layers/README.md");
+}
+
 TEST_CASE("a layer that sums what is not divided is found") {
   // a replicated layer whose dx is reduced over ranks as if it were sharded
   const auto report = check_on_ranks<tensor_parallel>(
@@ -121,7 +155,7 @@ TEST_CASE("a layer that sums what is not divided is found") {
       [](const auto& layer, auto& p, auto x, auto y) { layer.forward(p, x, y); },
       [](const auto& layer, auto& p, auto x, auto dy, auto dx) {
         layer.backward(p, x, dy, dx);
-        p.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+        p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
       });
   CHECK(report.problem.starts_with("dx[0] is "));
   // a layer declared to have all tokens on every rank, but given only this rank's tokens

@@ -145,7 +145,7 @@ std::vector<double> losses_of_steps(const typename Recipe::device::context& on =
 
 TEST_CASE("the gradient of whole encoders is the slope along any direction, dropout included") {
   check_directions<bert_pretraining<oracle>>(sizes(0.2));
-  check_directions<bert_masked_words<oracle>>(sizes());
+  check_directions<bert_masked_lm<oracle>>(sizes());
   check_directions<bert_classifier<oracle>>(sizes(0.2));
   encoder_config untied = sizes();
   untied.tie_word_embeddings = false;
@@ -160,7 +160,7 @@ TEST_CASE("whatever of an encoder is recomputed, loss and gradients are the same
 }
 
 TEST_CASE("a place sees all of its row but padding, and no other row") {
-  bench<bert_masked_words<oracle>> b(sizes());
+  bench<bert_masked_lm<oracle>> b(sizes());
   (void)b.run(false);
   const std::vector<double> before = b.losses;
   const auto changed = [&](std::size_t at) {
@@ -217,7 +217,7 @@ TEST_CASE("a folder of the encoder alone, with the first release's names, become
   }
   const auto fresh = classifier.parameter<2>("classifier.weight").span().host();
   CHECK(std::any_of(fresh.begin(), fresh.end(), [](float x) { return x != 0.0f; }));
-  CHECK(bert_masked_words<plain>::from_pretrained(folder.path()).parameters().count() < trained.parameters().count());
+  CHECK(bert_masked_lm<plain>::from_pretrained(folder.path()).parameters().count() < trained.parameters().count());
 
   // a custom number of labels
   encoder_config three = read_sizes<bert_classification_family>(folder.path());

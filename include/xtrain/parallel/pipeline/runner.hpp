@@ -17,6 +17,8 @@
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/pass_sizes.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
 #include <xtrain/parallel/pipeline/load_message.hpp>
 #include <xtrain/parallel/pipeline/stage_message.hpp>
 #include <xtrain/parallel/schedule/check.hpp>
@@ -92,11 +94,11 @@ class pipeline_runner {
       },
       "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as decoders do; see models/README.md");
 
-  /// One step has micro-batches of rows_of(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
+  /// One step has micro-batches of micro_batch_sizes(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
   /// memory of one micro-batch; in a dry run it does not matter.
   ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
-      : model_(&model), proved_(proved(model.parallel(), model.parallel().rows_of(batch, accumulate))), schedule_(*proved_),
+      : model_(&model), proved_(proved(model.parallel(), model.parallel().micro_batch_sizes(batch, accumulate))), schedule_(*proved_),
         ended_(schedule_.chunks), num_tokens_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
         in_flight_of_(schedule_.chunks * schedule_.micro_batches()), deferred_of_(in_flight_of_.size()), receive_buffer_of_(in_flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
@@ -173,7 +175,7 @@ class pipeline_runner {
           in_flight& f = in_flight_of(action);
           f.message.send(on.stream, strategy().between(), action.peer, f.y.span());
           if (!balances()) break;
-          f.load.take_counts(on.stream, f.going->load, blocks_of(action).last - 1);
+          f.load.take_counts(on.stream, f.going->internal.load, blocks_of(action).last - 1);
           f.load.send(strategy().between(), action.peer);
           break;
         }
@@ -182,7 +184,7 @@ class pipeline_runner {
           f.message.wait(on.stream);  // the gradient overwrites what was sent
           f.load.wait();
           f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
-          if (balances()) f.load.receive(strategy().between(), action.peer, model_->config().num_experts);
+          if (balances()) f.load.receive(strategy().between(), action.peer, model_->balanced_experts());
           break;
         }
         case action_kind::backward:
@@ -211,9 +213,9 @@ class pipeline_runner {
     return loss;
   }
 
-  /// Runs one batch forward through all stages, without a backward pass.
-  template <class Losses, class Sum>
-  double evaluate(const execution<device>& on, const batch_view& batch, Losses&& losses, Sum&& sum) {
+  /// Runs one batch forward through all stages, without a backward pass; the arguments are as run's.
+  template <class Prepare, class Losses, class Sum>
+  double evaluate(const execution<device>& on, const batch_view& batch, Prepare&& prepare, Losses&& losses, Sum&& sum) {
     const std::size_t ranks = strategy().depth(), own = strategy().position();
     double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
@@ -221,6 +223,7 @@ class pipeline_runner {
       const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
       if (!first) await_input(on.stream, action, sequence_parallel_tokens(batch));
       in_flight& f = begin_micro_batch(on, action, batch, pass_mode::evaluation);
+      prepare(*f.going);
       const std::size_t n = f.going->batch.n();
       f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f), last ? losses(n) : losses_view{});
       if (last) {
@@ -323,14 +326,14 @@ class pipeline_runner {
   }
   /// Layers with balanced experts are in several stages: the loads in earlier layers are received from earlier stages.
   [[nodiscard]] bool balances() const { return model_->balances_load(); }
-  [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->config().num_experts; }
+  [[nodiscard]] std::size_t experts_before(const pipeline_action& action) { return (blocks_of(action).first - 1) * model_->balanced_experts(); }
   void begin_load(stream& on, const pipeline_action& action, in_flight& f) {
     if (!balances()) return;
     model_->begin_load(*f.going);
     if (strategy().is_first(action.chunk)) return;
     receive_buffer& a = receive_buffer_of(action);
     a.load.wait();
-    a.load.give_counts(on, f.going->load);
+    a.load.give_counts(on, f.going->internal.load);
   }
 
   /// A stage's input: what has been received, or memory for the embedding's output.
@@ -348,9 +351,9 @@ class pipeline_runner {
     free->is_free = false;
     free->going.emplace(on, model_->parameters(), free->saved, strategy());
     free->going->mode = mode;
-    free->going->number = static_cast<std::size_t>(free - in_flight_.begin());
+    free->going->internal.number = static_cast<std::size_t>(free - in_flight_.begin());
     free->going->batch = free->rows.upload(on.stream, batch);
-    free->going->begin_sequence_parallel();
+    begin_sequence_parallel(*free->going);
     in_flight_of_[at(action)] = &*free;
     return *free;
   }
@@ -371,14 +374,14 @@ class pipeline_runner {
       if (!last) f.message.wait(on.stream);
       if (!last && balances()) {
         f.load.wait();
-        f.load.give_gradient(on.stream, p.load);
+        f.load.give_gradient(on.stream, p.internal.load);
       }
       bool last_of_step = false;
-      if (action.kind == action_kind::backward_input) p.deferred = &begin_deferring(action).products;
+      if (action.kind == action_kind::backward_input) p.internal.deferred = &begin_deferring(action).products;
       else last_of_step = ends_step(action);
       model_->backward_blocks(p, f.layer_inputs, blocks_of(action), d, last_of_step);
       if (!first) copy_within(on.stream, receive_buffer_of(action).x.span(), device_span<const compute, memory>(d.span()));
-      if (!first && balances()) receive_buffer_of(action).load.take_gradient(on.stream, p.load);
+      if (!first && balances()) receive_buffer_of(action).load.take_gradient(on.stream, p.internal.load);
     }
     end_micro_batch(f);
   }

@@ -167,18 +167,18 @@ class pipeline_state {
   }
   /// Sequences of each micro-batch of a step.
   ///   throws  config_error when the given ones do not match in number or sum
-  [[nodiscard]] std::vector<std::size_t> rows_of(std::size_t batch, std::size_t accumulate) const {
-    if (rows_given_.empty()) return std::vector<std::size_t>(accumulate, batch);
+  [[nodiscard]] std::vector<std::size_t> micro_batch_sizes(std::size_t batch, std::size_t accumulate) const {
+    if (micro_batch_sizes_.empty()) return std::vector<std::size_t>(accumulate, batch);
     std::size_t sum = 0;
-    for (const std::size_t rows : rows_given_) {
+    for (const std::size_t rows : micro_batch_sizes_) {
       require<config_error>(rows > 0 && rows <= batch * accumulate - sum, "pipeline: micro-batch sizes must be given for ", accumulate,
                             " micro-batches of ", batch * accumulate, " sequences together, at least one each; given ", rows, " after ", sum);
       sum += rows;
     }
-    require<config_error>(rows_given_.size() == accumulate && sum == batch * accumulate, "pipeline: micro-batch sizes must be given for ", accumulate,
+    require<config_error>(micro_batch_sizes_.size() == accumulate && sum == batch * accumulate, "pipeline: micro-batch sizes must be given for ", accumulate,
                           " micro-batches (gradient_accumulation_steps) of ", batch * accumulate,
-                          " sequences together (micro_batch_size x gradient_accumulation_steps); given ", rows_given_.size(), " with ", sum);
-    return rows_given_;
+                          " sequences together (micro_batch_size x gradient_accumulation_steps); given ", micro_batch_sizes_.size(), " with ", sum);
+    return micro_batch_sizes_;
   }
 
   /// What this rank has sent so far, between stages and in the strategy `Beside`.
@@ -195,7 +195,7 @@ class pipeline_state {
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 
   pipeline_state(const pipeline_ranks& config, const std::shared_ptr<transport>& network)
-      : chunks_given_(config.chunks), layers_given_(config.stage_layers), rows_given_(config.micro_batch_sizes), cache_(config.cache),
+      : chunks_given_(config.chunks), layers_given_(config.stage_layers), micro_batch_sizes_(config.micro_batch_sizes), cache_(config.cache),
         beside_(beside_of(config, network)), everyone_(network, 0), between_(network, pipeline_members(config, network), 1),
         numbers_(network, pipeline_members(config, network), 2) {
     if (position() != 0 && position() + 1 != depth()) return;
@@ -241,7 +241,7 @@ class pipeline_state {
   }
 
   std::size_t chunks_given_;
-  std::vector<std::size_t> layers_given_, rows_given_;
+  std::vector<std::size_t> layers_given_, micro_batch_sizes_;
   std::shared_ptr<schedule_cache> cache_;
   std::vector<block_range> stages_;
   parameter table_;  // none: the head is not tied

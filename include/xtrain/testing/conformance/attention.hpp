@@ -93,7 +93,7 @@ void check_attention_blocks(Suite& suite) {
   using acc = accumulate_t<T>;
   struct blocks {
     kernel::attention_shape shape;
-    kernel::place_block queries, keys;
+    kernel::position_block queries, keys;
   };
   const std::array<blocks, 4> all{{{{2, 12, 2, 1, 6}, {5, 0, 4, 5}, {6, 1, 4, 5}},
                                    {{1, 280, 4, 2, 16}, {140, 73, 200, 67}, {130, 0, 0, 130}},

@@ -38,6 +38,10 @@ void check_elementwise(Suite& suite) {
       drop.x_n = mem.numbers<T>(n);
       drop.y_n = mem.numbers<T>(n);
       suite.template check_kernel<T>(drop, 1.0, 2.0);
+      drop.width = 7;  // the last row may have fewer
+      drop.whole_width = 20;
+      suite.template check_kernel<T>(drop, 1.0, 2.0);
+      drop.width = drop.whole_width = 0;
       if (accumulate) continue;
       drop.y_n = mem.copy(drop.x_n);  // in place
       drop.x_n = drop.y_n;

@@ -35,6 +35,8 @@ void check_divided_losses(Suite& suite) {
       whole.loss_n = mem.numbers<acc>(n);
       if (with_gradient) whole.dlogits_nv = mem.numbers<T>(n * v);
       suite.template check_kernel<T>(whole, 8.0 * ranks, 32.0);
+      whole.z_loss = 0.01;
+      suite.template check_kernel<T>(whole, 8.0 * ranks, 32.0);
     }
   }
 }

@@ -1,0 +1,56 @@
+// Dropout of activations of which a rank has only some tokens: an element draws the same random number on whichever rank its token is.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <xtrain/core/random.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/expert_load.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/launch.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain::detail {
+
+/// x has consecutive tokens of this rank's, from token `first` on; they are in ranges of whole sequences (context parallelism).
+///   at.first         element index of the batch's first sequence
+///   whole_channels   see pass::dropout
+template <class Device, class T>
+void dropout_of_ranges(execution<Device>& on, const device_batch<Device>& batch, matrix_view<const T, typename Device::memory> x, std::size_t first,
+                       double probability, const random_site& at, matrix_view<T, typename Device::memory> y, ops::result how, std::size_t whole_channels) {
+  const std::size_t c = whole_channels == 0 ? x.shape(1) : whole_channels, last = first + x.shape(0);
+  std::size_t begin = 0;  // of the range, among this rank's tokens
+  for (std::size_t sequence = 0; sequence < batch.b; ++sequence) {
+    for (const auto& range : batch.own_ranges) {
+      const std::size_t end = begin + range.count, from = std::max(begin, first), to = std::min(end, last);
+      if (from < to) {
+        random_site here = at;
+        here.first += (sequence * batch.whole_t + range.begin + from - begin) * c;
+        ops::dropout(on, x.rows(from - first, to - from), probability, here, y.rows(from - first, to - from), how, whole_channels);
+      }
+      begin = end;
+    }
+  }
+}
+
+/// Rows that each rank dispatched to an expert draw the random numbers that rank would draw. Adjacent ranks process consecutive sequences,
+/// equally many.
+template <class Device, class T>
+void dropout_of_dispatched(execution<Device>& on, const dispatched_rows& origin, matrix_view<const T, typename Device::memory> x, double probability,
+                           random_site at, std::size_t elements_of_rank, matrix_view<T, typename Device::memory> y, ops::result how) {
+  at.first -= origin.rank * elements_of_rank;
+  std::size_t begin = 0;  // of the rank's rows, among all rows of the expert
+  for (std::size_t rank = 0; rank < origin.ranks; ++rank, at.first += elements_of_rank) {
+    const std::size_t end = begin + origin.counts[rank];
+    const std::size_t first = std::max(begin, origin.first), last = std::min(end, origin.first + x.shape(0));
+    if (first < last) {
+      random_site here = at;
+      here.first += (first - begin) * x.shape(1);
+      ops::dropout(on, x.rows(first - origin.first, last - first), probability, here, y.rows(first - origin.first, last - first), how);
+    }
+    begin = end;
+  }
+}
+
+}  // namespace xtrain::detail

@@ -1,0 +1,99 @@
+// The embedding table of a vocabulary, which tensor-parallel ranks may shard: each rank has some tokens' rows.
+//                                                                            [Shoeybi et al. 2019, "Megatron-LM", section 3]
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
+#include <xtrain/ops/embedding.hpp>
+
+namespace xtrain {
+
+/// What an adapter adds to an embedding table: nothing if it has no on_table.
+template <class Recipe>
+struct table_adapter {
+  struct type {
+    template <class Builder>
+    void declare(Builder&, const std::string&, std::size_t, std::size_t) {}
+    template <class Pass, class Indices, class Y>
+    void forward(Pass&, const Indices&, const Y&) const {}
+    template <class Pass, class Indices, class DY>
+    void backward(Pass&, const Indices&, const DY&, token = -1) const {}
+  };
+};
+template <class Recipe>
+requires requires { typename Recipe::adapter::template on_table<Recipe>; }
+struct table_adapter<Recipe> {
+  using type = typename Recipe::adapter::template on_table<Recipe>;
+};
+
+/// y = table[tokens], plus what an adapter adds. Includes the reduction over ranks: one of them has the token's row.
+template <class Recipe>
+class vocab_parallel_embedding {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  struct options {
+    std::size_t vocab_size = 0;
+    std::size_t hidden_size = 0;
+    std::string name{};
+    initial_values initial{};
+    token padding_idx = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
+  };
+
+  vocab_parallel_embedding(builder<Recipe>& build, const options& o)
+      : padding_(o.padding_idx), shard_(build.shard()), first_(shard_.up_to(o.vocab_size).begin),
+        table_(build.matrix({build.vocabulary_part(o.name, o.vocab_size)}, o.hidden_size, initial_of(o))) {
+    adapter_.declare(build, o.name, o.vocab_size, o.hidden_size);
+  }
+
+  /// y [n, hidden_size] written, of the batch's tokens; under sequence parallelism, of this rank's
+  void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
+    look_up(p, y);
+    adapter_.forward(p, p.batch.tokens_n, y);
+  }
+
+  /// dy [n, hidden_size] read; the table's gradient added to
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> dy) const {
+    if (const auto d = p.matrix_gradient(table_); d.exists()) {
+      const auto scope = p.scope();
+      ops::embedding_backward(p, p.batch.tokens_n, gather_from_sequence_parallel_region(p, dy), d, first_, padding_);
+    }
+    adapter_.backward(p, p.batch.tokens_n, dy, padding_);
+  }
+
+  /// The table, for tied embeddings.
+  [[nodiscard]] parameter table() const { return table_; }
+
+ private:
+  [[nodiscard]] static initial_values initial_of(const options& o) {
+    if (o.padding_idx < 0) return o.initial;
+    const auto row = static_cast<std::size_t>(o.padding_idx);
+    return o.initial.with_zeros(row * o.hidden_size, (row + 1) * o.hidden_size);
+  }
+  void look_up(pass<Recipe>& p, matrix_view<compute, memory> y) const {
+    if (p.internal.has_sequence_parallel) {
+      const auto scope = p.scope();
+      const auto all = p.temporary(p.batch.n(), y.shape(1));
+      ops::embedding(p, p.batch.tokens_n, p.matrix(table_), all, ops::result::replaces, first_);
+      return reduce_scatter_to_sequence_parallel_region(p, all, y, ops::result::replaces);
+    }
+    ops::embedding(p, p.batch.tokens_n, p.matrix(table_), y, ops::result::replaces, first_);
+    if constexpr (has_tensor_parallel<Recipe>) {
+      if (shard_.is_sharded()) p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
+    }
+  }
+
+  token padding_;
+  tensor_shard shard_;
+  std::size_t first_;  // first token of this rank's shard of the table
+  parameter table_;
+  typename table_adapter<Recipe>::type adapter_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,67 @@
+// Which models xtrain_add_library compiles: the most common recipes, for every decoder family that is made of the library's layers. A program that
+// has the library finds their instantiations there; of other recipes, and without the library, it makes its own.
+#pragma once
+
+#include <type_traits>
+
+namespace xtrain {
+
+struct cpu;
+struct fp32;
+struct bf16_mixed;
+struct single;
+struct adamw;
+struct recompute_none;
+struct no_offload;
+struct no_adapter;
+struct lora;
+
+/// A recipe made of these policies: what a compiled model has in place of the user's recipe, whatever that is called.
+template <class Device, class Precision, class Parallel, class Optimizer, class Recompute, class Offload, class Adapter>
+struct recipe_axes {
+  using device = Device;
+  using precision = Precision;
+  using parallel = Parallel;
+  using optimizer = Optimizer;
+  using recompute = Recompute;
+  using offload = Offload;
+  using adapter = Adapter;
+};
+
+namespace detail {
+
+/// On one cpu, in fp32 or bf16, all weights or a LoRA adapter, by AdamW.
+template <class Precision, class Adapter>
+using common_recipe = recipe_axes<cpu, Precision, single, adamw, recompute_none, no_offload, Adapter>;
+
+template <class Recipe>
+inline constexpr bool has_compiled_models = [] {
+#ifdef XTRAIN_LIBRARY
+  if constexpr (requires { typename Recipe::optimizer; }) {
+    using precision = typename Recipe::precision;
+    using adapter = typename Recipe::adapter;
+    return std::is_same_v<typename Recipe::device, cpu> && (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) &&
+           std::is_same_v<typename Recipe::parallel, single> && std::is_same_v<typename Recipe::optimizer, adamw> &&
+           std::is_same_v<typename Recipe::recompute, recompute_none> && std::is_same_v<typename Recipe::offload, no_offload> &&
+           (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>);
+  }
+#endif
+  return false;
+}();
+
+template <class Recipe>
+struct compiled_recipe_of {
+  using type = Recipe;
+};
+template <class Recipe>
+requires has_compiled_models<Recipe>
+struct compiled_recipe_of<Recipe> {
+  using type = common_recipe<typename Recipe::precision, typename Recipe::adapter>;
+};
+/// The recipe that the library's models of these policies have; the recipe itself if there are none.
+template <class Recipe>
+using compiled_recipe = typename compiled_recipe_of<Recipe>::type;
+
+}  // namespace detail
+
+}  // namespace xtrain
