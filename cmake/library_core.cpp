@@ -6,7 +6,6 @@
 #include <xtrain/core/checksum_impl.hpp>
 #include <xtrain/core/file_impl.hpp>
 #include <xtrain/core/pattern_impl.hpp>
-#include <xtrain/data/byte_tokenizer_impl.hpp>
 #include <xtrain/data/dataset_impl.hpp>
 #include <xtrain/data/loader_impl.hpp>
 #include <xtrain/data/masked_text_dataset_impl.hpp>
@@ -15,10 +14,9 @@
 #include <xtrain/data/sentence_loader_impl.hpp>
 #include <xtrain/data/sentence_marks_impl.hpp>
 #include <xtrain/data/text_dataset_impl.hpp>
-#include <xtrain/data/tokenizer_impl.hpp>
 #include <xtrain/device/control_group_impl.hpp>
-#include <xtrain/device/cpu/threads_impl.hpp>
 #include <xtrain/device/host_impl.hpp>
+#include <xtrain/device/host_threads_impl.hpp>
 #include <xtrain/generate/sampling_impl.hpp>
 #include <xtrain/models/baichuan_impl.hpp>
 #include <xtrain/models/bert_impl.hpp>
@@ -32,6 +30,10 @@
 #include <xtrain/models/mixtral_impl.hpp>
 #include <xtrain/plan/mesh_plan_impl.hpp>
 #include <xtrain/plan/predict_impl.hpp>
+#include <xtrain/tensor/parameter_layout_impl.hpp>
+#include <xtrain/tensor/parameter_list_impl.hpp>
+#include <xtrain/text/byte_tokenizer_impl.hpp>
+#include <xtrain/text/tokenizer_impl.hpp>
 #include <xtrain/train/json_lines_impl.hpp>
 #include <xtrain/train/progress_bar_impl.hpp>
 #include <xtrain/train/replace_folder_impl.hpp>

@@ -3,12 +3,12 @@
 #include <xtrain/adapt/peft_config_impl.hpp>
 #include <xtrain/adapt/peft_impl.hpp>
 #include <xtrain/adapt/prefix_folder_impl.hpp>
+#include <xtrain/chat/chat_template_impl.hpp>
+#include <xtrain/chat/chat_templates_impl.hpp>
+#include <xtrain/chat/jinja/from_json_impl.hpp>
+#include <xtrain/chat/jinja/template_impl.hpp>
+#include <xtrain/chat/jinja/value_impl.hpp>
 #include <xtrain/data/chat_dataset_impl.hpp>
-#include <xtrain/data/chat_template_impl.hpp>
-#include <xtrain/data/chat_templates_impl.hpp>
-#include <xtrain/data/jinja/from_json_impl.hpp>
-#include <xtrain/data/jinja/template_impl.hpp>
-#include <xtrain/data/jinja/value_impl.hpp>
 #include <xtrain/data/json_dataset_impl.hpp>
 #include <xtrain/data/labelled_dataset_impl.hpp>
 #include <xtrain/io/folder_impl.hpp>
@@ -23,3 +23,11 @@
 #include <xtrain/io/write_together_impl.hpp>
 #include <xtrain/plan/machine_file_impl.hpp>
 #include <xtrain/train/checkpoint_state_impl.hpp>
+#include <xtrain/io.hpp>
+
+XTRAIN_COMPILED_LOADING(, xtrain::fp32, xtrain::no_adapter)
+XTRAIN_COMPILED_LOADING(, xtrain::fp32, xtrain::lora)
+XTRAIN_COMPILED_LOADING(, xtrain::bf16_mixed, xtrain::no_adapter)
+XTRAIN_COMPILED_LOADING(, xtrain::bf16_mixed, xtrain::lora)
+XTRAIN_COMPILED_SAVING(, xtrain::fp32)
+XTRAIN_COMPILED_SAVING(, xtrain::bf16_mixed)

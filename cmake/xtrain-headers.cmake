@@ -12,20 +12,33 @@ set(XTRAIN_CORE_HEADERS
     xtrain/adapt/none.hpp
     xtrain/adapt/prefix_tuning.hpp
     xtrain/adapt/qlora.hpp
+    xtrain/chat/chat_form.hpp
+    xtrain/comm/all_to_all.hpp
+    xtrain/comm/array_parts.hpp
     xtrain/comm/background.hpp
     xtrain/comm/background_impl.hpp
+    xtrain/comm/collectives_in_rounds.hpp
     xtrain/comm/concepts.hpp
+    xtrain/comm/direct_collectives.hpp
     xtrain/comm/group.hpp
+    xtrain/comm/halving_position.hpp
+    xtrain/comm/host_staging.hpp
     xtrain/comm/launch.hpp
     xtrain/comm/mesh.hpp
+    xtrain/comm/message_scratch.hpp
     xtrain/comm/part.hpp
+    xtrain/comm/point_to_point.hpp
     xtrain/comm/recursive_halving.hpp
+    xtrain/comm/reduce_parts.hpp
     xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/threads_impl.hpp
+    xtrain/comm/traffic.hpp
     xtrain/comm/transport.hpp
     xtrain/comm/waiting.hpp
+    xtrain/comm/whole_array_collectives.hpp
+    xtrain/compiled.hpp
     xtrain/core/checksum.hpp
     xtrain/core/checksum_impl.hpp
     xtrain/core/dtype.hpp
@@ -40,19 +53,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/core/random.hpp
     xtrain/core/shared_model.hpp
     xtrain/core/text.hpp
-    xtrain/data/byte_tokenizer.hpp
-    xtrain/data/byte_tokenizer_impl.hpp
-    xtrain/data/chat_form.hpp
     xtrain/data/dataset.hpp
     xtrain/data/dataset_impl.hpp
-    xtrain/data/encode_batch.hpp
     xtrain/data/loader.hpp
     xtrain/data/loader_impl.hpp
     xtrain/data/masked_text_dataset.hpp
     xtrain/data/masked_text_dataset_impl.hpp
     xtrain/data/once_per_host.hpp
     xtrain/data/once_per_host_impl.hpp
-    xtrain/data/part_visitor.hpp
     xtrain/data/sentence_batch.hpp
     xtrain/data/sentence_dataset.hpp
     xtrain/data/sentence_dataset_impl.hpp
@@ -63,10 +71,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/data/spill.hpp
     xtrain/data/text_dataset.hpp
     xtrain/data/text_dataset_impl.hpp
-    xtrain/data/text_span.hpp
     xtrain/data/text_with_loss_mask.hpp
-    xtrain/data/tokenizer.hpp
-    xtrain/data/tokenizer_impl.hpp
     xtrain/data/word_masking.hpp
     xtrain/data/xtensor_batch.hpp
     xtrain/device/concepts.hpp
@@ -95,13 +100,13 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/slim.hpp
     xtrain/device/cpu/split_loss.hpp
     xtrain/device/cpu/stream.hpp
-    xtrain/device/cpu/threads.hpp
-    xtrain/device/cpu/threads_impl.hpp
     xtrain/device/cpu/tile.hpp
     xtrain/device/dry/dry.hpp
     xtrain/device/dry_run.hpp
     xtrain/device/host.hpp
     xtrain/device/host_impl.hpp
+    xtrain/device/host_threads.hpp
+    xtrain/device/host_threads_impl.hpp
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/attention_block.hpp
@@ -140,6 +145,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/generate/sampling.hpp
     xtrain/generate/sampling_impl.hpp
     xtrain/layers/attention.hpp
+    xtrain/layers/attention_heads.hpp
     xtrain/layers/attention_mask.hpp
     xtrain/layers/batch.hpp
     xtrain/layers/builder.hpp
@@ -147,22 +153,33 @@ set(XTRAIN_CORE_HEADERS
     xtrain/layers/context_shard.hpp
     xtrain/layers/deferred_gradients.hpp
     xtrain/layers/dropout.hpp
+    xtrain/layers/embedding.hpp
     xtrain/layers/expert_exchange.hpp
+    xtrain/layers/expert_load.hpp
     xtrain/layers/experts.hpp
     xtrain/layers/feed_forward.hpp
     xtrain/layers/head.hpp
     xtrain/layers/head_exchange.hpp
     xtrain/layers/kinds.hpp
+    xtrain/layers/kv_cache.hpp
     xtrain/layers/linear.hpp
-    xtrain/layers/masked_word_head.hpp
+    xtrain/layers/masked_lm_head.hpp
     xtrain/layers/norm.hpp
     xtrain/layers/parallel_linear.hpp
     xtrain/layers/pass.hpp
+    xtrain/layers/pass_internal.hpp
+    xtrain/layers/pass_sizes.hpp
     xtrain/layers/positions.hpp
     xtrain/layers/recompute.hpp
     xtrain/layers/ring_attention.hpp
     xtrain/layers/rope.hpp
-    xtrain/layers/row_head.hpp
+    xtrain/layers/sequence_classification_head.hpp
+    xtrain/layers/sequence_parallel.hpp
+    xtrain/layers/tensor_shard.hpp
+    xtrain/layers/token_dropout.hpp
+    xtrain/layers/vocab_parallel_embedding.hpp
+    xtrain/layers/vocab_parallel_head.hpp
+    xtrain/models/any_block.hpp
     xtrain/models/any_decoder.hpp
     xtrain/models/aquila.hpp
     xtrain/models/baichuan.hpp
@@ -175,6 +192,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/chatglm1.hpp
     xtrain/models/chatglm1_impl.hpp
     xtrain/models/chatglm_impl.hpp
+    xtrain/models/compiled_models.hpp
     xtrain/models/concepts.hpp
     xtrain/models/config.hpp
     xtrain/models/config_impl.hpp
@@ -193,6 +211,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/internlm_impl.hpp
     xtrain/models/llama.hpp
     xtrain/models/llama_impl.hpp
+    xtrain/models/load_balance.hpp
     xtrain/models/mistral.hpp
     xtrain/models/mixtral.hpp
     xtrain/models/mixtral_impl.hpp
@@ -202,7 +221,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/padding_index.hpp
     xtrain/models/pass_memory.hpp
     xtrain/models/qwen2.hpp
-    xtrain/models/require_rows.hpp
+    xtrain/models/require_batch.hpp
+    xtrain/models/transformer.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/attention_block.hpp
@@ -269,6 +289,10 @@ set(XTRAIN_CORE_HEADERS
     xtrain/tensor/growing.hpp
     xtrain/tensor/nf4.hpp
     xtrain/tensor/parameter.hpp
+    xtrain/tensor/parameter_layout.hpp
+    xtrain/tensor/parameter_layout_impl.hpp
+    xtrain/tensor/parameter_list.hpp
+    xtrain/tensor/parameter_list_impl.hpp
     xtrain/tensor/parameters.hpp
     xtrain/tensor/shard_spec.hpp
     xtrain/tensor/tensor.hpp
@@ -294,24 +318,40 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/isolated.hpp
     xtrain/testing/slow_transport.hpp
     xtrain/testing/transport_conformance.hpp
+    xtrain/text/byte_tokenizer.hpp
+    xtrain/text/byte_tokenizer_impl.hpp
+    xtrain/text/encode_batch.hpp
+    xtrain/text/part_visitor.hpp
+    xtrain/text/text_span.hpp
+    xtrain/text/tokenizer.hpp
+    xtrain/text/tokenizer_impl.hpp
+    xtrain/train/checked_recipe.hpp
     xtrain/train/concepts.hpp
     xtrain/train/config.hpp
     xtrain/train/events.hpp
+    xtrain/train/failed_step.hpp
     xtrain/train/history.hpp
     xtrain/train/interrupt.hpp
     xtrain/train/json_lines.hpp
     xtrain/train/json_lines_impl.hpp
     xtrain/train/memory_statistics.hpp
+    xtrain/train/non_finite.hpp
     xtrain/train/progress_bar.hpp
     xtrain/train/progress_bar_impl.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp
+    xtrain/train/require_room.hpp
+    xtrain/train/run_dry.hpp
+    xtrain/train/run_settings.hpp
+    xtrain/train/step_guard.hpp
+    xtrain/train/step_memory.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/tensorboard_impl.hpp
     xtrain/train/trainer.hpp
     xtrain/train/training_progress.hpp
+    xtrain/train/training_step.hpp
     xtrain/xtrain.hpp)
 
 set(XTRAIN_IO_HEADERS
@@ -321,39 +361,39 @@ set(XTRAIN_IO_HEADERS
     xtrain/adapt/peft_impl.hpp
     xtrain/adapt/prefix_folder.hpp
     xtrain/adapt/prefix_folder_impl.hpp
+    xtrain/chat/chat_record.hpp
+    xtrain/chat/chat_template.hpp
+    xtrain/chat/chat_template_impl.hpp
+    xtrain/chat/chat_templates.hpp
+    xtrain/chat/chat_templates_impl.hpp
+    xtrain/chat/jinja/allowance.hpp
+    xtrain/chat/jinja/case_tables.hpp
+    xtrain/chat/jinja/characters.hpp
+    xtrain/chat/jinja/evaluator.hpp
+    xtrain/chat/jinja/filters.hpp
+    xtrain/chat/jinja/formatting.hpp
+    xtrain/chat/jinja/from_json.hpp
+    xtrain/chat/jinja/from_json_impl.hpp
+    xtrain/chat/jinja/letter_case.hpp
+    xtrain/chat/jinja/lexer.hpp
+    xtrain/chat/jinja/list_filters.hpp
+    xtrain/chat/jinja/loop.hpp
+    xtrain/chat/jinja/methods.hpp
+    xtrain/chat/jinja/operators.hpp
+    xtrain/chat/jinja/parser.hpp
+    xtrain/chat/jinja/printing.hpp
+    xtrain/chat/jinja/renderer.hpp
+    xtrain/chat/jinja/statements.hpp
+    xtrain/chat/jinja/syntax.hpp
+    xtrain/chat/jinja/template.hpp
+    xtrain/chat/jinja/template_impl.hpp
+    xtrain/chat/jinja/tests.hpp
+    xtrain/chat/jinja/value.hpp
+    xtrain/chat/jinja/value_impl.hpp
     xtrain/core/json.hpp
     xtrain/core/json_fwd.hpp
     xtrain/data/chat_dataset.hpp
     xtrain/data/chat_dataset_impl.hpp
-    xtrain/data/chat_record.hpp
-    xtrain/data/chat_template.hpp
-    xtrain/data/chat_template_impl.hpp
-    xtrain/data/chat_templates.hpp
-    xtrain/data/chat_templates_impl.hpp
-    xtrain/data/jinja/allowance.hpp
-    xtrain/data/jinja/case_tables.hpp
-    xtrain/data/jinja/characters.hpp
-    xtrain/data/jinja/evaluator.hpp
-    xtrain/data/jinja/filters.hpp
-    xtrain/data/jinja/formatting.hpp
-    xtrain/data/jinja/from_json.hpp
-    xtrain/data/jinja/from_json_impl.hpp
-    xtrain/data/jinja/letter_case.hpp
-    xtrain/data/jinja/lexer.hpp
-    xtrain/data/jinja/list_filters.hpp
-    xtrain/data/jinja/loop.hpp
-    xtrain/data/jinja/methods.hpp
-    xtrain/data/jinja/operators.hpp
-    xtrain/data/jinja/parser.hpp
-    xtrain/data/jinja/printing.hpp
-    xtrain/data/jinja/renderer.hpp
-    xtrain/data/jinja/statements.hpp
-    xtrain/data/jinja/syntax.hpp
-    xtrain/data/jinja/template.hpp
-    xtrain/data/jinja/template_impl.hpp
-    xtrain/data/jinja/tests.hpp
-    xtrain/data/jinja/value.hpp
-    xtrain/data/jinja/value_impl.hpp
     xtrain/data/json_dataset.hpp
     xtrain/data/json_dataset_impl.hpp
     xtrain/data/json_records.hpp
@@ -400,43 +440,43 @@ set(XTRAIN_IO_HEADERS
     xtrain/train/optimizer_file.hpp)
 
 set(XTRAIN_TEXT_HEADERS
-    xtrain/data/add_tokens.hpp
-    xtrain/data/add_tokens_impl.hpp
-    xtrain/data/added_tokens.hpp
-    xtrain/data/aligned_text.hpp
-    xtrain/data/bpe.hpp
-    xtrain/data/byte_level_files.hpp
-    xtrain/data/byte_trie.hpp
-    xtrain/data/charsmap.hpp
-    xtrain/data/chatglm_tokens.hpp
-    xtrain/data/companion_files.hpp
-    xtrain/data/load_tokenizer.hpp
-    xtrain/data/load_tokenizer_impl.hpp
-    xtrain/data/merges.hpp
-    xtrain/data/normalizer.hpp
-    xtrain/data/post_processor.hpp
-    xtrain/data/pre_tokenizer.hpp
-    xtrain/data/sentencepiece_file.hpp
-    xtrain/data/sentencepiece_model.hpp
-    xtrain/data/sentencepiece_normalizer.hpp
-    xtrain/data/sentencepiece_tokenizer.hpp
-    xtrain/data/settings_reader.hpp
-    xtrain/data/text_pattern.hpp
-    xtrain/data/token_decoder.hpp
-    xtrain/data/token_numbers.hpp
-    xtrain/data/tokenizer_json.hpp
-    xtrain/data/tokenizer_pipeline.hpp
-    xtrain/data/unicode.hpp
-    xtrain/data/unicode_form.hpp
-    xtrain/data/unicode_versions.hpp
-    xtrain/data/unigram.hpp
-    xtrain/data/vocabulary.hpp
-    xtrain/data/word_cutter.hpp
-    xtrain/data/word_model.hpp
-    xtrain/data/word_pattern.hpp
-    xtrain/data/word_piece.hpp
-    xtrain/data/word_piece_files.hpp
-    xtrain/text.hpp)
+    xtrain/text.hpp
+    xtrain/text/add_tokens.hpp
+    xtrain/text/add_tokens_impl.hpp
+    xtrain/text/added_tokens.hpp
+    xtrain/text/aligned_text.hpp
+    xtrain/text/bpe.hpp
+    xtrain/text/byte_level_files.hpp
+    xtrain/text/byte_trie.hpp
+    xtrain/text/charsmap.hpp
+    xtrain/text/chatglm_tokens.hpp
+    xtrain/text/companion_files.hpp
+    xtrain/text/load_tokenizer.hpp
+    xtrain/text/load_tokenizer_impl.hpp
+    xtrain/text/merges.hpp
+    xtrain/text/normalizer.hpp
+    xtrain/text/post_processor.hpp
+    xtrain/text/pre_tokenizer.hpp
+    xtrain/text/sentencepiece_file.hpp
+    xtrain/text/sentencepiece_model.hpp
+    xtrain/text/sentencepiece_normalizer.hpp
+    xtrain/text/sentencepiece_tokenizer.hpp
+    xtrain/text/settings_reader.hpp
+    xtrain/text/text_pattern.hpp
+    xtrain/text/token_decoder.hpp
+    xtrain/text/token_numbers.hpp
+    xtrain/text/tokenizer_json.hpp
+    xtrain/text/tokenizer_pipeline.hpp
+    xtrain/text/unicode.hpp
+    xtrain/text/unicode_form.hpp
+    xtrain/text/unicode_versions.hpp
+    xtrain/text/unigram.hpp
+    xtrain/text/vocabulary.hpp
+    xtrain/text/word_cutter.hpp
+    xtrain/text/word_model.hpp
+    xtrain/text/word_pattern.hpp
+    xtrain/text/word_piece.hpp
+    xtrain/text/word_piece_files.hpp)
 
 set(XTRAIN_MPI_HEADERS
     xtrain/comm/mpi.hpp

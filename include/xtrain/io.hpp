@@ -10,3 +10,23 @@
 #include <xtrain/io/rewrite.hpp>
 #include <xtrain/train/checkpoint.hpp>
 #include <xtrain/xtrain.hpp>
+
+#ifdef XTRAIN_LIBRARY
+// Folders of the models of <xtrain/compiled.hpp>, which the library reads and writes; DECLARE is `extern` in programs, and nothing in the library.
+#define XTRAIN_COMPILED_LOADING(DECLARE, PRECISION, ADAPTER)                                                                                          \
+  DECLARE template void xtrain::load_weights(xtrain::detail::compiled_decoder<PRECISION, ADAPTER>&, const xtrain::tensor_source&, const std::string&, \
+                                             const xtrain::load_options&);                                                                            \
+  DECLARE template void xtrain::load_weights(xtrain::detail::compiled_decoder<PRECISION, ADAPTER>&, const std::string&, const xtrain::load_options&);
+#define XTRAIN_COMPILED_SAVING(DECLARE, PRECISION)                                                                                                    \
+  DECLARE template void xtrain::save_pretrained(const xtrain::detail::compiled_decoder<PRECISION, xtrain::no_adapter>&, const std::string&,           \
+                                                const xtrain::save_options&);
+
+#ifndef XTRAIN_COMPILES_LIBRARY
+XTRAIN_COMPILED_LOADING(extern, xtrain::fp32, xtrain::no_adapter)
+XTRAIN_COMPILED_LOADING(extern, xtrain::fp32, xtrain::lora)
+XTRAIN_COMPILED_LOADING(extern, xtrain::bf16_mixed, xtrain::no_adapter)
+XTRAIN_COMPILED_LOADING(extern, xtrain::bf16_mixed, xtrain::lora)
+XTRAIN_COMPILED_SAVING(extern, xtrain::fp32)
+XTRAIN_COMPILED_SAVING(extern, xtrain::bf16_mixed)
+#endif
+#endif

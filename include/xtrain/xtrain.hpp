@@ -8,7 +8,6 @@
 #include <xtrain/adapt/merge.hpp>
 #include <xtrain/adapt/prefix_tuning.hpp>
 #include <xtrain/adapt/qlora.hpp>
-#include <xtrain/data/byte_tokenizer.hpp>
 #include <xtrain/data/text_dataset.hpp>
 #include <xtrain/device/cpu/peak.hpp>
 #include <xtrain/device/with_host_fallback.hpp>
@@ -20,6 +19,7 @@
 #include <xtrain/models/llama.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/plan/plan.hpp>
+#include <xtrain/text/byte_tokenizer.hpp>
 #include <xtrain/train/history.hpp>
 #include <xtrain/train/interrupt.hpp>
 #include <xtrain/train/json_lines.hpp>
@@ -28,3 +28,6 @@
 #include <xtrain/train/recipe.hpp>
 #include <xtrain/train/tensorboard.hpp>
 #include <xtrain/train/trainer.hpp>
+#ifdef XTRAIN_LIBRARY
+#include <xtrain/compiled.hpp>
+#endif

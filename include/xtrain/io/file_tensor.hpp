@@ -21,20 +21,20 @@ static_assert(std::endian::native == std::endian::little,
               "xtrain io: files are little-endian and are mapped as they are; this machine is not; see io/README.md");
 
 /// A dtype as files name it.
-struct file_number {
+struct stored_dtype {
   std::string_view name;
   std::size_t bits;
 };
 
 /// All dtypes of safetensors. xtrain computes with F64, F32, F16 and BF16; the others are only validated.
-inline constexpr std::array<file_number, 22> file_numbers{
+inline constexpr std::array<stored_dtype, 22> stored_dtypes{
     {{"BOOL", 8}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
      {"I16", 16}, {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},    {"U32", 32},    {"F32", 32},        {"F64", 64},
      {"I64", 64}, {"U64", 64}, {"C64", 64}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}}};
 
 /// Bits per element of a dtype; 0 for an unknown name.
 [[nodiscard]] constexpr std::size_t bits_of(std::string_view dtype) {
-  for (const file_number& known : file_numbers)
+  for (const stored_dtype& known : stored_dtypes)
     if (known.name == dtype) return known.bits;
   return 0;
 }
