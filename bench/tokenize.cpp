@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <xtrain/core/file.hpp>
-#include <xtrain/data/encode_batch.hpp>
-#include <xtrain/data/load_tokenizer.hpp>
+#include <xtrain/text/encode_batch.hpp>
+#include <xtrain/text/load_tokenizer.hpp>
 
 namespace {
 

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -267,6 +269,60 @@ struct vocabulary_flags {
     if (!resizes()) return there;
     const std::size_t needed = add_tokens.empty() ? there : with.vocab_size() + xtrain::texts_without_token(with, texts()).size();
     return xtrain::padded_vocabulary(words > 0 ? words : std::max(there, needed), multiple);
+  }
+};
+
+/// The chat template of a run: --chat-template, or that of a folder.
+struct chat_flags {
+  std::string given{};
+  std::optional<xtrain::chat_template> form{};  ///< after find()
+
+  CLI::Option* add(CLI::App& app) {
+    return app.add_option("--chat-template", given, "chat template: a Jinja file, or one of " + names() + "; default: that of the model's folder")
+        ->type_name("NAME|FILE");
+  }
+  /// Reads the template, before anything else is read.
+  ///   folders  where the default may be, the first that has one; an empty name is none
+  void find(const std::vector<std::string>& folders) {
+    if (!given.empty()) {
+      for_flag("--chat-template", given, [&] {
+        const std::vector<std::string> known = xtrain::chat_template_names();
+        const bool is_name = std::find(known.begin(), known.end(), given) != known.end();
+        const bool is_file = !is_name && (given.ends_with(".jinja") || xtrain::file_exists(given));
+        form = is_file ? xtrain::chat_template::from_text(xtrain::mapped_file(given).text(), given) : xtrain::named_chat_template(given);
+      });
+      return;
+    }
+    for_flag("--chat-template", "", [&] {
+      for (const std::string& folder : folders)
+        if (!form && xtrain::chat_template::is_in(folder)) form = xtrain::chat_template::from_folder(folder);
+      std::string looked;
+      for (const std::string& folder : folders)
+        if (!folder.empty()) looked += (looked.empty() ? "" : ", ") + folder;
+      xtrain::require<usage_error>(form.has_value(), "must be given, a Jinja file or one of ", names(), ", because there is no chat template in ", looked);
+    });
+  }
+  /// The template, with the tokenizer's special tokens if it is not that of a folder, which has its own.
+  [[nodiscard]] xtrain::chat_template with(const xtrain::tokenizer& tokenizer) const {
+    xtrain::chat_template filled = *form;
+    if (given.empty()) return filled;
+    const xtrain::special_tokens& special = tokenizer.special();
+    for (const auto& [name, id, mark] : {std::tuple{"bos_token", special.bos, "<s>"}, {"eos_token", special.eos, "</s>"}}) {
+      const std::string text = id < 0 ? std::string() : tokenizer.token_text(id);
+      filled.set_token(name, id >= 0 && text.empty() ? mark : text);  // encode_chat and chat_dataset make that token of the mark
+    }
+    return filled;
+  }
+  /// Keeps a template that was given beside the trained model, and one that its tokenizer did not bring.
+  void save(const std::string& folder) const {
+    if (form && (!given.empty() || !xtrain::chat_template::is_in(folder))) form->save(folder);
+  }
+
+ private:
+  [[nodiscard]] static std::string names() {
+    std::string all;
+    for (const std::string& name : xtrain::chat_template_names()) all += (all.empty() ? "" : ", ") + name;
+    return all;
   }
 };
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -119,6 +120,8 @@ void make_model(const std::string& folder, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "--help")
+    return std::puts("usage: embed [model folder] [text file]\nwithout a model folder, a small model is trained first"), 0;
   const std::string scratch = (std::filesystem::temp_directory_path() / "xtrain-embed").string();
   const std::string text = argc > 2 ? argv[2] : __FILE__;
   std::string model = argc > 1 ? argv[1] : "";

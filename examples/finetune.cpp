@@ -1,6 +1,7 @@
 // Fine-tunes an existing model: all weights, or a LoRA adapter.
 //
 //   finetune --model DIR --data alpaca.json --format alpaca --lora-rank 8 --num-train-epochs 3 --learning-rate 2e-4 --output-dir adapter
+//   finetune --model DIR --data chats.jsonl --format messages --chat-template chatml --output-dir tuned
 //
 // Policies (device, precision, ...) are chosen at compile time: see xtrain_add_trainer.
 #include "recipe.hpp"
@@ -13,20 +14,35 @@ struct lora_recipe : recipe {
   using adapter = xtrain::lora;
 };
 
+/// Formats of conversations, which a chat template renders.
+struct chat_format {
+  const char* name;
+  xtrain::chat_form form;
+};
+constexpr std::array<chat_format, 5> chat_formats{{{"chat", xtrain::chat_form::automatic},
+                                                   {"messages", xtrain::chat_form::messages},
+                                                   {"conversations", xtrain::chat_form::conversations},
+                                                   {"instruction", xtrain::chat_form::instruction},
+                                                   {"moss", xtrain::chat_form::moss}}};
+
 struct finetune_flags : command_line::training_flags {
   std::string model{}, tokenizer{}, data{}, format = "text", text_field = "text", overlong = "refuse";
   bool train_on_input = false, packed = false;
   xtrain::lora::config lora{.rank = 0};
   command_line::config_flags config{};
   command_line::vocabulary_flags vocabulary{};
+  command_line::chat_flags chat{};
 
   void add_all(CLI::App& app) {
     app.add_option("--model", model, "folder with config.json and safetensors")->required()->type_name("DIR");
     app.add_option("--tokenizer", tokenizer, "byte, a folder or a file; default: the model's folder")->type_name("byte|DIR|FILE");
     app.add_option("--data", data, "training data")->required()->type_name("FILE");
-    app.add_option("--format", format, "text, or alpaca (instruction, input, output)")
-        ->check(command_line::one_of({"text", "alpaca"}))
+    app.add_option("--format", format,
+                   "text; alpaca: instruction, input, output, in Alpaca's prompt; or conversations, in the model's chat template: messages (role, content), "
+                   "conversations (ShareGPT), instruction (with earlier turns in it), moss, or chat for any of these four")
+        ->check(command_line::one_of({"text", "alpaca", "chat", "messages", "conversations", "instruction", "moss"}))
         ->capture_default_str();
+    chat.add(app);
     app.add_option("--text-field", text_field, "field with the text, in records of a JSON file")->capture_default_str();
     app.add_flag("--train-on-input", train_on_input, "compute the loss on prompts, too");
     app.add_flag("--packing", packed, "pack several samples into a sequence, without attention between them");
@@ -60,6 +76,20 @@ struct finetune_flags : command_line::training_flags {
     vocabulary.add(app);
     add(app);
   }
+  /// The format of conversations; nothing for texts and Alpaca's records.
+  [[nodiscard]] std::optional<xtrain::chat_form> chat_form() const {
+    for (const chat_format& one : chat_formats)
+      if (format == one.name) return one.form;
+    return std::nullopt;
+  }
+  /// Refuses flags that the format has no use for, and reads the chat template.
+  void check_format() {
+    using command_line::usage_error;
+    xtrain::require<usage_error>(!train_on_input || format != "text", "--train-on-input: needs a --format with prompts; in text every token is a target");
+    xtrain::require<usage_error>(chat.given.empty() || chat_form(), "--chat-template ", chat.given,
+                                 ": needs a --format of conversations: chat, messages, conversations, instruction or moss; it is ", format);
+    if (chat_form()) chat.find({tokenizer, model});
+  }
 };
 
 /// What the ranks of a process share.
@@ -75,6 +105,9 @@ xtrain::dataset read_data(const char* flag, const std::string& path, const finet
   return command_line::for_flag(flag, path, [&] {
     const auto began = std::chrono::steady_clock::now();
     const auto done = [&](xtrain::dataset all) { return command_line::tokenised(flag, path, std::move(all), began); };
+    if (const auto form = flags.chat_form())
+      return done(xtrain::chat_dataset(path, tokenizer, flags.chat.with(tokenizer),
+                                       {.form = *form, .train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
     if (flags.format == "alpaca")
       return done(xtrain::instruct_dataset(path, tokenizer,
                                       {.train_on_input = flags.train_on_input, .packed = flags.packed, .when_too_long = when_too_long}));
@@ -135,13 +168,15 @@ int finetune(finetune_flags flags, const xtrain::json_settings& settings, const 
                  xtrain::count_text(static_cast<double>(model.parameters().count())).c_str(),
                  xtrain::count_text(static_cast<double>(model.parameters().trained_count())).c_str(), data.size());
   if (!lock) lock.emplace(flags.lock_output(first_rank));
-  return command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
-                      {.save_steps = flags.save_steps,
-                       .save_total_limit = flags.save_total_limit,
-                       .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
-                       .base_model = flags.model,
-                       .asynchronous = flags.save_asynchronously},
-                      first_rank, shared.interrupt);
+  const int status = command_line::train(model, flags, data, held_out ? &*held_out : nullptr,
+                                         {.save_steps = flags.save_steps,
+                                          .save_total_limit = flags.save_total_limit,
+                                          .tokenizer_from = tokenizer_from == "byte" ? "" : tokenizer_from,
+                                          .base_model = flags.model,
+                                          .asynchronous = flags.save_asynchronously},
+                                         first_rank, shared.interrupt);
+  if (status == 0 && first_rank) command_line::for_flag("--output-dir", flags.output, [&] { flags.chat.save(flags.output); });
+  return status;
 }
 
 }  // namespace
@@ -154,6 +189,7 @@ int main(int argc, char** argv) {
   return command_line::run(app, argc, argv, [&] {
     flags.watch_over(app.get_name(), argc, argv);
     const xtrain::json_settings config = command_line::for_flag("--model", flags.model, [&] { return xtrain::read_config(flags.model); });
+    flags.check_format();
     shared_things shared;
     std::atomic<int> status = 0;
     command_line::on_ranks<recipe::parallel, processes>(flags.parallel, [&](const auto& layout, bool first_rank) {

@@ -2,6 +2,7 @@
 //
 //   hello [text file]
 #include <cstdio>
+#include <string_view>
 
 #include <xtrain/xtrain.hpp>
 
@@ -10,6 +11,7 @@ struct my_run : xtrain::defaults {  // device = cpu, precision = fp32, parallel 
 };
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "--help") return std::puts("usage: hello [text file]"), 0;
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
 

@@ -193,6 +193,8 @@ void train(const settings& chosen, const std::shared_ptr<xtrain::transport>& ran
   if (first) std::printf("loss %.3f, after training %.3f\n", before, after);
 }
 
+constexpr const char* usage = "usage: own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--max-steps N]";
+
 settings parse(int argc, char** argv) {
   settings chosen;
   const auto count = [](const std::string& flag, const char* text) {
@@ -207,8 +209,7 @@ settings parse(int argc, char** argv) {
       chosen.text = flag;
       continue;
     }
-    xtrain::require<xtrain::config_error>(flag == "--ranks" || flag == "--strategy" || flag == "--max-steps", "there is no ", flag,
-                                          "; usage: own_layer [text file] [--ranks N] [--strategy single|tensor|sequence] [--max-steps N]");
+    xtrain::require<xtrain::config_error>(flag == "--ranks" || flag == "--strategy" || flag == "--max-steps", "there is no ", flag, "; ", usage);
     xtrain::require<xtrain::config_error>(i + 1 < argc, flag, " must be followed by a value");
     const char* value = argv[++i];
     if (flag == "--ranks") chosen.ranks = count(flag, value);
@@ -223,6 +224,7 @@ settings parse(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "--help") return std::puts(usage), 0;
   const settings chosen = parse(argc, argv);
   prove();
   if (chosen.strategy == "single") return train<xtrain::single>(chosen, nullptr), 0;

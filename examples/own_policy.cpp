@@ -4,6 +4,7 @@
 //   own_policy [text file]
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include <xtrain/xtrain.hpp>
 
@@ -118,6 +119,7 @@ double train(const xtrain::dataset& data, std::size_t vocabulary, double learnin
 }
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "--help") return std::puts("usage: own_policy [text file]"), 0;
   const auto tokenizer = xtrain::byte_tokenizer();
   const auto data = xtrain::text_dataset(argc > 1 ? argv[1] : __FILE__, tokenizer);
   train<xtrain::defaults>(data, tokenizer.vocab_size(), 3e-3);

@@ -138,9 +138,10 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
                                          {.save_steps = flags.save_steps,
                                           .save_total_limit = flags.save_total_limit,
                                           .tokenizer_from = flags.tokenizer,
-                                          .base_model = flags.model},
+                                          .base_model = flags.model,
+                                          .asynchronous = flags.save_asynchronously},
                                          first_rank, shared.interrupt);
-  if constexpr (requires { typename family::template heads<recipe>::label_head; }) {
+  if constexpr (requires { typename family::template heads<recipe>::classifier_type; }) {
     if (status != 0 || !held_out) return status;
     const auto found = xtrain::accuracy(model, *held_out, {.micro_batch_size = flags.micro_batch_size});
     if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
@@ -156,6 +157,7 @@ int main(int argc, char** argv) {
   flags.add_all(app);
   flags.parallel.add<recipe::parallel>(app);
   return command_line::run(app, argc, argv, [&] {
+    flags.watch_over(app.get_name(), argc, argv);
     xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.config.empty(), "--model or --config: one of them must be given");
     xtrain::require<command_line::usage_error>(!flags.model.empty() || !flags.tokenizer.empty(), "--tokenizer: must be given beside --config");
     if (flags.tokenizer.empty()) flags.tokenizer = flags.model;
@@ -169,7 +171,7 @@ int main(int argc, char** argv) {
         const int one = train_encoder<typename decltype(tag)::type>(flags, config, layout, first_rank, shared);
         if (one != 0) status = one;
       };
-      if (flags.task == "masked-lm") go(command_line::model_tag<xtrain::bert_masked_words<recipe>>{});
+      if (flags.task == "masked-lm") go(command_line::model_tag<xtrain::bert_masked_lm<recipe>>{});
       else if (flags.task == "classification") go(command_line::model_tag<xtrain::bert_classifier<recipe>>{});
       else go(command_line::model_tag<xtrain::bert_pretraining<recipe>>{});
     });

@@ -1,11 +1,15 @@
 // The trainer of encoders, run as on a command line.
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <xtrain/core/text.hpp>
+#include <xtrain/train/checkpoint_state.hpp>
 
 #include "program.hpp"
 #include "scratch.hpp"
@@ -90,6 +94,27 @@ TEST_CASE("a run that was stopped goes on with the words that were to be masked,
   CHECK(get_file(world / "halves/model.safetensors") == get_file(world / "whole/model.safetensors"));
 }
 
+TEST_CASE("a run that is killed is restarted from its checkpoint, written while it trained, to the same weights") {
+  const small_world world;
+  const words flags = {"--config", world / "config.json", "--tokenizer", world / "words", "--data",       world / "text.txt", "--micro-batch-size", "8",
+                       "--max-steps", "1500", "--save-steps", "50", "--save-total-limit", "2", "--async-save"};
+  REQUIRE(run(flags + words{"--output-dir", world / "whole"}).status == 0);
+  running_program watched(words{EXAMPLES "/train_encoder"} + flags + words{"--output-dir", world / "killed", "--max-restarts", "1"});
+  while (!watched.ended()) {
+    const std::string children = get_file(xtrain::concat("/proc/", watched.id(), "/task/", watched.id(), "/children"));
+    if (!children.empty() && !xtrain::checkpoints_in(world / "killed").empty()) {
+      ::kill(static_cast<pid_t>(std::stol(children)), SIGKILL);
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto result = watched.wait();
+  CAPTURE(result.err);
+  CHECK(result.status == 0);
+  CHECK(holds(result.err, "train_encoder: the run was killed by signal 9 (Killed); restarted, 1 of 1, from step "));
+  CHECK(get_file(world / "killed/model.safetensors") == get_file(world / "whole/model.safetensors"));
+}
+
 TEST_CASE("what an encoder's command line lacks is said") {
   const small_world world;
   const auto refused = [&](const words& flags, const std::string& part, int status = 2) {
@@ -103,6 +128,7 @@ TEST_CASE("what an encoder's command line lacks is said") {
   refused({"--task", "clasification", "--data", "x"}, "did you mean 'classification'?");
   const words fresh = {"--config", world / "config.json", "--tokenizer", world / "words"};
   refused(fresh + words{"--task", "classification", "--data", world / "text.txt"}, "--data " + world / "text.txt", 1);
+  refused(fresh + words{"--data", world / "text.txt", "--max-restarts", "1"}, "--max-restarts: needs --output-dir and --save-steps");
   refused(fresh + words{"--data", world / "text.txt", "--seq-length", "2"}, "seq_length must be given, and more than 3 tokens; given 2");
   refused(fresh + words{"--data", world / "text.txt", "--seq-length", "17"}, "seq_length: must not be longer than the model's 16");
   CHECK_FALSE(std::filesystem::exists(world / "x"));

@@ -53,6 +53,13 @@ TEST_CASE("a model with a user's layer has the same losses under tensor and sequ
     }
 }
 
+TEST_CASE("help is no error") {
+  const program_result run = own_layer({"--help"});
+  CHECK(run.status == 0);
+  CHECK(run.out.starts_with("usage: own_layer [text file] [--ranks N]"));
+  CHECK(run.err.empty());
+}
+
 TEST_CASE("wrong command lines end with status 2 and say why") {
   const auto refused = [](std::vector<std::string> flags, const std::string& why) {
     const program_result run = own_layer(std::move(flags));

@@ -240,6 +240,115 @@ TEST_CASE("settings of the folder are replaced, and words are added, for a run a
   CHECK(holds(get_file(folder / "more/tokenizer.json"), "<tool>"));
 }
 
+namespace {
+
+/// A model that has room for a conversation, in bytes.
+void make_chat_model(const scratch_folder& folder) {
+  const auto result = run("pretrain", words{"--tokenizer", "byte", "--num-layers", "1", "--hidden-size", "32", "--num-attention-heads", "2", "--seq-length", "256",
+                                            "--micro-batch-size", "2", "--max-steps", "1", "--data", text_file(folder), "--output-dir", folder / "model"});
+  REQUIRE_MESSAGE(result.status == 0, result.err);
+}
+
+}  // namespace
+
+TEST_CASE("conversations of every format are trained on, and the model keeps the template that was given") {
+  const scratch_folder folder;
+  make_chat_model(folder);
+  const std::vector<std::pair<const char*, std::string>> formats = {
+      {"messages", R"({"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": "one"}]})"},
+      {"conversations", R"({"conversations": [{"from": "human", "value": "Say."}, {"from": "gpt", "value": "one"}]})"},
+      {"instruction", R"({"instruction": "Human: Say.\nAssistant: one\nHuman: More.", "input": "", "output": "two"})"},
+      {"moss", R"({"meta_instruction": "S", "chat": {"turn_1": {"Human": "<|Human|>: Say.<eoh>\n", "MOSS": "<|MOSS|>: one<eom>\n"}}})"},
+      {"chat", R"([{"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": "one"}]}, {"instruction": "Say.", "output": "one"}])"}};
+  for (const auto& [format, records] : formats) {
+    CAPTURE(format);
+    const std::string data = folder / (std::string(format) + ".json"), out = folder / (std::string(format) + "-tuned");
+    put_file(data, records);
+    const words flags = {"--model", folder / "model", "--data", data, "--format", format, "--max-steps", "2", "--micro-batch-size", "1"};
+    const auto tuned = run("finetune", flags + words{"--chat-template", "chatml", "--output-dir", out});
+    CAPTURE(tuned.err);
+    REQUIRE(tuned.status == 0);
+    CHECK(holds(tuned.err, std::string(format) == "chat" ? "trainable; 2 samples" : "trainable; 1 samples"));
+    CHECK(holds(get_file(out + "/chat_template.jinja"), "<|im_start|>"));
+    for (const words& more : {words{"--packing"}, words{"--train-on-input"}, words{"--lora-rank", "2"}}) {
+      const auto other = run("finetune", flags + more + words{"--chat-template", "llama2", "--output-dir", out + more.front()});
+      CAPTURE(other.err);
+      CHECK(other.status == 0);
+      CHECK(holds(get_file(out + more.front() + "/chat_template.jinja"), "[INST]"));
+    }
+  }
+}
+
+TEST_CASE("a chat template is a name, a file, or that of the folder; without one, conversations are refused") {
+  const scratch_folder folder;
+  make_chat_model(folder);
+  put_file(folder / "chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Say.\"}, {\"role\": \"assistant\", \"content\": \"one\"}]}\n"
+                                   "{\"messages\": [{\"role\": \"user\", \"content\": \"" + std::string(300, 'x') + "\"}, {\"role\": \"assistant\", \"content\": \"two\"}]}\n");
+  put_file(folder / "own.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  const words data = {"--model", folder / "model", "--data", folder / "chats.jsonl", "--max-steps", "2", "--micro-batch-size", "1", "--output-dir", folder / "out"};
+  const words chats = data + words{"--format", "messages", "--overlong", "drop"};
+  const auto refused = [&](const words& flags, const std::string& part, int status = 2) {
+    const auto result = run("finetune", flags);
+    CAPTURE(result.err);
+    CHECK(result.status == status);
+    CHECK(holds(result.err, part));
+    CHECK_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
+  };
+  refused(chats, "finetune: --chat-template: must be given, a Jinja file or one of alpaca, llama2, ");
+  refused(chats, "there is no chat template in " + folder / "model" + "\n");
+  refused(chats + words{"--chat-template", "chatmll"}, "--chat-template chatmll: chat template: must be one of alpaca, llama2, ");
+  refused(chats + words{"--chat-template", "chatmll"}, "Did you mean 'chatml'?");
+  refused(chats + words{"--chat-template", folder / "none.jinja"}, "none.jinja", 1);
+  refused(chats + words{"--conversation-template", "chatml"}, "did you mean '--chat-template'?");
+  refused(data + words{"--format", "alpaca", "--chat-template", "chatml"}, "--chat-template chatml: needs a --format of conversations");
+  refused(data + words{"--format", "text", "--train-on-input"}, "--train-on-input: needs a --format with prompts");
+  refused(data + words{"--format", "message"}, "did you mean 'messages'?");
+  refused(data + words{"--format", "messages", "--chat-template", "chatml"}, "256", 1);  // the second is too long for the model
+  put_file(folder / "bad.jinja", "{% if %}");
+  refused(chats + words{"--chat-template", folder / "bad.jinja"}, "bad.jinja: line 1: ");
+
+  const auto tuned = run("finetune", chats + words{"--chat-template", folder / "own.jinja"});
+  CAPTURE(tuned.err);
+  REQUIRE(tuned.status == 0);
+  CHECK(get_file(folder / "out/chat_template.jinja") == get_file(folder / "own.jinja"));
+  // the folder's own, and what the model sees of it
+  const words again = {"--model", folder / "out", "--data", folder / "chats.jsonl", "--max-steps", "2", "--micro-batch-size", "1", "--overlong", "drop"};
+  const auto more = run("finetune", again + words{"--format", "chat", "--output-dir", folder / "more"});
+  CAPTURE(more.err);
+  CHECK(more.status == 0);
+  CHECK(get_file(folder / "more/chat_template.jinja") == get_file(folder / "own.jinja"));
+  const words ask = {"--prompt", "Say.", "--max-new-tokens", "1", "--echo", "--temperature", "0"};
+  const auto answer = run("generate", words{"--model", folder / "more", "--chat", "--system", "S"} + ask);
+  CAPTURE(answer.err);
+  CHECK(answer.status == 0);
+  CHECK(answer.out.starts_with("<system>S<|endoftext|><user>Say.<|endoftext|><assistant>"));
+  const auto named = run("generate", words{"--model", folder / "more", "--chat", "--chat-template", "chatml"} + ask);
+  CHECK(named.out.starts_with("<|im_start|>user\nSay.<|im_end|>\n<|im_start|>assistant\n"));
+  const auto nothing = run("generate", words{"--model", folder / "model", "--chat"} + ask);
+  CHECK(nothing.status == 2);
+  CHECK(holds(nothing.err, "generate: --chat-template: must be given, a Jinja file or one of alpaca, llama2, "));
+  CHECK(run("generate", words{"--model", folder / "more", "--system", "S"} + ask).status == 2);
+  CHECK(run("generate", words{"--model", folder / "more", "--chat", "--format", "alpaca"} + ask).status == 2);
+}
+
+TEST_CASE("an answer that was learned ends where its turn does, at a token or at a text") {
+  const scratch_folder folder;
+  make_chat_model(folder);
+  put_file(folder / "chat.json", R"({"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": "one <two>"}]})");
+  for (const char* form : {"chatml", "llama2"}) {  // a tokenizer of bytes has no token <|im_end|>; </s> is its end of a text
+    CAPTURE(form);
+    const std::string out = folder / form;
+    const auto tuned = run("finetune", {"--model", folder / "model", "--data", folder / "chat.json", "--format", "messages", "--chat-template", form, "--max-steps",
+                                        "200", "--micro-batch-size", "1", "--learning-rate", "1e-2", "--output-dir", out});
+    CAPTURE(tuned.err);
+    REQUIRE(tuned.status == 0);
+    const auto answer = run("generate", {"--model", out, "--chat", "--prompt", "Say.", "--max-new-tokens", "60", "--temperature", "0"});
+    CAPTURE(answer.err);
+    CHECK(answer.status == 0);
+    CHECK(answer.out == (std::string(form) == "chatml" ? "one <two>" : " one <two> "));
+  }
+}
+
 TEST_CASE("a run that was stopped by Ctrl-C goes on with --resume to the same weights, bit for bit") {
   const scratch_folder folder;
   const words flags = words{"--max-steps", "1500", "--save-steps", "400", "--seed", "3"};

@@ -17,17 +17,18 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(left_out_of_train.offload "--test-case-exclude=a process that the system allows less memory*")
 endif()
 
-# xtrain_test_library(<name> <programs>): the library that every test links, compiled with the same options as those programs
-function(xtrain_test_library name programs)
+# xtrain_test_library(<name> <programs> <header>): the library that every test links, compiled with the same options as those programs, and their
+# precompiled header
+function(xtrain_test_library name programs header)
   add_library(${name} STATIC support/main.cpp support/pch.cpp)
   set_source_files_properties(support/main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(${name} PUBLIC doctest::doctest xtrain::text ${programs})
   target_include_directories(${name} PUBLIC support)
   target_compile_definitions(${name} PUBLIC XTRAIN_GOLDEN="${CMAKE_CURRENT_SOURCE_DIR}/golden" XTRAIN_SOURCE="${PROJECT_SOURCE_DIR}")
-  target_precompile_headers(${name} PRIVATE support/pch.hpp)
+  target_precompile_headers(${name} PRIVATE ${header})
 endfunction()
-xtrain_test_library(xtrain_test_main xtrain_own_programs)
-xtrain_test_library(xtrain_test_main_optimised xtrain_optimised_programs)
+xtrain_test_library(xtrain_test_main xtrain_own_programs support/pch_with_library.hpp)
+xtrain_test_library(xtrain_test_main_optimised xtrain_optimised_programs support/pch.hpp)
 
 function(xtrain_test_name source result)
   string(REPLACE "/" "." name "${source}")

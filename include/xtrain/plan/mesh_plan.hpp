@@ -126,17 +126,17 @@ template <class Model, class Strategy>
                         " has no expert parallelism; given expert ", s.mesh.expert_parallel_size);
   // a rank never has more micro-batches in flight than this: more of them take more time, but not more memory
   const std::size_t dry_micro_batches = std::min(micro_batches, (s.chunks == 1 ? 1 : 2) * stages);
-  std::vector<std::size_t> places{0};
-  if (stages > 2) places.push_back(1);
-  if (stages > 1) places.push_back(stages - 1);
+  std::vector<std::size_t> measured_stages{0};
+  if (stages > 2) measured_stages.push_back(1);
+  if (stages > 1) measured_stages.push_back(stages - 1);
   found_plan found{.strategy = Strategy::name,
                    .recompute = Model::recipe::recompute::name,
                    .parameters = needs.parameters,
                    .micro_batch_size = s.micro_batch_size};
   std::vector<dry_run> ranks;
-  for (const std::size_t place : places) {
+  for (const std::size_t stage : measured_stages) {
     typename model::options options;
-    options.parallel.ranks = std::make_shared<dry_transport>(place * (s.mesh.ranks() / stages), s.mesh.ranks());
+    options.parallel.ranks = std::make_shared<dry_transport>(stage * (s.mesh.ranks() / stages), s.mesh.ranks());
     options.parallel.tensor_parallel_size = s.mesh.tensor_parallel_size;
     options.parallel.context_parallel_size = s.mesh.context_parallel_size;
     options.parallel.expert_parallel_size = s.mesh.expert_parallel_size;
@@ -159,7 +159,7 @@ template <class Model, class Strategy>
     if (ranks.back().total() > found.bytes) {
       found.bytes = ranks.back().total();
       found.memory = ranks.back().bytes;
-      found.stage = place;
+      found.stage = stage;
     }
     const step_traffic sent = sent_in_step(ranks.back(), dry_micro_batches, found.layout);
     if (sent.total().bytes >= found.sent.total().bytes) found.sent = sent;

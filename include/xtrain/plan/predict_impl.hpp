@@ -92,9 +92,9 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
   const traffic& shared = one.sent.of(traffic_role::context_parallel);
   // in all turns of a ring but the last, keys are in flight
   const double turns = static_cast<double>(context - 1) / static_cast<double>(context);
-  const double places = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
-                                    : seconds_of(shared, {context, tensor}, on, true);
-  layers = times * (seconds_of(one.sent.of(traffic_role::tensor_parallel), {tensor, 1}, on) + places +
+  const double context_parallel = layout.ring ? std::max(0.0, seconds_round(shared, {context, tensor}, on) - turns * attention)
+                                              : seconds_of(shared, {context, tensor}, on, true);
+  layers = times * (seconds_of(one.sent.of(traffic_role::tensor_parallel), {tensor, 1}, on) + context_parallel +
                     seconds_of(one.sent.of(traffic_role::expert_parallel), {expert, tensor}, on, true));
   gradients = (layout.zero_stage >= 2 ? times : 1) *
               (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
@@ -116,23 +116,23 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
 XTRAIN_INLINE predicted_step predict(std::span<const dry_run> ranks, const run_layout& layout, const machine& on, std::string_view dtype,
                                      std::size_t dry_micro_batches) {
   require_machine(on);
-  const std::size_t places = layout.mesh.pipeline_parallel_size, m = layout.micro_batches;
-  require<config_error>(!ranks.empty() && ranks.size() <= places && m > 0,
-                        "predict: dry runs must be of at least one rank, and at most of the ", places, " ranks of a pipeline; given ",
-                        ranks.size());
+  const std::size_t pipeline_ranks = layout.mesh.pipeline_parallel_size, m = layout.micro_batches;
+  require<config_error>(!ranks.empty() && ranks.size() <= pipeline_ranks && m > 0,
+                        "predict: dry runs must be of at least one rank, and at most of the ", pipeline_ranks,
+                        " ranks of a pipeline; given ", ranks.size());
   std::vector<detail::rank_seconds> spent;
   for (const dry_run& one : ranks) spent.emplace_back(one, dry_micro_batches == 0 ? m : dry_micro_batches, layout, on, dtype);
-  const auto of_place = [&](std::size_t place) -> const detail::rank_seconds& {
-    if (place + 1 == places) return spent.back();
-    return spent[std::min(place, spent.size() < 3 ? 0 : spent.size() - 2)];
+  const auto seconds_of_rank = [&](std::size_t pipeline_rank) -> const detail::rank_seconds& {
+    if (pipeline_rank + 1 == pipeline_ranks) return spent.back();
+    return spent[std::min(pipeline_rank, spent.size() < 3 ? 0 : spent.size() - 2)];
   };
 
   // stages of the pipeline, including communication within a stage; gradients are exchanged during the last backward and, where that is
   // too short, after it
   const double share = 1.0 / static_cast<double>(m * layout.chunks);
   pipeline_costs costs;
-  for (std::size_t stage = 0; stage < places * layout.chunks; ++stage) {
-    const detail::rank_seconds& rank = of_place(stage % places);
+  for (std::size_t stage = 0; stage < pipeline_ranks * layout.chunks; ++stage) {
+    const detail::rank_seconds& rank = seconds_of_rank(stage % pipeline_ranks);
     const double work = (rank.passes + rank.layers) * share, backward = work * (1 - layout.forward_share);
     const double reduce = layout.zero_stage >= 2 ? 0.0 : std::max(0.0, rank.gradients / static_cast<double>(layout.chunks) - backward);
     costs.stages.push_back(
@@ -140,17 +140,18 @@ XTRAIN_INLINE predicted_step predict(std::span<const dry_run> ranks, const run_l
     costs.message.per_row = std::max(costs.message.per_row, rank.message);
     costs.message.fixed = std::max(costs.message.fixed, rank.message_latency);
   }
-  const pipeline_timeline line = simulate_schedule(layout.schedule(places, layout.chunks, std::vector<std::size_t>(m, 1)), costs);
+  const pipeline_timeline line = simulate_schedule(layout.schedule(pipeline_ranks, layout.chunks, std::vector<std::size_t>(m, 1)), costs);
 
   predicted_step step;
   const bool steps_apart = layout.zero_stage == 1 || layout.zero_stage == 2;  // weights are gathered after the optimizer step
   double worked = 0, late = 0;  // end of the last backward; delay of the first forwards by late weights
-  for (std::size_t place = 0; place < places; ++place)
-    for (const timed_action& timed : line.ranks[place]) {
+  for (std::size_t pipeline_rank = 0; pipeline_rank < pipeline_ranks; ++pipeline_rank)
+    for (const timed_action& timed : line.ranks[pipeline_rank]) {
       if (is_work(timed.action.kind)) worked = std::max(worked, timed.end);
       if (steps_apart && timed.action.kind == action_kind::forward)
-        late = std::max(
-            late, of_place(place).weights * static_cast<double>(timed.action.chunk + 1) / static_cast<double>(layout.chunks) - timed.end);
+        late = std::max(late, seconds_of_rank(pipeline_rank).weights * static_cast<double>(timed.action.chunk + 1) /
+                                      static_cast<double>(layout.chunks) -
+                                  timed.end);
     }
   for (const detail::rank_seconds& rank : spent) {
     if (rank.passes + rank.layers > step.passes + step.layers) {
@@ -184,7 +185,7 @@ XTRAIN_INLINE std::string prediction_text(const predicted_step& step) {
       text += concat("  ", name, fixed(seconds * 1e3, 1), " ms  ", fixed(100 * seconds / step.seconds, 1), " %\n");
   };
   line("passes", step.passes);
-  line("layers", step.layers);
+  line("tensor", step.layers);
   line("bubble", step.bubble);
   line("exchange", step.exchange);
   line("update", step.update);

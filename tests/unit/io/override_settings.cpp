@@ -56,9 +56,9 @@ TEST_CASE("dropout is switched off as the keys of each family say it") {
       config_of("gpt2"), with(R"({"attn_pdrop": 0.0, "embd_pdrop": 0, "resid_pdrop": 0.0, "summary_first_dropout": 0.0})"));
   const decoder_config sizes = sizes_of<gpt2_family>(gpt2.settings);
   CHECK(sizes.attention_dropout + sizes.embedding_dropout + sizes.residual_dropout == 0.0);
-  const auto bert = override_settings<bert_masked_words_family>(
+  const auto bert = override_settings<bert_masked_lm_family>(
       config_of("bert_pretraining"), with(R"({"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0})"));
-  CHECK(sizes_of<bert_masked_words_family>(bert.settings).residual_dropout == 0.0);
+  CHECK(sizes_of<bert_masked_lm_family>(bert.settings).residual_dropout == 0.0);
 }
 
 TEST_CASE("a setting that the file does not have is known if the family asks for it, under any of its names") {
@@ -78,8 +78,8 @@ TEST_CASE("a config that cannot be read may be put right") {
   const auto broken = settings(
       R"({"model_type": "bert", "hidden_act": "relu", "vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})",
       "theirs.json");
-  CHECK_THROWS_AS((void)sizes_of<bert_masked_words_family>(broken), config_error);
-  CHECK(sizes_of<bert_masked_words_family>(override_settings<bert_masked_words_family>(broken, with(R"({"hidden_act": "gelu"})")).settings)
+  CHECK_THROWS_AS((void)sizes_of<bert_masked_lm_family>(broken), config_error);
+  CHECK(sizes_of<bert_masked_lm_family>(override_settings<bert_masked_lm_family>(broken, with(R"({"hidden_act": "gelu"})")).settings)
             .hidden_size == 16);
 }
 
