@@ -41,7 +41,9 @@ ROOMS = {
     "plan": (["plan/machine.hpp", "plan/mesh_plan.hpp", "plan/predict.hpp", "plan/run_layout.hpp", "plan/search.hpp",
               "parallel/traffic.hpp"],
              ["unit/plan/predict.cpp", "unit/plan/search.cpp", "unit/plan/machine_file.cpp", "unit/plan/traffic.cpp"]),
-    "train": (["train/checkpoint.hpp", "train/trainer.hpp", "train/optimizer_file.hpp", "train/history.hpp"],
+    "train": (["train/checkpoint.hpp", "train/trainer.hpp", "train/training_step.hpp", "train/step_memory.hpp", "train/step_guard.hpp",
+               "train/non_finite.hpp", "train/failed_step.hpp", "train/run_dry.hpp", "train/require_room.hpp", "train/run_settings.hpp",
+               "train/optimizer_file.hpp", "train/history.hpp"],
               ["unit/train/trainer.cpp", "unit/train/restored_loss_scale.cpp", "train/checkpoints.cpp"]),
 }
 
