@@ -3,10 +3,11 @@
 #   xtrain_add_library([NATIVE])
 #   target_link_libraries(my_program PRIVATE xtrain::text xtrain::library)
 #
-# The headers then declare, and the definitions (*_impl.hpp), the kernels of the cpu device, and the training of every decoder family in fp32 and bf16 on
-# one rank, of all weights or a LoRA adapter, are compiled with the project: a program that loads, trains and saves compiles in a quarter of the time. They are optimized in every configuration, so that a debug build trains at almost
-# full speed. Components that are not there (io, text) are left out. NATIVE compiles the library, and what links it, for the processor at hand
-# (xtrain::native). All sources of a program link the library, or none does.
+# The headers then declare. The definitions (*_impl.hpp), the kernels of the cpu device, and training and generation of every decoder family in
+# fp32 and bf16 on one rank, of all weights or a LoRA adapter, are compiled with the project: what that saves is in bench/README.md. They are
+# optimized in every configuration, so that a debug build trains at almost full speed. Components that are not there (io, text) are left out.
+# NATIVE compiles the library, and what links it, for the processor at hand (xtrain::native). All sources of a program link the library, or none
+# does: a mix does not link.
 
 set(XTRAIN_LIBRARY_FOLDER "${CMAKE_CURRENT_LIST_DIR}")
 

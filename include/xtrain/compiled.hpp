@@ -1,6 +1,10 @@
 // What xtrain_add_library compiles of training and generation, for the recipes of models/compiled_models.hpp. Included by <xtrain/xtrain.hpp>.
 #pragma once
 
+#ifndef XTRAIN_LIBRARY
+#error "<xtrain/compiled.hpp> is for programs that link xtrain::library; include <xtrain/xtrain.hpp>"
+#endif
+
 #include <span>
 #include <stop_token>
 

@@ -8,6 +8,7 @@ struct recipe : xtrain::defaults {
 };
 #ifdef MISTAKE
 struct model : xtrain::llama<recipe> {
+  using shared_model = model;
   void backward_blocks() const = delete;
 };
 #else

@@ -38,12 +38,14 @@ struct encoder_run {
 
 /// Four steps of four sequences, on every rank the same result. `data` ranks, or pipelines, or groups of tensor-parallel ranks share the
 /// sequences.
-template <class Parallel, template <class> class Encoder = bert_pretraining>
-encoder_run trained(std::size_t ranks, std::size_t data, std::size_t micro_batches, pipeline_ranks layout = {}) {
+template <class Parallel, template <class> class Encoder = bert_pretraining, template <class> class Recipe = recipe>
+encoder_run trained(std::size_t ranks, std::size_t data, std::size_t micro_batches, pipeline_ranks layout = {},
+                    const typename Recipe<Parallel>::adapter::config& adapter = {}) {
   std::vector<encoder_run> all(ranks);
   run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-    using model_type = Encoder<recipe<Parallel>>;
+    using model_type = Encoder<Recipe<Parallel>>;
     typename model_type::options options;
+    options.adapter = adapter;
     if constexpr (requires { options.parallel.chunks; }) options.parallel = layout;
     else if constexpr (requires { options.parallel.tensor_parallel_size; }) options.parallel.tensor_parallel_size = layout.tensor_parallel_size;
     if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = network;
@@ -93,6 +95,14 @@ TEST_CASE("tensor and sequence parallelism") {
   is_near(one, trained<parallel<zero<1>, sequence_parallel>>(4, 2, 1, {.tensor_parallel_size = 2}));
   const encoder_run classified = trained<single, bert_classifier>(1, 1, 1);
   is_near(classified, trained<parallel<zero<1>, sequence_parallel>, bert_classifier>(4, 2, 1, {.tensor_parallel_size = 2}));
+}
+
+TEST_CASE("LoRA with dropout on every linear layer, the pooler of sequences among them, in one micro-batch and in two") {
+  const lora_config adapter{.rank = 3, .dropout = 0.3, .targets = {"query", "value", "dense"}};
+  const encoder_run one = trained<single, bert_classifier, lora_recipe>(1, 1, 1, {}, adapter);
+  is_near(one, trained<single, bert_classifier, lora_recipe>(1, 1, 2, {}, adapter));
+  is_near(one, trained<sequence_parallel, bert_classifier, lora_recipe>(2, 1, 2, {.tensor_parallel_size = 2}, adapter));
+  is_near(one, trained<parallel<zero<1>, tensor_parallel>, bert_classifier, lora_recipe>(4, 2, 1, {.tensor_parallel_size = 2}, adapter));
 }
 
 TEST_CASE("pipelines, with tensor parallelism and a backward in two parts") {

@@ -39,8 +39,8 @@ struct lora {
     using dtype = typename Store::parameter_type;
     for (const auto& m : store.entries()) {
       if (!m.spec.name.ends_with(lora_names::magnitude) || !m.is_here) continue;
-      require<config_error>(!store.sharding().values, "lora: DoRA: all rows of a weight must be on this rank; zero<3> shards them among ranks. Save the "
-                            "model, and do it where one rank loads it");
+      require<config_error>(!store.sharding().values, "lora: DoRA: all rows of a weight must be on this rank; zero<3> shards them among ranks; choose "
+                            "zero<2>");
       const auto& weight = *store.find(module_of(m.spec.name) + ".weight");
       std::vector<dtype> w_oi(weight.size()), m_o(m.size());
       copy_to_host(stream, std::span<dtype>(w_oi), store.value(weight));

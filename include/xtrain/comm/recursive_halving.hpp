@@ -17,7 +17,7 @@ struct halving_round {
 /// exchanges with those that differ in one digit, and keeps 1/base of its data; an all-gather goes through the same rounds backwards.
 /// Neighboring ranks come first, with most of the data: where they share a node, the node reduces before it sends to others.
 ///   order of sums   the tree of these rounds, the ranks of each digit in ascending order: it depends on the number of ranks alone
-///   departs         up to `most_direct` ranks take one round, in which each sends to each. Where a prime factor is above `widest`, as few ranks
+///   departs         up to `max_direct` ranks take one round, in which each sends to each. Where a prime factor is above `widest`, as few ranks
 ///                   as possible are set aside: rank active() + i first sends its data to rank i, and last gets its result from it
 class recursive_halving {
  public:

@@ -65,6 +65,8 @@ class builder {
   [[nodiscard]] module_part vocabulary_part(const std::string& name, std::size_t vocabulary) const {
     if (!shard_.is_sharded()) return {name, vocabulary};
     const row_range mine = shard_.up_to(vocabulary);
+    require<config_error>((vocabulary - 1) / ((vocabulary + shard_.ranks - 1) / shard_.ranks) + 1 == shard_.ranks, "tensor: every one of the ", shard_.ranks,
+                          " tensor-parallel ranks must have a part of '", name, "'; given a vocabulary of ", vocabulary);
     return {name, mine.count, {}, vocabulary, {mine}};
   }
 

@@ -1,4 +1,4 @@
-// Classification: one of several classes per row of x, tokens of a vocabulary or labels.
+// Classification: one of several labels per row of x.
 #pragma once
 
 #include <xtrain/layers/builder.hpp>

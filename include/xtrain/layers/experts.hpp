@@ -39,8 +39,8 @@ class mixture_of_experts {
   static constexpr bool has_experts = true;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
-  /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under context
-  /// parallelism
+  /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under tensor or
+  /// context parallelism
   mixture_of_experts(builder<Recipe>& build, const feed_forward_options& o)
       : activation_(detail::make_activation<Activation>(o)), inner_(build.shard().of(o.intermediate_size, "intermediate channels").count),
         choices_(o.num_experts_per_token), layer_(o.layer),
@@ -59,7 +59,8 @@ class mixture_of_experts {
     for (const expert& one : experts_) {
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
-      // the element index of a row's dropout depends on how many rows before it were routed to the expert, other ranks' included
+      // which elements are dropped depends on how many rows before were routed to the expert, on all context-parallel ranks; and a pass knows
+      // the rows that an expert is given only while they are those of all ranks
       if (one.up.drops_input() || one.down.drops_input()) {
         build.require_whole_sequences("dropout of an adapter inside an expert");
         build.require_whole_layers("dropout of an adapter inside an expert");

@@ -33,8 +33,8 @@ class masked_lm_head {
   masked_lm_head(builder<Recipe>& build, const options& o)
       : dense_(build, {{o.name + ".transform.dense", o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial}),
         norm_(build, o.name + ".transform.LayerNorm", o.hidden_size, o.norm_epsilon),
-        decoder_(o.table.exists() ? o.table : build.matrix({build.vocabulary_part(o.name + ".decoder", o.vocab_size)}, o.hidden_size, o.initial),
-                 {.shard = build.shard(), .vocab_size = o.vocab_size, .bias = build.vector({build.vocabulary_part(o.name, o.vocab_size)}, "bias", 0.0)}) {}
+        decoder_{o.table.exists() ? o.table : build.matrix({build.vocabulary_part(o.name + ".decoder", o.vocab_size)}, o.hidden_size, o.initial),
+                 {.shard = build.shard(), .vocab_size = o.vocab_size, .bias = build.vector({build.vocabulary_part(o.name, o.vocab_size)}, "bias", 0.0)}} {}
 
   /// x [n, hidden_size] read, loss_n written, for the batch's targets
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {

@@ -137,11 +137,13 @@ class pass : public execution<typename Recipe::device> {
   ///   first_channel, whole_channels   where the channels are sharded: the first of x, and how many all ranks have; 0: x has them all
   void dropout(matrix_view<const compute, memory> x, double probability, std::uint32_t site, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces, std::size_t first_channel = 0, std::size_t whole_channels = 0) {
-    const std::size_t c = whole_channels == 0 ? x.shape(1) : whole_channels, per_row = batch.whole_seq_length() * c;
+    const std::size_t c = whole_channels == 0 ? x.shape(1) : whole_channels;
+    if (internal.rows_are_sequences) return ops::dropout(*this, x, probability, random_at(site, c), y, how);
+    const std::size_t per_row = batch.whole_seq_length() * c;
     random_site at = random_at(site, per_row);
     at.first += first_channel;
     if (internal.origin.ranks > 0) return detail::dropout_of_dispatched(*this, internal.origin, x, probability, at, batch.b * per_row, y, how);
-    const std::size_t first = internal.has_sequence_parallel && x.shape(0) != batch.n() ? first_sequence_parallel_token() : 0;
+    const std::size_t first = internal.has_sequence_parallel && x.shape(0) == sequence_parallel_tokens() ? first_sequence_parallel_token() : 0;
     if (batch.is_part()) return detail::dropout_of_ranges(*this, batch, x, first, probability, at, y, how, whole_channels);
     at.first += first * c;
     ops::dropout(*this, x, probability, at, y, how, whole_channels);

@@ -32,7 +32,8 @@ struct pass_internal {
   parallel_state& parallel;
   /// In the sequence-parallel region, between tensor-parallel layers, each tensor-parallel rank has a shard of the tokens.
   bool has_sequence_parallel = false;
-  std::size_t number = 0;  ///< index among the in-flight passes
+  bool rows_are_sequences = false;  ///< while a layer works on one row per sequence
+  std::size_t number = 0;           ///< index among the in-flight passes
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  ///< if there is a load-balancing loss
   /// Takes the deferred products of a backward in two parts.

@@ -36,8 +36,8 @@ class sequence_classification_head {
   sequence_classification_head(builder<Recipe>& build, const options& o)
       : dropout_(o.dropout), site_(o.site),
         pooler_(build, {{o.pooler_name, o.hidden_size}}, o.hidden_size, {.bias = true, .initial = o.initial, .where = region::tensor_parallel}),
-        labels_(build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial, false, matrix_use::table, region::tensor_parallel),
-                build.vector({{o.labels_name, o.labels}}, "bias", 0.0, region::tensor_parallel)) {}
+        labels_{build.matrix({{o.labels_name, o.labels}}, o.hidden_size, o.initial, false, matrix_use::table, region::tensor_parallel),
+                build.vector({{o.labels_name, o.labels}}, "bias", 0.0, region::tensor_parallel)} {}
 
   /// x [n, hidden_size] read; loss_n added to: each sequence's loss times the label weight, at any index, since only the sum of loss_n is
   /// used
@@ -67,7 +67,9 @@ class sequence_classification_head {
     else ops::copy(p, ddropped, dpooled);
     // forward: pooled = tanh(first · Wᵀ + b)
     ops::tanh_backward(p, p.pop_saved(b, c), dpooled, dpooled);
+    p.internal.rows_are_sequences = true;
     pooler_.backward(p, p.pop_saved(b, c), dpooled, dfirst);
+    p.internal.rows_are_sequences = false;
     // forward: first = x at the first tokens
     ops::embedding_backward(p, p.batch.firsts_b, dfirst, dx, p.first_sequence_parallel_token());
   }
@@ -87,7 +89,9 @@ class sequence_classification_head {
     // under sequence parallelism one of the ranks has a sequence's first token; all of them compute its label
     ops::embedding(p, p.batch.firsts_b, x, first, ops::result::replaces, p.first_sequence_parallel_token());
     sum_over_sequence_parallel_region(p, first);
+    p.internal.rows_are_sequences = true;
     pooler_.forward(p, first, pooled);
+    p.internal.rows_are_sequences = false;
     ops::tanh(p, pooled, pooled);
   }
 

@@ -10,6 +10,10 @@
 
 namespace xtrain {
 
+#ifdef XTRAIN_LIBRARY
+inline namespace with_library {  // see decoder
+#endif
+
 /// A decoder of the family that its config names (decoder_config::family), one of `Families`.
 template <class Recipe, class Families>
 class any_decoder_of : public basic_decoder<detail::compiled_recipe<Recipe>, any_block<detail::compiled_recipe<Recipe>>> {
@@ -51,5 +55,9 @@ class any_decoder_of : public basic_decoder<detail::compiled_recipe<Recipe>, any
     return sizes;
   }
 };
+
+#ifdef XTRAIN_LIBRARY
+}  // namespace with_library
+#endif
 
 }  // namespace xtrain

@@ -24,7 +24,8 @@ template <class Recipe>
            .initial = initial_values::normal(c.initializer_range)}};
 }
 template <class Recipe>
-[[nodiscard]] sequence_classification_head<Recipe> make_classification_head(builder<Recipe>& build, const encoder_config& c, const char* labels_name, double dropout) {
+[[nodiscard]] sequence_classification_head<Recipe> make_classification_head(builder<Recipe>& build, const encoder_config& c, const char* labels_name,
+                                                                            double dropout) {
   return {build,
           {.hidden_size = c.hidden_size,
            .labels = c.labels.size(),
@@ -41,6 +42,8 @@ template <class Recipe>
 template <class Recipe>
 class bert_masked_lm_heads {
  public:
+  static constexpr bool ties_embeddings = true;
+
   bert_masked_lm_heads(builder<Recipe>& build, const encoder_config& c, parameter table) : lm_head_(detail::make_masked_lm_head(build, c, table)) {}
 
   template <class X, class Loss>
@@ -62,6 +65,8 @@ class bert_masked_lm_heads {
 template <class Recipe>
 class bert_classification_heads {
  public:
+  static constexpr bool ties_embeddings = false;
+
   bert_classification_heads(builder<Recipe>& build, const encoder_config& c, parameter)
       : classifier_(detail::make_classification_head(build, c, "classifier", c.label_dropout)) {}
 
@@ -85,6 +90,8 @@ class bert_classification_heads {
 template <class Recipe>
 class bert_pretraining_heads {
  public:
+  static constexpr bool ties_embeddings = true;
+
   bert_pretraining_heads(builder<Recipe>& build, const encoder_config& c, parameter table)
       : lm_head_(detail::make_masked_lm_head(build, c, table)), classifier_(detail::make_classification_head(build, c, "cls.seq_relationship", 0.0)) {}
 

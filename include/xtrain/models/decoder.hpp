@@ -288,6 +288,10 @@ using decoder_base = typename decoder_base_of<Recipe, Family>::type;
 
 }  // namespace detail
 
+#ifdef XTRAIN_LIBRARY
+inline namespace with_library {  // parts of a program that are compiled with and without the library do not link: their models differ
+#endif
+
 /// A language model of a family that is known at compile time.
 template <class Recipe, class Family>
 class decoder : public detail::decoder_base<Recipe, Family> {
@@ -332,5 +336,9 @@ class decoder : public detail::decoder_base<Recipe, Family> {
     return sizes;
   }
 };
+
+#ifdef XTRAIN_LIBRARY
+}  // namespace with_library
+#endif
 
 }  // namespace xtrain

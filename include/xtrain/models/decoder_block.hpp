@@ -117,7 +117,7 @@ class decoder_block {
     return whole;
   }
   /// Random sites: 0 of block 0 is the embedding's.
-  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
+  static std::uint32_t site(std::size_t index, std::uint32_t offset) { return static_cast<std::uint32_t>(8 * (index + 1)) + offset; }
 
   static attention_options attention_settings(const decoder_config& c, const decoder_names& names, std::size_t index) {
     return {.hidden_size = c.hidden_size,

@@ -2,6 +2,7 @@
 //                                                                          [Vaswani et al. 2017, section 3.1; Devlin et al. 2019]
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -160,7 +161,7 @@ class encoder_block {
     return concat(names.blocks, index, ".", name);
   }
   /// Random sites: 0 to 7 are the embedding's and the heads'.
-  static std::uint32_t site(std::size_t index, std::uint32_t place) { return static_cast<std::uint32_t>(8 * (index + 1)) + place; }
+  static std::uint32_t site(std::size_t index, std::uint32_t offset) { return static_cast<std::uint32_t>(8 * (index + 1)) + offset; }
 
   static attention_options attention_settings(const encoder_config& c, const encoder_names& names, std::size_t index) {
     std::vector<std::string> qkv;
@@ -260,7 +261,8 @@ class encoder_output : public Heads {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
-  static constexpr bool has_lm_head = requires { typename Heads::lm_head_type; };
+  static_assert(requires { { Heads::ties_embeddings } -> std::convertible_to<bool>; },
+                "xtrain encoder: the heads must say whether one of them is tied to the embedding table: static constexpr bool ties_embeddings; see models/README.md");
 
   ///   table  of the embedding, if the masked-LM head is tied to it; otherwise none
   encoder_output(const typename Recipe::device::context&, typename Recipe::device::stream&, builder<Recipe>& build, const encoder_config& c,
@@ -288,7 +290,7 @@ struct encoder_parts {
     detail::complete_encoder(sizes, Family::name);
     return sizes;
   }
-  static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings && output::has_lm_head; }
+  static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings && Family::template heads<Recipe>::ties_embeddings; }
   static const char* family_name(const config_type&) { return Family::name; }
   static encoder_names names(const config_type&) { return Family::names(); }
   static std::vector<std::string> adapter_targets(const config_type&) { return Family::adapter_targets(); }

@@ -41,8 +41,13 @@ inline constexpr bool block_has_experts = requires { requires Block::feed_forwar
 ///   embedding                (builder, config): forward(p, x), backward(p, d), table()
 ///   block                    (builder, config, names, index): forward(p, positions, x, y), backward(p, positions, x, d)
 ///   output                   (context, stream, builder, config, table): forward(p, x, loss_n), backward(p, x, d)
-///   names, positions, ...    static functions of a config: how files name the modules, what the positions need, whether embeddings are tied
-/// A stack of other parts is a model of its own, and needs nothing else to run under every strategy.
+/// and static functions of a config:
+///   completed(config)        with defaults filled in, or throws; names(config): how files name the modules, given to the blocks
+///   positions(config, first) position_options for block::positions; mask(config): the attention mask
+///   ties_embeddings(config)  whether the output is given the embedding's table; initialises(config, parameter): heads that files may lack
+///   family_name(config), adapter_targets(config)
+/// and, if block::feed_forward_type::has_experts, also has_experts(config), balances_load(config), balance_sizes(config).
+/// A model derives from it, with constructors and `with_recipe`: basic_decoder and encoder show how. It then runs under every strategy.
 template <class Recipe, class Parts>
 class transformer {
  public:
@@ -135,7 +140,8 @@ class transformer {
 
   /// The backward pass of the same range.
   ///   d [n, hidden_size]  on entry: gradient of the returned hidden state (not read if the output layer is in the range); on return:
-  ///                       gradient of x. May be the memory of the returned hidden state
+  ///                       gradient of x. May be the memory of the returned hidden state, unless the output layer is in the
+  ///                       range
   void backward_blocks(pass<Recipe>& p, stash<device>& layer_inputs, const block_range& range, matrix_view<compute, memory> d,
                        bool last_of_step) const;
 
@@ -207,12 +213,12 @@ class transformer {
   template <class Work>
   void around_block(pass<Recipe>& p, std::size_t block, block_visit visit, Work&& work) const {
     p.internal.parallel.block_begins(p.stream, *parameters_, block, visit);
-    ask_for_next(block, visit);
+    prefetch_next(block, visit);
     work();
     p.internal.parallel.block_ends(p.stream, *parameters_, block, visit);
   }
   /// With weights offloaded to files, prefetches the next block's while this one is computed.
-  void ask_for_next(std::size_t block, block_visit visit) const;
+  void prefetch_next(std::size_t block, block_visit visit) const;
   [[nodiscard]] static block_visit forward_visit(const pass<Recipe>& p) { return p.trains() ? block_visit::forward : block_visit::evaluation; }
 
   [[nodiscard]] block_range all_blocks() const { return {0, config_.num_layers + 2}; }
@@ -269,7 +275,8 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
 }
 
 template <class Recipe, class Parts>
-transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings) : transformer(uninitialised_t{}, std::move(sizes), on, settings) {
+transformer<Recipe, Parts>::transformer(config_type sizes, const context_type& on, const options& settings)
+    : transformer(uninitialised_t{}, std::move(sizes), on, settings) {
   parameters_->initialise(*stream_, options_.seed, [](std::string_view) { return true; });
   on_weights_loaded();
 }
@@ -385,7 +392,7 @@ void transformer<Recipe, Parts>::keep_own_blocks() {
 }
 
 template <class Recipe, class Parts>
-void transformer<Recipe, Parts>::ask_for_next(std::size_t block, block_visit visit) const {
+void transformer<Recipe, Parts>::prefetch_next(std::size_t block, block_visit visit) const {
   if constexpr (Recipe::offload::roles.has(memory_role::weights) && !is_dry<device>) {
     const bool back = goes_back(visit);
     if (back ? block == 0 : block + 1 == parameter_blocks()) return;

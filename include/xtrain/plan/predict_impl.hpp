@@ -185,7 +185,7 @@ XTRAIN_INLINE std::string prediction_text(const predicted_step& step) {
       text += concat("  ", name, fixed(seconds * 1e3, 1), " ms  ", fixed(100 * seconds / step.seconds, 1), " %\n");
   };
   line("passes", step.passes);
-  line("tensor", step.layers);
+  line("layers", step.layers);
   line("bubble", step.bubble);
   line("exchange", step.exchange);
   line("update", step.update);

@@ -40,7 +40,7 @@ class step_guard {
     ++progress.skipped;
     return overflow;
   }
-  [[nodiscard]] std::string overflow_text() const { return concat("gradients overflow at loss scale ", loss_scale()); }
+  [[nodiscard]] static std::string overflow_text(double loss_scale) { return concat("gradients overflow at loss scale ", loss_scale); }
 
   /// throws non_finite_error after too many bad steps in a row; `reason`: what was not finite in the last
   void require_good_steps(const training_progress& progress, std::string_view reason) const {

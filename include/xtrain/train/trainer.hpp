@@ -274,9 +274,10 @@ auto trainer<Model>::step_of(std::span<const batch_view> batches, double learnin
 
 template <class Model>
 void trainer<Model>::skip(const detail::step_sums& sums) {
+  const double loss_scale = guard_.loss_scale();
   const bool overflow = guard_.count_skipped(progress_, sums.loss);
   const step_skipped skipped{progress_.step + 1,
-                             overflow ? guard_.overflow_text()
+                             overflow ? guard_.overflow_text(loss_scale)
                                       : detail::name_not_finite(model_->stream(), model_->parameters(), sums.loss, sums.gradient_norm),
                              overflow, progress_.bad_in_a_row};
   tell(skipped);

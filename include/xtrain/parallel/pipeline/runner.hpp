@@ -92,7 +92,7 @@ class pipeline_runner {
       requires(const Model& m, pass<recipe>& p, stash<device>& layer_inputs, matrix d) {
         m.backward_blocks(p, layer_inputs, block_range{}, d, true);
       },
-      "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as decoders do; see models/README.md");
+      "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as the library's models do; see models/README.md");
 
   /// One step has micro-batches of micro_batch_sizes(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
   /// memory of one micro-batch; in a dry run it does not matter.
