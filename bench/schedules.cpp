@@ -145,7 +145,8 @@ void print_delayed_lists(const delays& how, std::size_t ranks, send_mode mode) {
 }
 
 int measure(const delays& how) {
-  std::printf("| ranks, micro-batches | schedule, chunks | formula | simulated | measured | step, simulated | step, measured |\n|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| ranks, micro-batches | schedule, chunks | formula | simulated | measured | step, simulated | step, measured |\n|---|---|---|---|---|---|---|\n");
   print_delayed_bubbles(how, 4, 8);
   print_delayed_bubbles(how, 8, 32);
   std::printf("\n| ranks, sends | bubble of equal, list: simulated | measured | idle, simulated | idle, measured |\n|---|---|---|---|---|\n");

@@ -104,8 +104,9 @@ std::string how_to_run(const found_plan& plan) {
   const std::string strategy = mesh.pipeline_parallel_size == 1 ? rows : concat("pipeline<one_forward_one_backward, ", rows, ">");
   const std::size_t ranks = mesh.ranks();
   const auto flag = [](const char* name, std::size_t value, bool given) { return given ? concat(" ", name, " ", value) : std::string(); };
-  std::string text = concat("  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION ", recipe::precision::name, " RECOMPUTE recompute_", plan.recompute,
-                            ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
+  std::string text =
+      concat("  xtrain_add_trainer(NAME my_trainer SOURCE pretrain.cpp PRECISION ", recipe::precision::name, " RECOMPUTE recompute_",
+             plan.recompute, ranks > 1 ? concat(" PARALLEL \"", strategy, "\" MPI") : std::string(), ")\n");
   text += concat(ranks > 1 ? concat("  mpirun -n ", ranks, " my_trainer") : "  my_trainer",
                  flag("--tensor-parallel-size", mesh.tensor_parallel_size, mesh.tensor_parallel_size > 1),
                  flag("--context-parallel-size", mesh.context_parallel_size, mesh.context_parallel_size > 1),

@@ -71,8 +71,9 @@ xtrain::dataset read_data(const char* flag, const std::vector<std::string>& path
     const auto began = std::chrono::steady_clock::now();
     const bool json = std::all_of(paths.begin(), paths.end(),
                                   [](const std::string& path) { return path.ends_with(".json") || path.ends_with(".jsonl"); });
-    return command_line::tokenised(flag, paths.front(),
-                                   json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer), began);
+    return command_line::tokenised(
+        flag, paths.front(),
+        json ? xtrain::json_text_dataset(paths, tokenizer, {.field = flags.text_field}) : xtrain::text_dataset(paths, tokenizer), began);
   });
 }
 
@@ -109,7 +110,8 @@ int pretrain(pretrain_flags flags, const xtrain::json_settings& config, bool con
              const typename Model::recipe::parallel::config& layout, bool first_rank, shared_tokenizer& tokenizers,
              command_line::interruption& interrupt) {
   using device = typename Model::device;
-  const auto& tokenizer = tokenizers.get([&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
+  const auto& tokenizer = tokenizers.get(
+      [&] { return command_line::for_flag("--tokenizer", flags.tokenizer, [&] { return xtrain::load_tokenizer(flags.tokenizer); }); });
   const auto& family = flags.config.empty() ? *families::named(flags.model)
                                             : command_line::for_flag("--config", flags.config, [&]() -> const auto& { return Model::family_of(config); });
   const auto sizes = complete(flags, family, config, tokenizer, context_given, first_rank);

@@ -254,7 +254,10 @@ struct scenario {
 int main(int argc, char** argv) {
   const std::size_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20;
   const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  scenario all[] = {{"collectives", exchange_on_mesh}, {"lists", carry_out_lists}, {"pipeline", train_late<staged>}, {"zero<3> x tensor x context", train_late<divided>},
+  scenario all[] = {{"collectives", exchange_on_mesh},
+                    {"lists", carry_out_lists},
+                    {"pipeline", train_late<staged>},
+                    {"zero<3> x tensor x context", train_late<divided>},
                     {"zero<2> x expert", train_late<spread>}};
   double slowest = 0;
   for (std::size_t i = 0; i < runs; ++i) {

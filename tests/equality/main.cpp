@@ -112,8 +112,13 @@ class summary {
     losses_ = std::max(losses_, found.losses);
     weights_ = std::max(weights_, found.weights);
     share_ = std::max({share_, found.weights / found.within.weights, found.losses / found.within.losses, found.norms / found.within.norms});
-    std::printf("%s %s\n     losses %.1e of %.1e, norms %.1e of %.1e, weights %.1e of %.1e%s%s\n", found.holds() ? "ok  " : "FAIL", text_of(run).c_str(),
-                found.losses, found.within.losses, found.norms, found.within.norms, found.weights, found.within.weights, found.exact ? ", must be equal" : found.equal() ? ", equal" : "", found.agreed ? "" : ", RANKS DISAGREE");
+    std::printf("%s %s\n     losses %.1e of %.1e, norms %.1e of %.1e, weights %.1e of %.1e%s%s\n", found.holds() ? "ok  " : "FAIL",
+                text_of(run).c_str(), found.losses, found.within.losses, found.norms, found.within.norms, found.weights,
+                found.within.weights,
+                found.exact     ? ", must be equal"
+                : found.equal() ? ", equal"
+                                : "",
+                found.agreed ? "" : ", RANKS DISAGREE");
     std::fflush(stdout);
   }
   void refuse(const drawn_run& run, const char* why) {

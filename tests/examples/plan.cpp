@@ -139,7 +139,10 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
 TEST_CASE("a config.json is read as trainers read it") {
   const scratch_folder folder;
   const auto error = [&](const std::string& more) {
-    put_file(folder / "config.json", R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128)" + more + "}");
+    put_file(
+        folder / "config.json",
+        R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128)" +
+            more + "}");
     const auto result = plan({"--config", folder / "config.json"});
     CHECK(result.status == (more.empty() ? 0 : 2));
     return result.err;

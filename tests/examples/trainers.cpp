@@ -72,9 +72,14 @@ TEST_CASE("unknown flags are refused with the nearest known one") {
 }
 
 TEST_CASE("flags of other systems are answered with ours") {
-  for (const auto& [given, ours] : {std::pair{"--lr", "--learning-rate"}, {"--train-iters", "--max-steps"}, {"--per_device_train_batch_size", "--micro-batch-size"},
-                                    {"--micro_batch_size", "--micro-batch-size"}, {"--max_seq_len", "--seq-length"}, {"--clip-grad", "--max-grad-norm"},
-                                    {"--lr-decay-style", "--lr-scheduler-type"}, {"--ffn-hidden-size", "--intermediate-size"}}) {
+  for (const auto& [given, ours] : {std::pair{"--lr", "--learning-rate"},
+                                    {"--train-iters", "--max-steps"},
+                                    {"--per_device_train_batch_size", "--micro-batch-size"},
+                                    {"--micro_batch_size", "--micro-batch-size"},
+                                    {"--max_seq_len", "--seq-length"},
+                                    {"--clip-grad", "--max-grad-norm"},
+                                    {"--lr-decay-style", "--lr-scheduler-type"},
+                                    {"--ffn-hidden-size", "--intermediate-size"}}) {
     CAPTURE(given);
     const auto result = run("pretrain", {given, "1", "--data", "x"});
     CHECK(result.status == 2);
@@ -244,8 +249,9 @@ namespace {
 
 /// A model that has room for a conversation, in bytes.
 void make_chat_model(const scratch_folder& folder) {
-  const auto result = run("pretrain", words{"--tokenizer", "byte", "--num-layers", "1", "--hidden-size", "32", "--num-attention-heads", "2", "--seq-length", "256",
-                                            "--micro-batch-size", "2", "--max-steps", "1", "--data", text_file(folder), "--output-dir", folder / "model"});
+  const auto result = run("pretrain", words{"--tokenizer", "byte", "--num-layers", "1", "--hidden-size", "32", "--num-attention-heads", "2",
+                                            "--seq-length", "256", "--micro-batch-size", "2", "--max-steps", "1", "--data",
+                                            text_file(folder), "--output-dir", folder / "model"});
   REQUIRE_MESSAGE(result.status == 0, result.err);
 }
 
@@ -282,10 +288,15 @@ TEST_CASE("conversations of every format are trained on, and the model keeps the
 TEST_CASE("a chat template is a name, a file, or that of the folder; without one, conversations are refused") {
   const scratch_folder folder;
   make_chat_model(folder);
-  put_file(folder / "chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Say.\"}, {\"role\": \"assistant\", \"content\": \"one\"}]}\n"
-                                   "{\"messages\": [{\"role\": \"user\", \"content\": \"" + std::string(300, 'x') + "\"}, {\"role\": \"assistant\", \"content\": \"two\"}]}\n");
-  put_file(folder / "own.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
-  const words data = {"--model", folder / "model", "--data", folder / "chats.jsonl", "--max-steps", "2", "--micro-batch-size", "1", "--output-dir", folder / "out"};
+  put_file(folder / "chats.jsonl",
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"Say.\"}, {\"role\": \"assistant\", \"content\": \"one\"}]}\n"
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"" +
+               std::string(300, 'x') + "\"}, {\"role\": \"assistant\", \"content\": \"two\"}]}\n");
+  put_file(
+      folder / "own.jinja",
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+  const words data = {"--model", folder / "model",     "--data", folder / "chats.jsonl", "--max-steps",
+                      "2",       "--micro-batch-size", "1",      "--output-dir",         folder / "out"};
   const words chats = data + words{"--format", "messages", "--overlong", "drop"};
   const auto refused = [&](const words& flags, const std::string& part, int status = 2) {
     const auto result = run("finetune", flags);
@@ -338,8 +349,9 @@ TEST_CASE("an answer that was learned ends where its turn does, at a token or at
   for (const char* form : {"chatml", "llama2"}) {  // a tokenizer of bytes has no token <|im_end|>; </s> is its end of a text
     CAPTURE(form);
     const std::string out = folder / form;
-    const auto tuned = run("finetune", {"--model", folder / "model", "--data", folder / "chat.json", "--format", "messages", "--chat-template", form, "--max-steps",
-                                        "200", "--micro-batch-size", "1", "--learning-rate", "1e-2", "--output-dir", out});
+    const auto tuned =
+        run("finetune", {"--model", folder / "model", "--data", folder / "chat.json", "--format", "messages", "--chat-template", form,
+                         "--max-steps", "200", "--micro-batch-size", "1", "--learning-rate", "1e-2", "--output-dir", out});
     CAPTURE(tuned.err);
     REQUIRE(tuned.status == 0);
     const auto answer = run("generate", {"--model", out, "--chat", "--prompt", "Say.", "--max-new-tokens", "60", "--temperature", "0"});
@@ -498,7 +510,11 @@ TEST_CASE("a fine-tuned model keeps how its base samples texts, and says what it
   put_file(folder / "model/config.json", config.dump());
   const words finetune = {"--model", folder / "model", "--data", text_file(folder), "--max-steps", "1", "--micro-batch-size", "2"};
   for (const words& more : {words{}, words{"--tokenizer", "byte"}, words{"--tokenizer", folder / "model"}, words{"--add-tokens", "<tool>"}}) {
-    const std::string out = folder / ("tuned" + std::to_string(more.size()) + (more.empty() ? "" : more.back().substr(0, 1) == "<" ? "t" : more.back().substr(0, 1) == "b" ? "b" : "m"));
+    const std::string out = folder / ("tuned" + std::to_string(more.size()) +
+                                      (more.empty()                      ? ""
+                                       : more.back().substr(0, 1) == "<" ? "t"
+                                       : more.back().substr(0, 1) == "b" ? "b"
+                                                                         : "m"));
     const auto result = run("finetune", finetune + more + words{"--output-dir", out});
     CAPTURE(result.err);
     REQUIRE(result.status == 0);
@@ -541,7 +557,9 @@ TEST_CASE("where a file system has no locks, a run says so and goes on; a locked
 
 TEST_CASE("what a launcher has started as several processes does not train as often") {
   const scratch_folder folder;
-  const auto launched = [&](const words& variables, const words& flags) { return run_program(words{"/usr/bin/env"} + variables + words{EXAMPLES "/pretrain"} + flags); };
+  const auto launched = [&](const words& variables, const words& flags) {
+    return run_program(words{"/usr/bin/env"} + variables + words{EXAMPLES "/pretrain"} + flags);
+  };
   const words flags = pretrain_flags(folder, "out") + words{"--max-steps", "2"};
   const auto by_mpirun = launched({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"}, flags);
   CHECK(by_mpirun.status == 2);

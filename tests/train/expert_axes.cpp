@@ -128,11 +128,11 @@ TEST_CASE("memory as planned, and bytes as the formulas say, where all routes go
     for (const auto& entry : store.entries())
       if (!entry.spec.owner) shared += entry.size() * number;
     for (std::size_t b = 0; b < store.blocks(); ++b) trained += (store.block(b).end - store.block(b).begin) * number;
-    CHECK(sent.of(traffic_role::parts).bytes == shared);
+    CHECK(sent.of(traffic_role::partial_sums).bytes == shared);
     CHECK(sent.of(traffic_role::gradients).bytes == trained / 2);
     CHECK(sent.of(traffic_role::weights).bytes == trained / 2);
     for (const traffic_role role : {traffic_role::tensor_parallel, traffic_role::context_parallel, traffic_role::expert_parallel,
-                                    traffic_role::parts, traffic_role::gradients, traffic_role::weights}) {
+                                    traffic_role::partial_sums, traffic_role::gradients, traffic_role::weights}) {
       CAPTURE(name_of(role));
       CHECK(trainer.plan().sent.of(role).bytes == sent.of(role).bytes);
     }
@@ -188,5 +188,6 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
         "context: dropout of an adapter inside an expert needs whole sequences, which context-parallel ranks shard; "
         "given 2 ranks");
   CHECK(adapted({.context_parallel_size = 2}, {.rank = 4, .dropout = 0.1, .targets = {"q_proj"}}).empty());
-  CHECK(adapted({.tensor_parallel_size = 2}, dropping) == "tensor: dropout of an adapter inside an expert cannot be sharded among tensor-parallel ranks; given 2 ranks");
+  CHECK(adapted({.tensor_parallel_size = 2}, dropping) ==
+        "tensor: dropout of an adapter inside an expert cannot be sharded among tensor-parallel ranks; given 2 ranks");
 }

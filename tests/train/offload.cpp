@@ -53,7 +53,8 @@ TEST_CASE("what is in files is planned, and is not the device's memory") {
   CHECK(on.memory_in_files().of(memory_role::optimizer) == plan.of(memory_role::optimizer));
   CHECK(on.memory_in_files().of(memory_role::stash) == plan.of(memory_role::stash));
   CHECK(on.memory().total_now == plan.total());
-  CHECK(plan.total_in_files() == plan.of(memory_role::weights) + plan.of(memory_role::gradients) + plan.of(memory_role::optimizer) + plan.of(memory_role::stash));
+  CHECK(plan.total_in_files() ==
+        plan.of(memory_role::weights) + plan.of(memory_role::gradients) + plan.of(memory_role::optimizer) + plan.of(memory_role::stash));
   CHECK(plan_text(plan).find("  in files     ") != std::string::npos);
 }
 

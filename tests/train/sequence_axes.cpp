@@ -148,7 +148,7 @@ TEST_CASE("a stage keeps and sends slices of what flows, as planned, and as many
     const std::size_t at_the_end = first ? 0 : m * 3 * 48 * sizeof(float);
     const std::size_t parts = (2 * 4 * c + (first ? 24 * c : 2 * c)) * sizeof(float);
     CHECK(one.bytes(traffic_role::tensor_parallel) == m * (2 * 10 + 2) * slice + at_the_end + sizeof(double));
-    CHECK(one.bytes(traffic_role::parts) == parts);
+    CHECK(one.bytes(traffic_role::partial_sums) == parts);
   }
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("beside context-parallel ranks, messages are of parts of parts; what c
     CHECK(one.plan.passes.layer_inputs == (l + 1) * slice);
     const std::size_t parts = (4 * l + 2 + 24) * c * sizeof(float);
     CHECK(one.bytes(traffic_role::tensor_parallel) == (10 * l + 4) * slice + 3 * 24 * sizeof(float) + sizeof(double));
-    CHECK(one.bytes(traffic_role::parts) == parts);
+    CHECK(one.bytes(traffic_role::partial_sums) == parts);
     // for half of the heads: queries, keys, values and outputs of own tokens to the other rank, forward and backward; and the loss
     CHECK(one.bytes(traffic_role::context_parallel) == 2 * l * 24 * (3 + 1) * (c / 2) / 2 * sizeof(float) + sizeof(double));
   }

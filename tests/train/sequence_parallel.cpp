@@ -63,7 +63,7 @@ TEST_CASE("memory and messages of a step") {
     const double expected = (10.0 * static_cast<double>(shape.num_layers) + 4) * half + 3.0 * 48 * sizeof(float) * (n - 1) + 8.0 * (n - 1);
     const step_traffic sent = traffic_of(model.parallel()).since(before);
     CHECK(static_cast<double>(sent.of(traffic_role::tensor_parallel).bytes) == expected);
-    CHECK(static_cast<double>(sent.of(traffic_role::parts).bytes) == norms * 64 * sizeof(float) * (n - 1));
+    CHECK(static_cast<double>(sent.of(traffic_role::partial_sums).bytes) == norms * 64 * sizeof(float) * (n - 1));
   });
 }
 

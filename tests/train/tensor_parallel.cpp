@@ -112,7 +112,8 @@ TEST_CASE("LoRA with dropout, and DoRA; a row-parallel layer's rows are not whol
     const outcome one = train<llama<lora_recipe<single>>>(data, shape, settings, {.adapter = adapter});
     std::vector<outcome> all(2);
     run_ranks(2, [&](const std::shared_ptr<transport>& network) {
-      all[network->rank()] = train<llama<lora_recipe<Divided>>>(data, shape, settings, {.adapter = adapter, .parallel = {.ranks = network, .tensor_parallel_size = 2}});
+      all[network->rank()] = train<llama<lora_recipe<Divided>>>(
+          data, shape, settings, {.adapter = adapter, .parallel = {.ranks = network, .tensor_parallel_size = 2}});
     });
     for (const outcome& divided : all) {
       CHECK(difference(one.losses, divided.losses) < 2e-5);

@@ -94,7 +94,9 @@ class loader {
   [[nodiscard]] std::size_t row_length(std::size_t row) const;
 
   /// Sequences of a micro-batch, and of all micro-batches before it.
-  [[nodiscard]] std::size_t micro_batch_size(std::size_t m) const { return config_.micro_batch_sizes.empty() ? config_.micro_batch_size : config_.micro_batch_sizes[m]; }
+  [[nodiscard]] std::size_t micro_batch_size(std::size_t m) const {
+    return config_.micro_batch_sizes.empty() ? config_.micro_batch_size : config_.micro_batch_sizes[m];
+  }
   [[nodiscard]] std::size_t rows_before(std::size_t m) const;
 
   void clear(host_batch& batch, std::size_t b, std::size_t t) const;

@@ -199,7 +199,8 @@ template <class Make>
   auto work = std::async(std::launch::async, [&] { return data(make()); });
   std::chrono::milliseconds silence(1);
   while (work.wait_for(silence) != std::future_status::ready) {
-    silence = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began) / 8, std::chrono::milliseconds(1), beat);
+    silence = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began) / 8,
+                         std::chrono::milliseconds(1), beat);
     const detail::host_notice not_yet{.milliseconds = static_cast<std::uint64_t>(silence.count())};
     tell(std::as_bytes(std::span(&not_yet, 1)));
   }

@@ -452,10 +452,12 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
     write_file(folder + "/generation_config.json",
                detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
   write_file(folder + "/config.json", config_text(model, options.base_model));
-  write_model_card(folder, {.base_model = options.base_model,
-                            .pipeline = detail::pipeline_of<Model>(),
-                            .tags = {model.family_info().model_type},
-                            .description = options.base_model.empty() ? "This model was trained from scratch." : concat("This model is a fine-tuned version of ", options.base_model, ".")});
+  write_model_card(folder,
+                   {.base_model = options.base_model,
+                    .pipeline = detail::pipeline_of<Model>(),
+                    .tags = {model.family_info().model_type},
+                    .description = options.base_model.empty() ? "This model was trained from scratch."
+                                                              : concat("This model is a fine-tuned version of ", options.base_model, ".")});
   write_weights(folder, std::move(tensors), options.shard_bytes, "model", ranks.together());
   ranks.wait_for_all();
 }

@@ -238,7 +238,7 @@ class mixture_of_experts {
 
   /// y = Σ weight · out, summed over the tensor-parallel ranks
   void combine(pass<Recipe>& p, const routes_type& routes, matrix out, matrix y, ops::result how) const {
-    added_up(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
+    reduced(p, y, how, [&](matrix to, ops::result as) { ops::expert_combine(p, routes.slot_nk, routes.weight_nk, out, to, as); });
   }
   // forward: y = Σ weight · out; the gradient overwrites out
   [[nodiscard]] sums combine_backward(pass<Recipe>& p, const routes_type& routes, matrix_view<const compute, memory> dy, matrix out) const {
@@ -259,7 +259,7 @@ class mixture_of_experts {
     // forward: weights = routing(x · Wᵀ)
     const auto dlogits = p.temporary(n, experts_.size());
     ops::expert_routing_backward(p, routes, dweight_nk, p.internal.load.dprobability_e, dlogits);
-    added_up(p, dx, how, [&](matrix to, ops::result as) {
+    reduced(p, dx, how, [&](matrix to, ops::result as) {
       // forward: x_s = rows of x
       ops::expert_combine(p, routes.slot_nk, {}, dx_s, to, as);
       // the router is replicated and every rank computes the same gradient: one adds it
@@ -270,7 +270,7 @@ class mixture_of_experts {
   }
   /// y written or added to: the sum of make(to, how) over tensor-parallel ranks. The previous value of y is counted once.
   template <class Make>
-  static void added_up(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
+  static void reduced(pass<Recipe>& p, matrix y, ops::result how, Make&& make) {
     if (p.internal.has_sequence_parallel) {
       const auto scope = p.scope();
       const auto part = p.temporary(p.tokens_in_layer(y.shape(0)), y.shape(1));

@@ -56,7 +56,7 @@ class head_exchange {
     exchange(p, sent, received);
     if (p.batch.b == 1) return;
     for (std::size_t rank = 0; rank < shard_.ranks; ++rank)
-      ops::copy_rows(p, by_rows(p, received.rows(rank * num_tokens, num_tokens)), places_of_rank(p, whole, rank));
+      ops::copy_rows(p, by_rows(p, received.rows(rank * num_tokens, num_tokens)), tokens_of_rank(p, whole, rank));
   }
 
   /// The reverse exchange.
@@ -70,7 +70,7 @@ class head_exchange {
     } else {
       const auto sent = p.temporary(shard_.ranks * num_tokens, width);
       for (std::size_t rank = 0; rank < shard_.ranks; ++rank)
-        ops::copy_rows(p, places_of_rank(p, whole, rank), by_rows(p, sent.rows(rank * num_tokens, num_tokens)));
+        ops::copy_rows(p, tokens_of_rank(p, whole, rank), by_rows(p, sent.rows(rank * num_tokens, num_tokens)));
       exchange(p, sent, received);
     }
     for_each_part(width, [&](const columns& part) {
@@ -104,7 +104,7 @@ class head_exchange {
     return x.template reshaped<2>({p.batch.b, x.size() / p.batch.b});
   }
   template <class Matrix>
-  [[nodiscard]] Matrix places_of_rank(const pass<Recipe>& p, const Matrix& whole, std::size_t rank) const {
+  [[nodiscard]] Matrix tokens_of_rank(const pass<Recipe>& p, const Matrix& whole, std::size_t rank) const {
     const std::size_t count = p.batch.t * whole.shape(1);
     return by_rows(p, whole).columns(rank * count, count);
   }

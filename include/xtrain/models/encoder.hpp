@@ -261,8 +261,11 @@ class encoder_output : public Heads {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
-  static_assert(requires { { Heads::ties_embeddings } -> std::convertible_to<bool>; },
-                "xtrain encoder: the heads must say whether one of them is tied to the embedding table: static constexpr bool ties_embeddings; see models/README.md");
+  static_assert(
+      requires {
+        { Heads::ties_embeddings } -> std::convertible_to<bool>;
+      },
+      "xtrain encoder: the heads must say whether one of them is tied to the embedding table: static constexpr bool ties_embeddings; see models/README.md");
 
   ///   table  of the embedding, if the masked-LM head is tied to it; otherwise none
   encoder_output(const typename Recipe::device::context&, typename Recipe::device::stream&, builder<Recipe>& build, const encoder_config& c,

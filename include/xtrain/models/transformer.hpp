@@ -385,8 +385,8 @@ template <class Recipe, class Parts>
 void transformer<Recipe, Parts>::keep_own_blocks() {
   if constexpr (has_expert_parallel<Recipe>)
     if (const tensor_shard experts = parallel_->expert_shard(); experts.is_sharded()) parameters_->keep_owned_by(experts.rank);
-  if constexpr (requires { parallel_->divide_blocks(config_.num_layers, xtrain::parameter{}); }) {
-    parallel_->divide_blocks(config_.num_layers, Parts::ties_embeddings(config_) ? embedding_.table() : xtrain::parameter{});
+  if constexpr (requires { parallel_->assign_blocks(config_.num_layers, xtrain::parameter{}); }) {
+    parallel_->assign_blocks(config_.num_layers, Parts::ties_embeddings(config_) ? embedding_.table() : xtrain::parameter{});
     if (!parallel_->holds_all()) parameters_->keep([&](const auto& e) { return parallel_->holds(e); });
   }
 }

@@ -31,8 +31,14 @@ void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n,
                         std::size_t first = 0, token padding = -1) {
   const std::size_t n = index_n.shape(0), v = dtable_vc.shape(0), c = dtable_vc.shape(1);
   require_shape("embedding_backward: dy_nc", dy_nc.shape(), {n, c});
-  launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{
-                 .n = n, .v = v, .c = c, .first = static_cast<token>(first), .padding = padding, .index_n = index_n.span(), .dy_nc = dy_nc.span(), .dtable_vc = dtable_vc.span()});
+  launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{.n = n,
+                                                                                            .v = v,
+                                                                                            .c = c,
+                                                                                            .first = static_cast<token>(first),
+                                                                                            .padding = padding,
+                                                                                            .index_n = index_n.span(),
+                                                                                            .dy_nc = dy_nc.span(),
+                                                                                            .dtable_vc = dtable_vc.span()});
 }
 
 /// Direction of the rotary embedding: the backward rotates by the opposite angle.

@@ -10,10 +10,20 @@
 
 namespace xtrain {
 
-/// gradients, weights: reduced or gathered over the ranks with the same weights. parts: partial gradients of replicated parameters,
-/// summed over tensor- or expert-parallel ranks. expert_parallel: dispatch and combine. pipeline_parallel: between stages. table: a tied
-/// head's gradients, between the first stage and the last. numbers: the few values that the host needs: target counts, losses and norms.
-enum class traffic_role : std::uint8_t { gradients, parts, weights, tensor_parallel, context_parallel, expert_parallel, pipeline_parallel, table, numbers };
+/// gradients, weights: reduced or gathered over the ranks with the same weights. partial_sums: partial gradients of replicated parameters,
+/// summed over tensor- or expert-parallel ranks. expert_parallel: dispatch and combine. pipeline_parallel: between stages. tied_table: a tied
+/// head's gradients, between the first stage and the last. scalars: what the host needs: target counts, losses and norms.
+enum class traffic_role : std::uint8_t {
+  gradients,
+  partial_sums,
+  weights,
+  tensor_parallel,
+  context_parallel,
+  expert_parallel,
+  pipeline_parallel,
+  tied_table,
+  scalars
+};
 
 inline constexpr std::size_t traffic_roles = 9;
 

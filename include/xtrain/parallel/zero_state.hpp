@@ -189,13 +189,13 @@ class zero_state {
   void visit_traffic(Visit&& visit) const {
     await_weights();
     for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
-    visit(traffic_role::parts, spread_.sent());
+    visit(traffic_role::partial_sums, spread_.sent());
     visit(traffic_role::weights, weights_.sent());
     visit(traffic_role::tensor_parallel, tensor_.sent());
     visit(traffic_role::context_parallel, context_.sent());
     visit(traffic_role::expert_parallel, experts_.sent());
-    for (const auto& [copies, ranks] : copies_) visit(traffic_role::parts, ranks.sent());
-    for (const group* one : {&data_, &host_, &owners_, &everyone_}) visit(traffic_role::numbers, one->sent());
+    for (const auto& [copies, ranks] : copies_) visit(traffic_role::partial_sums, ranks.sent());
+    for (const group* one : {&data_, &host_, &owners_, &everyone_}) visit(traffic_role::scalars, one->sent());
   }
 
  private:

@@ -38,7 +38,7 @@ XTRAIN_INLINE step_traffic sent_in_step(const dry_run& one, std::size_t dry_micr
   for_each_micro_batch(traffic_role::pipeline_parallel);
   if (layout.zero_stage >= 2) {
     for_each_micro_batch(traffic_role::gradients);
-    for_each_micro_batch(traffic_role::parts);
+    for_each_micro_batch(traffic_role::partial_sums);
   }
   if (layout.zero_stage >= 3) for_each_micro_batch(traffic_role::weights);
   return all;

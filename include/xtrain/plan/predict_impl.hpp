@@ -98,11 +98,11 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
                     seconds_of(one.sent.of(traffic_role::expert_parallel), {expert, tensor}, on, true));
   gradients = (layout.zero_stage >= 2 ? times : 1) *
               (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
-               seconds_of(one.sent.of(traffic_role::parts), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
+               seconds_of(one.sent.of(traffic_role::partial_sums), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
   weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
   const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
   const link_speed& link = one_node ? on.inside : on.between;
-  table = seconds_of(static_cast<double>(one.sent.of(traffic_role::table).bytes), link, on);
+  table = seconds_of(static_cast<double>(one.sent.of(traffic_role::tied_table).bytes), link, on);
   if (const traffic& stages = one.sent.of(traffic_role::pipeline_parallel); stages.messages > 0) {
     // messages sent together take as long as their bytes in total, and their latencies overlap
     message = seconds_of(

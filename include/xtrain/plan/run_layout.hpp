@@ -81,8 +81,8 @@ template <class Recipe>
       stages = ranks / beside;
       layout.chunks = stages == 1 ? 1 : config.chunks;
     } else {
-      require<config_error>(together > 0 && ranks % together == 0, "layout: ranks must be a multiple of tensor x context x expert; given ", ranks, ", ", tensor, ", ",
-                            context, " and ", expert);
+      require<config_error>(together > 0 && ranks % together == 0, "layout: ranks must be a multiple of tensor x context x expert; given ",
+                            ranks, ", ", tensor, ", ", context, " and ", expert);
       data = ranks / together;
     }
   }

@@ -114,13 +114,13 @@ class conformance {
       std::vector<guarded> operands;
       std::vector<const void*> hosts;  // operands that alias on the host alias on the device too
       std::vector<bool> changes;
-      const auto place_of = [&](const void* host) {
+      const auto rank_of_block = [&](const void* host) {
         return static_cast<std::size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
       };
       const auto on_device = kernel::moved_to<typename Device::memory>(kernel, [&](const auto& operand) {
         using element = typename std::remove_cvref_t<decltype(operand)>::element_type;
         if (operand.empty()) return span_of<element, typename Device::memory>(nullptr, 0);
-        const std::size_t place = place_of(operand.raw());
+        const std::size_t place = rank_of_block(operand.raw());
         if (place == operands.size()) {
           operands.emplace_back(context_, stream_, operand.raw(), operand.bytes());
           hosts.push_back(operand.raw());
@@ -148,7 +148,7 @@ class conformance {
         using operand_type = std::remove_cvref_t<decltype(operand)>;
         using value = std::remove_const_t<typename operand_type::element_type>;
         if (operand.empty()) return;
-        const std::size_t index = next++, place = place_of(operand.raw());
+        const std::size_t index = next++, place = rank_of_block(operand.raw());
         if (!guarded::guards_hold(results[place])) report("operand ", index, ": memory outside it was written");
         const std::byte* got = results[place].data() + guarded::guard;
         if constexpr (operand_type::access == kernel::role::read) {

@@ -35,8 +35,8 @@ class merge_table {
     for (std::size_t s = slots; s > 1; s /= 2) --shift_;
   }
   /// Of duplicate pairs the last one counts.
-  void put(token left, token right, merge value) { slots_[place_of(key_of(left, right))] = {key_of(left, right), value}; }
-  [[nodiscard]] merge find(token left, token right) const { return slots_[place_of(key_of(left, right))].value; }
+  void put(token left, token right, merge value) { slots_[slot_of(key_of(left, right))] = {key_of(left, right), value}; }
+  [[nodiscard]] merge find(token left, token right) const { return slots_[slot_of(key_of(left, right))].value; }
 
  private:
   struct slot {
@@ -47,7 +47,7 @@ class merge_table {
   [[nodiscard]] static std::uint64_t key_of(token left, token right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  [[nodiscard]] std::size_t place_of(std::uint64_t key) const {
+  [[nodiscard]] std::size_t slot_of(std::uint64_t key) const {
     std::size_t i = static_cast<std::size_t>(key * 0x9E3779B97F4A7C15U >> shift_);
     while (slots_[i].key != key && slots_[i].key != empty) i = (i + 1) & (slots_.size() - 1);
     return i;

@@ -154,7 +154,10 @@ class checkpoint_folder final : public observer {
     if constexpr (model_type::recipe::adapter::freezes_weights)
       save_pretrained(trainer_->model(), to,
                       save_adapter_options{.base_model = options_.base_model, .tokenizer_from = options_.tokenizer_from, .one_writer = options_.one_writer});
-    else save_pretrained(trainer_->model(), to, save_options{.tokenizer_from = options_.tokenizer_from, .base_model = options_.base_model, .one_writer = options_.one_writer});
+    else
+      save_pretrained(
+          trainer_->model(), to,
+          save_options{.tokenizer_from = options_.tokenizer_from, .base_model = options_.base_model, .one_writer = options_.one_writer});
   }
 
   [[nodiscard]] auto& everyone() const { return trainer_->model().parallel().everyone(); }

@@ -74,8 +74,9 @@ template <class Device>
 void require_host_fit(const dry_run& plan, std::size_t used = 0, std::size_t available = detail::host_memory_available()) {
   constexpr bool is_same = clause::memory_is_host_addressable<typename Device::memory>;
   const std::size_t there = is_same ? plan.total() + used : 0;
-  require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ", bytes_text(available),
-                        "; batches of two steps and messages need ", bytes_text(plan.host), " of it", is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
+  require<memory_error>(plan.host <= available && there <= available - plan.host, "memory: the run must fit the host's ",
+                        bytes_text(available), "; batches of two steps and messages need ", bytes_text(plan.host), " of it",
+                        is_same ? concat(", weights and passes ", bytes_text(there)) : std::string(),
                         ". Lower micro_batch_size, gradient_accumulation_steps or seq_length");
 }
 

@@ -23,7 +23,8 @@ using namespace std::chrono_literals;
 
 template <class Data>
 bool same_rows(const Data& a, const Data& b) {
-  bool same = a.size() == b.size() && a.tokens() == b.tokens() && a.longest() == b.longest() && a.largest_token() == b.largest_token() && a.source() == b.source();
+  bool same = a.size() == b.size() && a.tokens() == b.tokens() && a.longest() == b.longest() && a.largest_token() == b.largest_token() &&
+              a.source() == b.source();
   for (std::size_t s = 0; same && s < a.size(); ++s) same = a.begin(s) == b.begin(s) && a.length(s) == b.length(s);
   for (std::size_t i = 0; same && i < a.tokens(); ++i) same = a.at(i) == b.at(i);
   return same;

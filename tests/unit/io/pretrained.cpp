@@ -92,8 +92,15 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
   kept("chatglm1", chatglm1_family{});
 
   const auto padding = [](const char* fields) {
-    return llama_family::read(json_settings(parse_json(concat(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4)",
-                                                              fields, "}"), "config"), "config")).pad_token_id;
+    return llama_family::
+        read(json_settings(
+                 parse_json(
+                     concat(
+                         R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4)",
+                         fields, "}"),
+                     "config"),
+                 "config"))
+            .pad_token_id;
   };
   CHECK(padding("") == std::nullopt);
   CHECK(padding(R"(, "pad_token_id": null)") == std::nullopt);
@@ -102,7 +109,10 @@ TEST_CASE("a saved folder keeps the padding token, and says that there is none r
   for (const char* wrong : {R"(, "pad_token_id": "3")", R"(, "pad_token_id": [3])", R"(, "pad_token_id": 3.5)", R"(, "pad_token_id": 99999999999)"})
     CHECK_THROWS_WITH_AS((void)padding(wrong), doctest::Contains("config: 'pad_token_id' must be a token; given "), config_error);
   // families whose published configuration class defaults to 0 if config.json has no value, and BERT
-  const json_settings none(parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})", "none"), "none");
+  const json_settings none(
+      parse_json(R"({"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4})",
+                 "none"),
+      "none");
   CHECK(aquila_family::read(none).pad_token_id == 0);
   CHECK(internlm_family::read(none).pad_token_id == 0);
   CHECK(internlm2_family::read(none).pad_token_id == 0);
@@ -210,8 +220,10 @@ TEST_CASE("a misspelt setting and quantized weights are refused; settings of oth
   const auto refused = [&](const char* fields, const char* why) { CHECK_THROWS_WITH_AS(with(fields), why, config_error); };
   refused(R"({"rope_parameters": null, "rope_pazameters": {}})", "config.json: 'rope_pazameters' is not a setting; did you mean 'rope_parameters'?");
   refused(R"({"rope_parameters": null, "rope_scalin": {}})", "config.json: 'rope_scalin' is not a setting; did you mean 'rope_scaling'?");
-  refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})", "config.json: 'num_key_value_headss' is not a setting; did you mean 'num_key_value_heads'?");
-  refused(R"({"rope_parameters": null, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})", "config.json, 'rope_scaling': 'factr' is not a setting; did you mean 'factor'?");
+  refused(R"({"num_key_value_heads": null, "num_key_value_headss": 2})",
+          "config.json: 'num_key_value_headss' is not a setting; did you mean 'num_key_value_heads'?");
+  refused(R"({"rope_parameters": null, "rope_scaling": {"rope_type": "linear", "factr": 2.0}})",
+          "config.json, 'rope_scaling': 'factr' is not a setting; did you mean 'factor'?");
   refused(R"({"rope_parameters": {"rope_thet": 5000.0}})", "config.json, 'rope_parameters': 'rope_thet' is not a setting; did you mean 'rope_theta'?");
   refused(R"({"rms_norm_eps": null, "rms_nomr_eps": 1e-3})", "config.json: 'rms_nomr_eps' is not a setting; did you mean 'rms_norm_eps'?");
   refused(R"({"quantization_config": {"bits": 4}})", "config.json: weights must not be quantized; a quantization_config is given");

@@ -142,8 +142,10 @@ TEST_CASE("a tensor-parallel layer is given other tokens than it takes under seq
     }
     return problem;
   };
-  CHECK(said(true) == "column_parallel_linear: x must have this rank's 6 tokens of the batch, as activations between tensor-parallel layers have under sequence "
-                      "parallelism; given 12 rows; see layers/README.md");
+  CHECK(
+      said(true) ==
+      "column_parallel_linear: x must have this rank's 6 tokens of the batch, as activations between tensor-parallel layers have under sequence "
+      "parallelism; given 12 rows; see layers/README.md");
   CHECK(said(false) == "row_parallel_linear: x must have all 12 tokens of the batch, as activations within tensor-parallel layers have under sequence "
                        "parallelism; given 6 rows; see layers/README.md");
 }

@@ -24,8 +24,9 @@ TEST_CASE("a folder says itself which family it holds") {
 }
 
 TEST_CASE("a model whose layers are chosen at run time has the logits, loss and every gradient of its family") {
-  for (const char* name : {"gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "mistral", "mixtral", "qwen2", "bloom", "baichuan_rotary", "baichuan_alibi",
-                           "baichuan2", "internlm", "internlm2", "aquila", "chatglm1", "chatglm2", "chatglm3"}) {
+  for (const char* name :
+       {"gpt2", "llama_tied", "llama_grouped_untied", "llama3_scaled", "mistral", "mixtral", "qwen2", "bloom", "baichuan_rotary",
+        "baichuan_alibi", "baichuan2", "internlm", "internlm2", "aquila", "chatglm1", "chatglm2", "chatglm3"}) {
     CAPTURE(std::string(name));
     parity::check_family<any_decoder>(name, {7, 33});
   }

@@ -119,7 +119,8 @@ TEST_CASE("keys and values go round among as many ranks as there are pairs of ch
 
 TEST_CASE("what is between layers is divided only where layers are, and takes less memory") {
   const search_settings settings{.devices = devices, .global_batch_size = 8, .micro_batch_sizes = {1}, .tensor_parallel_sizes = {1, 4}};
-  const auto both = search_plans<llama<recipe>, strategies<gradients_divided, parallel<zero<1>, sequence_parallel>>>(even(), settings, a100(), cpu::properties{1});
+  const auto both = search_plans<llama<recipe>, strategies<gradients_divided, parallel<zero<1>, sequence_parallel>>>(
+      even(), settings, a100(), cpu::properties{1});
   REQUIRE(both.size() == 3);
   std::size_t with = 0, without = 0;
   for (const found_plan& one : both)
@@ -140,7 +141,7 @@ TEST_CASE("expert-parallel ranks are searched for mixtures") {
     meshes.insert({mesh.data_parallel_size, mesh.expert_parallel_size, mesh.pipeline_parallel_size});
     CHECK(mesh.data_parallel_size * mesh.expert_parallel_size * one.layout.micro_batches * one.micro_batch_size == 16);
     CHECK((one.sent.of(traffic_role::expert_parallel).bytes > 0) == (mesh.expert_parallel_size > 1));
-    CHECK((one.sent.of(traffic_role::parts).bytes > 0) == (mesh.expert_parallel_size > 1));
+    CHECK((one.sent.of(traffic_role::partial_sums).bytes > 0) == (mesh.expert_parallel_size > 1));
     check_ranks<mixtral<spread>>(shape, one);
   }
   // three layers in two stages; four experts
@@ -181,7 +182,7 @@ TEST_CASE("neighbours with other experts add up gradients of everything else, an
       shape, {.mesh = {.data_parallel_size = 4, .expert_parallel_size = 2}, .global_batch_size = 16, .micro_batch_size = 2}, a100(),
       cpu::properties{1});
   const std::size_t experts = shape.num_layers * shape.num_experts * 3 * shape.hidden_size * shape.intermediate_size;
-  CHECK(one.sent.of(traffic_role::parts).bytes == (one.parameters - experts) * sizeof(float));  // in fp32; two ranks: half of it, twice
+  CHECK(one.sent.of(traffic_role::partial_sums).bytes == (one.parameters - experts) * sizeof(float));  // in fp32; two ranks: half of it, twice
 }
 
 TEST_CASE("balanced experts' load goes with the rows from stage to stage, in a message of its own") {

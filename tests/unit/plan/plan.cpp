@@ -105,7 +105,9 @@ TEST_CASE("settings that contradict the sizes are refused by the plan as by the 
 }
 
 TEST_CASE("planning many micro-batches takes no longer than a few, and comes to the same as one after the other") {
-  const auto planned = [](std::size_t accumulate) { return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(accumulate), cpu::properties{1}); };
+  const auto planned = [](std::size_t accumulate) {
+    return plan<trainer_type>(planned_run::sizes(), {}, planned_run::settings(accumulate), cpu::properties{1});
+  };
   const dry_run eight = planned(8), nine = planned(9), many = planned(1000000);
   CHECK(nine.bytes == eight.bytes);
   CHECK(many.bytes == eight.bytes);
@@ -126,11 +128,12 @@ TEST_CASE("what the host keeps is planned beside the device, and refused with it
   CHECK(plan_text(plan).find(concat("\n  host         ", bytes_text(rows), "\n")) != std::string::npos);
   const std::size_t all = plan.total() + plan.host;
   CHECK_NOTHROW(require_host_fit<cpu>(plan, 0, all));
-  CHECK_THROWS_WITH_AS(require_host_fit<cpu>(plan, 0, all - 1),
-                       concat("memory: the run must fit the host's ", bytes_text(all - 1), "; batches of two steps and messages need ", bytes_text(rows), " of it, weights and passes ",
-                              bytes_text(plan.total()), ". Lower micro_batch_size, gradient_accumulation_steps or seq_length")
-                           .c_str(),
-                       memory_error);
+  CHECK_THROWS_WITH_AS(
+      require_host_fit<cpu>(plan, 0, all - 1),
+      concat("memory: the run must fit the host's ", bytes_text(all - 1), "; batches of two steps and messages need ", bytes_text(rows),
+             " of it, weights and passes ", bytes_text(plan.total()), ". Lower micro_batch_size, gradient_accumulation_steps or seq_length")
+          .c_str(),
+      memory_error);
   CHECK_THROWS_AS(require_host_fit<cpu>(plan, 1, all), memory_error);
   using apart = testing::isolated<cpu>;
   CHECK_NOTHROW(require_host_fit<apart>(plan, 0, plan.host));

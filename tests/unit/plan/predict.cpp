@@ -190,7 +190,7 @@ TEST_CASE("weights are waited for where a stage's first forward would be done be
 
 TEST_CASE("gradients of what neighbours with other experts all have are added up among these, others among those that hold the same") {
   dry_run r = working(6);                         // 4 s backward
-  r.sent.of(traffic_role::parts) = {3, 2000};     // to three adjacent ranks
+  r.sent.of(traffic_role::partial_sums) = {3, 2000};     // to three adjacent ranks
   r.sent.of(traffic_role::gradients) = {1, 300};  // to the other node
   const run_layout layout{.mesh = {.data_parallel_size = 2, .expert_parallel_size = 4}};
   CHECK_CLOSE(predict(r, layout, round_numbers(), "fp32").exchange, 2.0 + 3.0 - 4.0);

@@ -55,7 +55,7 @@ TEST_CASE("a 7B model on 512 ranks: messages of a rank and step grow with the by
   CHECK(three.sent.total().messages == 14'913);
   CHECK(one.sent.total().messages * 250 < once_sent);
   // a norm, a count of targets, a loss: nine messages each, once 511
-  CHECK(one.sent.of(traffic_role::numbers).messages == 3 * 9);
+  CHECK(one.sent.of(traffic_role::scalars).messages == 3 * 9);
   // every rank sends as many
   CHECK(step_of<zero<1>>(511, 512).sent.total().messages == one.sent.total().messages);
 

@@ -118,8 +118,8 @@ TEST_CASE("stages of a pipeline send rows forth and their gradients back") {
   CHECK(stages[1].sent.of(traffic_role::pipeline_parallel).bytes == 4 * 2 * rows);
   CHECK(stages[1].sent.of(traffic_role::pipeline_parallel).messages == 4 * 2);
   CHECK(stages[0].sent.of(traffic_role::pipeline_parallel).bytes == 4 * rows);
-  CHECK(stages[0].sent.of(traffic_role::table).bytes == table);  // half of it, both directions
-  CHECK(stages[1].sent.of(traffic_role::table).bytes == 0);
+  CHECK(stages[0].sent.of(traffic_role::tied_table).bytes == table);  // half of it, both directions
+  CHECK(stages[1].sent.of(traffic_role::tied_table).bytes == 0);
   check_traffic<pipeline<interleaved, data_parallel>>(4, {.data_parallel_size = 2, .chunks = 2}, 4);
   using beside = pipeline<one_forward_one_backward, parallel<zero<1>, tensor_parallel>>;
   const auto divided = check_traffic<beside>(8, {.data_parallel_size = 2, .tensor_parallel_size = 2}, 2),

@@ -72,8 +72,11 @@ inline bool note_instructions(const char* mine) {
 inline void require_same_instructions() {
   const compiled_instructions& all = instructions_of_sources();
   const char* const other = all.other;
-  require<config_error>(other == nullptr, "cpu: all sources that include xtrain must be compiled for the same instructions (-march=...) and with the same XTRAIN_CPU_ "
-                        "definitions; this program has", all.first.load(), " and", other == nullptr ? "" : other, "; see device/README.md");
+  require<config_error>(
+      other == nullptr,
+      "cpu: all sources that include xtrain must be compiled for the same instructions (-march=...) and with the same XTRAIN_CPU_ "
+      "definitions; this program has",
+      all.first.load(), " and", other == nullptr ? "" : other, "; see device/README.md");
 }
 
 #ifndef XTRAIN_KERNELS_APART  // kernel libraries are exempt: no other code runs their instructions

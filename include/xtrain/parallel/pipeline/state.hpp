@@ -120,7 +120,7 @@ class pipeline_state {
   /// Gathers the whole values of a parameter on rank 0, from the rank of the first pipeline that has them.
   template <class Store, class Entry, class Span, class T>
   void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
-    const std::size_t owner = place_of(entry.block);
+    const std::size_t owner = rank_of_block(entry.block);
     if (position() == owner) beside_.collect(stream, store, entry, array, whole);
     if (owner == 0 || beside_.everyone().rank() != 0) return;
     if (position() == owner) numbers_.send(0, std::span<const T>(whole));
@@ -130,7 +130,7 @@ class pipeline_state {
   /// Of a table that is on two ranks, the first counts as its owner.
   template <class Store, class Entry>
   [[nodiscard]] stored_range kept(const Store& store, const Entry& entry, std::size_t array_size) const {
-    return position() == place_of(entry.block) ? beside_.kept(store, entry, array_size) : stored_range{};
+    return position() == rank_of_block(entry.block) ? beside_.kept(store, entry, array_size) : stored_range{};
   }
 
   // ---- used by models ----
@@ -138,7 +138,7 @@ class pipeline_state {
   /// A model calls this with its layers before it allocates anything.
   ///   tied_table   the embedding table, if the head is tied to it
   ///   throws       config_error when stages and layers do not match
-  void divide_blocks(std::size_t layers, parameter tied_table) {
+  void assign_blocks(std::size_t layers, parameter tied_table) {
     stages_ = stage_blocks(layers, depth() * chunks_given_, layers_given_);
     if (depth() == 1) stages_ = {{0, layers + 2}};  // one rank has a single stage
     if (depth() > 1) table_ = tied_table;
@@ -146,7 +146,7 @@ class pipeline_state {
   [[nodiscard]] bool holds_all() const { return depth() == 1; }
   template <class Entry>
   [[nodiscard]] bool holds(const Entry& entry) const {
-    return place_of(entry.block) == position() || (holds_table() && entry.group == table_.first());
+    return rank_of_block(entry.block) == position() || (holds_table() && entry.group == table_.first());
   }
 
   // ---- used by the runner ----
@@ -186,8 +186,8 @@ class pipeline_state {
   void visit_traffic(Visit&& visit) const {
     beside_.visit_traffic(visit);
     visit(traffic_role::pipeline_parallel, between_.sent());
-    if (ends_) visit(traffic_role::table, ends_->sent());
-    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::numbers, one->sent());
+    if (ends_) visit(traffic_role::tied_table, ends_->sent());
+    for (const group* one : {&numbers_, &everyone_}) visit(traffic_role::scalars, one->sent());
   }
 
  private:
@@ -234,7 +234,7 @@ class pipeline_state {
             .context_parallel_size = config.context_parallel_size, .shards = config.shards, .expert_parallel_size = config.expert_parallel_size};
   }
 
-  [[nodiscard]] std::size_t place_of(std::size_t block) const {
+  [[nodiscard]] std::size_t rank_of_block(std::size_t block) const {
     for (std::size_t s = 0; s < stages_.size(); ++s)
       if (stages_[s].has(block)) return s % depth();
     return depth();
