@@ -1,10 +1,6 @@
 // What xtrain_add_library compiles of training and generation, for the recipes of models/compiled_models.hpp. Included by <xtrain/xtrain.hpp>.
 #pragma once
 
-#ifndef XTRAIN_LIBRARY
-#error "<xtrain/compiled.hpp> is for programs that link xtrain::library; include <xtrain/xtrain.hpp>"
-#endif
-
 #include <span>
 #include <stop_token>
 
@@ -45,7 +41,7 @@ using compiled_decoder = basic_decoder<common_recipe<Precision, Adapter>, any_bl
       std::span<const xtrain::batch_view>, double);                                                                                         \
   DECLARE template void xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::require_finite_weights();
 
-#ifndef XTRAIN_COMPILES_LIBRARY
+#if defined XTRAIN_LIBRARY && !defined XTRAIN_COMPILES_LIBRARY
 XTRAIN_COMPILED_TRAINING(extern, xtrain::fp32, xtrain::no_adapter)
 XTRAIN_COMPILED_TRAINING(extern, xtrain::fp32, xtrain::lora)
 XTRAIN_COMPILED_TRAINING(extern, xtrain::bf16_mixed, xtrain::no_adapter)
