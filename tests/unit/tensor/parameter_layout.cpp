@@ -93,7 +93,7 @@ TEST_CASE("windows overlap only if two blocks share one, and none is longer than
 
 TEST_CASE("quantized parameters are stored separately, without overlap") {
   parameter_list list;
-  for (const std::size_t rows : {3, 70, 11})
+  for (const std::size_t rows : {std::size_t{3}, std::size_t{70}, std::size_t{11}})
     list.declare({.name = concat("rows.", rows), .shape = {rows, 33}, .trainable = false, .quantised = true});
   const parameter_layout layout(list, {});
   CHECK(layout.total() == 0);
