@@ -143,6 +143,12 @@ int train_encoder(encoder_flags flags, const xtrain::json_settings& settings, co
                                          first_rank, shared.interrupt);
   if constexpr (requires { typename family::template heads<recipe>::classifier_type; }) {
     if (status != 0 || !held_out) return status;
+    if constexpr (requires { model.parallel().holds_all(); }) {
+      if (!model.parallel().holds_all()) {
+        if (first_rank) std::fprintf(stderr, "accuracy is not computed, because no rank of a pipeline has the whole model: load the saved one on one rank\n");
+        return status;
+      }
+    }
     const auto found = xtrain::accuracy(model, *held_out, {.micro_batch_size = flags.micro_batch_size});
     if (first_rank) std::fprintf(stderr, "accuracy %.4f: %zu of %zu labels\n", found.share(), found.right, found.rows);
   }

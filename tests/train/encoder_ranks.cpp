@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <xtrain/data/sentence_batch.hpp>
+#include <xtrain/data/sentence_dataset.hpp>
 #include <xtrain/models/bert.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include "pipelines.hpp"
@@ -109,4 +110,54 @@ TEST_CASE("pipelines, with tensor parallelism and a backward in two parts") {
   const encoder_run one = trained<single>(1, 1, 2);
   is_near(one, trained<pipeline<>>(3, 1, 2));
   is_near(one, trained<pipeline<zero_bubble, parallel<zero<2>, sequence_parallel>>>(4, 1, 2, {.tensor_parallel_size = 2}));
+}
+
+namespace {
+
+/// Sequences of different lengths, with masked tokens and labels.
+sentence_dataset labelled_sentences() {
+  sentence_dataset all("sentences");
+  all.masking = word_masking{.mask = 4, .vocab_size = 61};
+  for (token s = 0; s < 24; ++s) {
+    sentence_row one;
+    one.label = s % 2;
+    for (token i = 0; i < 5 + s % 7; ++i) one.add((s * 13 + i * 7) % 55 + 5, true);
+    all.add(one);
+  }
+  all.finish();
+  return all;
+}
+
+/// fit and evaluate, on every rank the same: losses of steps, and of the held-out sequences.
+template <class Parallel>
+std::vector<double> fitted(std::size_t ranks, std::size_t data, const pipeline_ranks& layout) {
+  std::vector<std::vector<double>> all(ranks);
+  const sentence_dataset sequences = labelled_sentences();
+  run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
+    using model_type = bert_pretraining<recipe<Parallel>>;
+    typename model_type::options options;
+    if constexpr (requires { options.parallel.chunks; }) options.parallel = layout;
+    else if constexpr (requires { options.parallel.tensor_parallel_size; }) options.parallel.tensor_parallel_size = layout.tensor_parallel_size;
+    if constexpr (!std::is_same_v<Parallel, single>) options.parallel.ranks = network;
+    model_type model(small(), {}, options);
+    trainer trainer(model, training_config<adamw>{
+                               .max_steps = 5, .micro_batch_size = 2, .gradient_accumulation_steps = 2 / data, .seq_length = 16, .learning_rate = 1e-3});
+    history seen;
+    trainer.attach(seen);
+    trainer.fit(sequences, &sequences);
+    std::vector<double>& mine = all[network->rank()];
+    mine.assign(seen.losses().begin(), seen.losses().end());
+    mine.push_back(trainer.evaluate(sequences).loss);
+  });
+  for (const std::vector<double>& one : all) CHECK(one == all[0]);
+  return all[0];
+}
+
+}  // namespace
+
+TEST_CASE("a dataset, fitted and evaluated: in pipelines, and under sequence parallelism beside data parallelism") {
+  const std::vector<double> one = fitted<single>(1, 1, {});
+  CHECK(difference(one, fitted<pipeline<>>(2, 1, {})) < 2e-5);
+  CHECK(difference(one, fitted<pipeline<>>(4, 2, {.data_parallel_size = 2})) < 2e-5);
+  CHECK(difference(one, fitted<parallel<zero<1>, sequence_parallel>>(4, 2, {.tensor_parallel_size = 2})) < 2e-5);
 }

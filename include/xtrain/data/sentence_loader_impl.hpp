@@ -24,7 +24,9 @@ XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, con
                         "sentence_loader: micro_batch_size, gradient_accumulation_steps, seq_length and multiple must be positive; given ",
                         settings.micro_batch_size, ", ", settings.gradient_accumulation_steps, ", ", settings.seq_length, ", ",
                         settings.pad_to_multiple_of);
-  require<config_error>(settings.micro_batch_sizes.empty(), "sentence_loader: micro-batches must have equal numbers of sequences");
+  for (const std::size_t size : settings.micro_batch_sizes)  // a pipeline gives them also where they are equal
+    require<config_error>(size == settings.micro_batch_size, "sentence_loader: micro-batches must have equal numbers of sequences, ",
+                          settings.micro_batch_size, "; given one of ", size);
   require<config_error>(settings.rank < settings.ranks, "sentence_loader: rank must be below the ", settings.ranks, " ranks; given ",
                         settings.rank);
   require<data_error>(from.longest() <= settings.seq_length, from.source(), ": sequences must fit the sequence length of ", settings.seq_length,
