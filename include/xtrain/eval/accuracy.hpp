@@ -60,7 +60,8 @@ struct label_memory {
 
 /// Runs all sequences through the model once and compares the most likely labels with the true ones. If ranks shard the model, all of
 /// them must call it, and each counts all sequences.
-///   throws  config_error when sequences exceed the model's sequence length, data_error when a sequence does not fit the model
+///   throws  config_error when sequences exceed the model's sequence length, or no rank of a pipeline has the whole model; data_error when a
+///           sequence does not fit the model
 template <class Model>
 [[nodiscard]] label_accuracy accuracy(Model& model, const sentence_dataset& data, accuracy_config settings = {}) {
   const std::size_t longest = model.config().max_position_embeddings, labels = model.config().labels.size();
