@@ -95,6 +95,10 @@ TEST_CASE("what cannot be divided is refused with the numbers") {
   decoder_config shape = four_heads(false);
   shape.intermediate_size = 42;
   CHECK(refused(shape, 4, 4) == "tensor: 4 tensor-parallel ranks must have equal shards of a layer; 42 intermediate channels are not divisible by 4");
+  shape = four_heads(false);
+  shape.vocab_size = 5;  // two tokens each: none are left for the last rank
+  shape.pad_token_id = {};
+  CHECK(refused(shape, 4, 4) == "tensor: every one of the 4 tensor-parallel ranks must have a part of 'model.embed_tokens'; given a vocabulary of 5");
 }
 
 TEST_CASE("a decoder whose block is arranged otherwise") {
