@@ -71,7 +71,7 @@ struct with_host_fallback {
     explicit stream(const context& device) : Device::stream(device), device_(device), host_stream_(host_) {}
 
     template <class Kernel>
-    void run_on_host(const Kernel& kernel) {
+    void run_kernel_on_host(const Kernel& kernel) {
       const auto begin = std::chrono::steady_clock::now();
       this->synchronize();
       std::vector<buffer<Host>> copies;
@@ -112,8 +112,8 @@ requires(!requires(typename Stream::device_stream & own, const Kernel& kernel, s
   run_kernel(own, kernel, scratch);
 }) &&
     requires(Stream& stream, const Kernel& kernel) {
-  stream.run_on_host(kernel);
+  stream.run_kernel_on_host(kernel);
 }
-void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<Memory>) { stream.run_on_host(kernel); }
+void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<Memory>) { stream.run_kernel_on_host(kernel); }
 
 }  // namespace xtrain

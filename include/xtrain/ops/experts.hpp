@@ -124,7 +124,7 @@ void expert_combine_backward(execution<Device>& on, in_matrix<token, Device> slo
 ///   count_le, load_le, target_n read; loss_n added to; dprobability_e written
 template <class T, class Device>
 void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in_matrix<accumulate_t<T>, Device> load_le,
-                    in_vector<token, Device> target_n, std::size_t vocabulary, double weight, double gradient_scale,
+                    in_vector<token, Device> target_n, std::size_t vocabulary, double weight, kernel::scalar<typename Device::memory> gradient_scale,
                     vector<accumulate_t<T>, Device> loss_n, vector<accumulate_t<T>, Device> dprobability_e) {
   const std::size_t n = target_n.shape(0), l = count_le.shape(0), e = count_le.shape(1);
   require_shape("expert_balance: load_le", load_le.shape(), {l, e});
@@ -135,12 +135,20 @@ void expert_balance(execution<Device>& on, in_matrix<token, Device> count_le, in
                                                                 .layers = l,
                                                                 .experts = e,
                                                                 .weight = weight,
-                                                                .gradient_scale = gradient_scale,
+                                                                .gradient_scale = gradient_scale.value,
+                                                                .gradient_factor_1 = gradient_scale.factor_1,
                                                                 .count_le = count_le.span(),
                                                                 .target_n = target_n.span(),
                                                                 .load_le = load_le.span(),
                                                                 .loss_n = loss_n.span(),
                                                                 .dprobability_e = dprobability_e.span()});
+}
+
+/// The rows of each expert: range_e2 [e, 2] written.
+template <class Device>
+void expert_ranges(execution<Device>& on, in_vector<token, Device> count_e, matrix<token, Device> range_e2) {
+  require_shape("expert_ranges: range_e2", range_e2.shape(), {count_e.shape(0), 2});
+  launch(on, kernel::expert_ranges<typename Device::memory>{.experts = count_e.shape(0), .count_e = count_e.span(), .range_e2 = range_e2.span()});
 }
 
 }  // namespace xtrain::ops

@@ -1,8 +1,11 @@
 // Launching an operation: a checked kernel is given scratch memory and queued on a stream.
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/view.hpp>
@@ -23,6 +26,29 @@ using in_tensor = std::type_identity_t<tensor_view<const T, N, typename Device::
 template <class T, class Device>
 using in_matrix = std::type_identity_t<matrix_view<const T, typename Device::memory>>;
 
+template <class Device, class Kernel>
+void launch(execution<Device>& on, const Kernel& kernel);
+
+namespace detail {
+
+/// The kernel on the rows of a batch that only the device knows.
+template <class Device, class Kernel>
+void launch_in_rows(execution<Device>& on, const Kernel& kernel) {
+  if constexpr (runs_kernel<Device, kernel::in_rows<Kernel, typename Device::memory>>) {
+    if (dry_record* const counts = counts_of(on.stream)) {
+      const typename arena<Device>::scope scope(on.workspace);
+      (void)on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
+      const Kernel some = kernel.rows(0, on.confined.expected, on.confined.total);
+      return counts->count(Kernel::name, some.operations(), static_cast<double>(kernel::bytes_moved(some)));
+    }
+    launch(on, kernel::in_rows<Kernel, typename Device::memory>{kernel, on.confined.total, on.confined.range_2});
+  } else {
+    fail<config_error>(Device::name, ": must run '", Kernel::name, "' on rows that only the device knows (kernel::in_rows), as experts do");
+  }
+}
+
+}  // namespace detail
+
 /// Queues the kernel. The next kernel can reuse its scratch memory at once, because a stream executes in order.
 template <class Device, class Kernel>
 void launch(execution<Device>& on, const Kernel& kernel) {
@@ -30,6 +56,8 @@ void launch(execution<Device>& on, const Kernel& kernel) {
       runs_kernel<Device, Kernel>,
       "xtrain device: must run every kernel that the model uses, with the precision's number types; the kernel named in this error is "
       "missing for the device named in it; write it, or wrap the device as with_host_fallback<Device>; see device/README.md");
+  if constexpr (kernel::works_on_rows<Kernel>)
+    if (on.confined.exists()) return detail::launch_in_rows(on, kernel);
   const typename arena<Device>::scope scope(on.workspace);
   const auto scratch = on.workspace.template take<std::byte>(scratch_bytes(on.properties, kernel));
   if constexpr (clause::device_has_dry_run<Device>) {

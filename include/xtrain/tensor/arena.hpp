@@ -150,12 +150,23 @@ class stash {
   std::vector<entry> pushed_;
 };
 
+/// Some consecutive rows of a batch; which ones, is known on the device alone.
+template <class Device>
+struct confined_rows {
+  device_span<const token, typename Device::memory> range_2{};  // first row, number of rows; empty: all rows
+  std::size_t total = 0;                                        // rows of the batch
+  std::size_t expected = 0;                                     // what a dry run assumes
+
+  [[nodiscard]] bool exists() const { return !range_2.empty(); }
+};
+
 /// Where an operation runs, and the scratch memory it may use while running.
 template <class Device>
 struct execution {
   typename Device::stream& stream;
   arena<Device>& workspace;
   typename Device::properties properties;
+  confined_rows<Device> confined{};  // to which kernels that work on rows of a batch are confined
 };
 
 }  // namespace xtrain

@@ -1,6 +1,7 @@
 // Every operation rejects mismatched shapes before computing anything, and names the argument.
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -127,11 +128,36 @@ TEST_CASE("routing and its like name what does not fit") {
 }
 
 TEST_CASE("an optimizer step over memory of different lengths is refused") {
+  static constexpr kernel::step_scalars scalars;
+  refuses("adamw: scalars_1 must have 1 element; given 0",
+          [](bench& b) { ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{}); });
   refuses("adamw: gradient, parameter, master, m and v must all have 4 elements; given 4, 3", [](bench& b) {
     ops::adamw(b.where, kernel::adamw<host_memory, float, float, float, float>{.n = 4,
+                                                                               .scalars_1 = span_of(&scalars, 1),
                                                                                .gradient_n = b.vector(4).span(),
                                                                                .parameter_n = b.vector(3).span(),
                                                                                .m_n = b.vector(4).span(),
                                                                                .v_n = b.vector(4).span()});
   });
+  refuses("lion: gradient, parameter, master and m must all have 4 elements; given 4, 4, 0, 5", [](bench& b) {
+    ops::lion(b.where, kernel::lion<host_memory, float, float, float, float>{.n = 4,
+                                                                             .scalars_1 = span_of(&scalars, 1),
+                                                                             .gradient_n = b.vector(4).span(),
+                                                                             .parameter_n = b.vector(4).span(),
+                                                                             .m_n = b.vector(5).span()});
+  });
+  const auto eight_bits = [](bench& b, std::size_t codes, std::size_t scales) {
+    const auto code_n = b.memory.take<std::uint8_t>(codes);
+    ops::adamw_8bit(b.where, kernel::adamw_8bit<host_memory, float, float, float>{.n = 300,
+                                                                                  .scalars_1 = span_of(&scalars, 1),
+                                                                                  .gradient_n = b.vector(300).span(),
+                                                                                  .parameter_n = b.vector(300).span(),
+                                                                                  .m_code_n = code_n,
+                                                                                  .v_code_n = code_n,
+                                                                                  .m_scale_k = b.vector(2).span(),
+                                                                                  .v_scale_k = b.vector(scales).span()});
+  };
+  refuses("adamw_8bit: gradient, parameter, master, codes of m and codes of v must all have 300 elements; given 300, 300, 0, 200",
+          [&](bench& b) { eight_bits(b, 200, 2); });
+  refuses("adamw_8bit: m_scale_k and v_scale_k must have 2 elements; given 2 and 1", [&](bench& b) { eight_bits(b, 300, 1); });
 }

@@ -188,8 +188,17 @@ void run_native(cpu_stream&, const kernel::expert_balance<host_memory, T>& k, sc
     ++targets;
   }
   // forward: loss = Σ over targets of weight · Σ_e count_e / rows · load_e / rows
-  const A scale = static_cast<A>(k.gradient_scale) * static_cast<A>(targets) * weight;
+  const A scale = static_cast<A>(kernel::gradient_scale_of(k)) * static_cast<A>(targets) * weight;
   for (std::size_t e = 0; e < k.experts; ++e) k.dprobability_e.raw()[e] *= scale / rows;
+}
+
+inline void run_native(cpu_stream&, const kernel::expert_ranges<host_memory>& k, scratch_span<host_memory>) {
+  token first = 0;
+  for (std::size_t e = 0; e < k.experts; ++e) {
+    k.range_e2.raw()[2 * e] = first;
+    k.range_e2.raw()[2 * e + 1] = k.count_e.raw()[e];
+    first += k.count_e.raw()[e];
+  }
 }
 
 }  // namespace xtrain

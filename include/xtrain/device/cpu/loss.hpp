@@ -59,11 +59,31 @@ struct loss_products {
   }
 };
 
+/// What the cross-entropy of a row depends on beside its logits.
+struct cross_entropy_settings {
+  bool with_gradient = false;
+  double gradient_scale = 1.0, z_loss = 0.0, label_smoothing = 0.0, log_z_loss = 0.0;
+};
+
+/// The sum of a row of logits, for label smoothing.
+template <class Arch, class A>
+[[nodiscard]] A sum_of_logits(std::size_t v, const A* logits) {
+  constexpr std::size_t w = simd::width<A, Arch>;
+  const std::size_t whole = v / w * w;
+  simd::batch<A, Arch> sums(A{0});
+  for (std::size_t j = 0; j < whole; j += w) sums = sums + simd::load<Arch>(logits + j);
+  A sum = simd::sum(sums);
+  for (std::size_t j = whole; j < v; ++j) sum += logits[j];
+  return sum;
+}
+
 /// Softmax and loss of one row of logits. The gradient, if wanted, overwrites them, in T.
 template <class Arch, class T, class A>
-[[nodiscard]] A cross_entropy_row(std::size_t v, token target, bool with_gradient, double gradient_scale, double z_loss, A* logits) {
+[[nodiscard]] A cross_entropy_row(std::size_t v, token target, A token_weight, const cross_entropy_settings& settings, A* logits) {
   using batch = simd::batch<A, Arch>;
-  if (!in_table(target, v)) {
+  const bool with_gradient = settings.with_gradient;
+  const double z_loss = settings.z_loss, label_smoothing = settings.label_smoothing;
+  if (!in_table(target, v) || token_weight == A{0}) {
     if (with_gradient) std::memset(logits, 0, v * sizeof(T));
     return A{0};
   }
@@ -75,6 +95,8 @@ template <class Arch, class T, class A>
   for (std::size_t j = whole; j < v; ++j) largest = std::max(largest, logits[j]);
   const A at_target = logits[target];
   const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
+  const A kept = static_cast<A>(1.0 - label_smoothing), spread = static_cast<A>(label_smoothing / static_cast<double>(v));
+  const A mean = label_smoothing == 0.0 ? A{0} : sum_of_logits<Arch>(v, logits) / static_cast<A>(v) - largest;
   // the exponentials are kept for the gradient
   batch sums(A{0});
   for (std::size_t j = 0; j < whole; j += w) {
@@ -90,30 +112,34 @@ template <class Arch, class T, class A>
   }
   // NaN among the logits propagates to the loss through the sum, whatever the maximum did with it
   const A z = static_cast<A>(z_loss);
-  const A loss = std::log(sum) - (at_target - largest) + z * largest * largest;
+  A loss = std::log(sum) - kept * (at_target - largest) - static_cast<A>(label_smoothing) * mean + z * largest * largest;
+  const A log_z = static_cast<A>(settings.log_z_loss), lse = largest + std::log(sum);
+  if (log_z != A{0}) loss += log_z * lse * lse;
   if (with_gradient) {
-    // forward: loss = logsumexp(logits) − logits[target] + z · largest²
-    const batch scale(static_cast<A>(gradient_scale) / sum);
+    // forward: loss = token_weight · (lse − kept · logits[target] − spread · Σ logits + z · largest² + log_z · lse²), lse = logsumexp(logits)
+    const A stretch = A{1} + A{2} * log_z * lse;  // of the softmax; 1 without log_z
+    const A gradient = static_cast<A>(settings.gradient_scale) * token_weight;
+    const batch scale(gradient * stretch / sum), shift(-(gradient * spread));  // without smoothing −0, which changes no bits
     // unread logits are always after the written gradient: T is no wider than a logit
     auto* const dlogits = reinterpret_cast<std::byte*>(logits);
     std::array<T, 256> some;
     for (std::size_t j = 0; j < v; j += some.size()) {
       const std::size_t size = std::min(some.size(), v - j);
       simd::for_each_vector<A, Arch>(0, size, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(some.data() + i, simd::load<Arch>(logits + j + i, count) * scale, count);
+        simd::store(some.data() + i, simd::multiply_add(simd::load<Arch>(logits + j + i, count), scale, shift), count);
       });
       std::memcpy(dlogits + j * sizeof(T), some.data(), size * sizeof(T));
     }
-    const auto put = [&](std::size_t j, A gradient) {
-      const auto rounded = static_cast<T>(gradient);
+    const auto put = [&](std::size_t j, A value) {
+      const auto rounded = static_cast<T>(value);
       std::memcpy(dlogits + j * sizeof(T), &rounded, sizeof(T));
     };
-    const A pull = A{2} * z * largest, gradient = static_cast<A>(gradient_scale);
+    const A pull = A{2} * z * largest;
     const bool same = z_loss != 0.0 && peak == static_cast<std::size_t>(target);
-    put(static_cast<std::size_t>(target), gradient * (std::exp(at_target - largest) / sum - A{1} + (same ? pull : A{0})));
-    if (z_loss != 0.0 && !same && peak < v) put(peak, gradient * (A{1} / sum + pull));
+    put(static_cast<std::size_t>(target), gradient * (std::exp(at_target - largest) * stretch / sum - kept - spread + (same ? pull : A{0})));
+    if (z_loss != 0.0 && !same && peak < v) put(peak, gradient * (stretch / sum - spread + pull));
   }
-  return loss;
+  return token_weight * loss;
 }
 
 }  // namespace cpu_kernels
@@ -133,6 +159,8 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
   using A = accumulate_t<T>;
   const std::size_t chunk = cpu_kernels::loss_chunk<T>(k.n, k.v);
   const products_type whole(k, chunk);
+  const auto weight_of = [&](std::size_t i) { return k.token_weight_n.empty() ? A{1} : k.token_weight_n.raw()[i]; };
+  const cpu_kernels::cross_entropy_settings settings{k.with_gradient, kernel::gradient_scale_of(k), k.z_loss, k.label_smoothing, k.log_z_loss};
   A* const logits = reinterpret_cast<A*>(scratch.raw());
   const T* const dlogits = reinterpret_cast<const T*>(scratch.raw());
   const auto rest = scratch.subspan(whole.rest_at, scratch.size() - whole.rest_at);
@@ -146,8 +174,8 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
     run_native(stream, products.logits, rest);
     stream.parallel_ranges(rows, 4, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i)
-        k.loss_n.raw()[first + i] = cpu_kernels::cross_entropy_row<simd::native, T>(
-            k.v, k.target_n.raw()[first + i], k.with_gradient, k.gradient_scale, k.z_loss, logits + i * k.v);
+        k.loss_n.raw()[first + i] =
+            cpu_kernels::cross_entropy_row<simd::native, T>(k.v, k.target_n.raw()[first + i], weight_of(first + i), settings, logits + i * k.v);
     });
     if (!k.with_gradient) continue;
     // forward: logits = x · weightᵀ + bias

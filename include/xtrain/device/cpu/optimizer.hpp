@@ -1,7 +1,16 @@
 // Optimizer updates: one pass over flat memory.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
 #include <xtrain/device/cpu/activation.hpp>
+#include <xtrain/device/cpu/dynamic_code.hpp>
 #include <xtrain/device/cpu/random.hpp>
 #include <xtrain/device/cpu/simd.hpp>
 #include <xtrain/device/cpu/stream.hpp>
@@ -20,6 +29,9 @@ concept summed_alike = std::is_same_v<accumulate_t<P>, accumulate_t<M>> && std::
   ++at.site;
   return at;
 }
+
+/// 1 / (1 − beta^update)
+[[nodiscard]] inline double bias_correction(double beta, double update) { return 1.0 / (1.0 - std::pow(beta, update)); }
 
 /// Stores lanes with stochastic rounding; `shift` selects the half of each random word.
 template <class T, class A, class Arch>
@@ -51,10 +63,13 @@ template <class Arch, class P, class G, class M, class S>
 void adamw_elements(const cpu_stream& stream, const kernel::adamw<host_memory, P, G, M, S>& k) {
   using A = accumulate_t<M>;
   using batch = simd::batch<A, Arch>;
+  const kernel::step_scalars& scalars = *k.scalars_1.raw();
+  if (scalars.applies == 0) return;
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
-  const batch scale = of(k.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1), new2 = of(1.0 - k.beta2);
-  const batch rate = of(k.learning_rate), decay = of(k.learning_rate * k.weight_decay), epsilon = of(k.epsilon);
-  const batch correction1 = of(k.correction1), correction2 = of(k.correction2);
+  const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
+              new2 = of(1.0 - k.beta2);
+  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), epsilon = of(k.epsilon);
+  const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
   const bool has_master = !k.master_n.empty();
   for_each_element<Arch, A>(
       stream, k.n, k.stochastic, k.random,
@@ -82,9 +97,11 @@ template <class Arch, class P, class G, class M, class S>
 void sgd_elements(const cpu_stream& stream, const kernel::sgd<host_memory, P, G, M, S>& k) {
   using A = accumulate_t<M>;
   using batch = simd::batch<A, Arch>;
+  const kernel::step_scalars& scalars = *k.scalars_1.raw();
+  if (scalars.applies == 0) return;
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
-  const batch scale = of(k.gradient_scale), momentum = of(k.momentum), rate = of(k.learning_rate);
-  const batch decay = of(k.learning_rate * k.weight_decay);
+  const batch scale = of(scalars.gradient_scale), momentum = of(k.momentum), rate = of(scalars.learning_rate);
+  const batch decay = of(scalars.learning_rate * k.weight_decay);
   const bool has_master = !k.master_n.empty();
   const bool has_velocity = !k.velocity_n.empty();
   for_each_element<Arch, A>(
@@ -105,6 +122,114 @@ void sgd_elements(const cpu_stream& stream, const kernel::sgd<host_memory, P, G,
       });
 }
 
+template <class Arch, class P, class G, class M, class S>
+void lion_elements(const cpu_stream& stream, const kernel::lion<host_memory, P, G, M, S>& k) {
+  using A = accumulate_t<M>;
+  using batch = simd::batch<A, Arch>;
+  const kernel::step_scalars& scalars = *k.scalars_1.raw();
+  if (scalars.applies == 0) return;
+  const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
+  const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
+              new2 = of(1.0 - k.beta2);
+  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), zero(A{0});
+  const bool has_master = !k.master_n.empty();
+  for_each_element<Arch, A>(
+      stream, k.n, k.stochastic, k.random,
+      [&](std::size_t i, auto count, const std::uint32_t* words, const std::uint32_t* state_words) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(k.gradient_n.raw() + i, count) * scale;
+        const batch before = simd::load<Arch>(k.m_n.raw() + i, count);
+        const batch u = beta1 * before + new1 * g, m = beta2 * before + new2 * g;
+        batch weight = has_master ? simd::load<Arch>(k.master_n.raw() + i, count) : simd::load<Arch>(k.parameter_n.raw() + i, count);
+        weight = weight - decay * weight;
+        weight = weight - (xsimd::select(u > zero, rate, zero) - xsimd::select(u < zero, rate, zero));
+        if (words != nullptr) {
+          store_stochastic(k.m_n.raw() + i, m, state_words, 0, count);
+          store_stochastic(k.parameter_n.raw() + i, weight, words, 0, count);
+        } else {
+          simd::store(k.m_n.raw() + i, m, count);
+          simd::store(k.parameter_n.raw() + i, weight, count);
+        }
+        if (has_master) simd::store(k.master_n.raw() + i, weight, count);
+      });
+}
+
+template <class Arch, class A>
+[[nodiscard]] A largest_lane(const simd::batch<A, Arch>& x) {
+  std::array<A, simd::width<A, Arch>> lanes;
+  x.store_unaligned(lanes.data());
+  return *std::max_element(lanes.begin(), lanes.end());
+}
+
+/// Values become fractions of `scale`.
+template <class A>
+void divide_by_scale(const A* values, float scale, std::size_t count, float* fractions) {
+  const float divisor = scale > 0.0f ? scale : std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < count; ++i) fractions[i] = static_cast<float>(values[i]) / divisor;
+}
+
+template <class Arch, class P, class G, class M>
+void adamw_8bit_blocks(const cpu_stream& stream, const kernel::adamw_8bit<host_memory, P, G, M>& k) {
+  using A = accumulate_t<M>;
+  using batch = simd::batch<A, Arch>;
+  constexpr std::size_t block = dynamic_code::block;
+  static_assert(elements_per_part % block == 0 && block % words_at_once == 0);
+  const kernel::step_scalars& scalars = *k.scalars_1.raw();
+  if (scalars.applies == 0) return;
+  const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
+  const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
+              new2 = of(1.0 - k.beta2);
+  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), epsilon = of(k.epsilon);
+  const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
+  const bool has_master = !k.master_n.empty();
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    std::array<A, block> m_block, v_block;
+    std::array<float, block> m_fraction, v_fraction;
+    std::array<std::uint32_t, words_at_once> words;
+    for (std::size_t first = begin; first < end; first += block) {
+      const std::size_t count_of_block = std::min(block, end - first);
+      std::uint8_t *const m_code = k.m_code_n.raw() + first, *const v_code = k.v_code_n.raw() + first;
+      float &m_scale = k.m_scale_k.raw()[first / block], &v_scale = k.v_scale_k.raw()[first / block];
+      for (std::size_t i = 0; i < count_of_block; ++i) {
+        m_block[i] = static_cast<A>(dynamic_code::signed_levels[m_code[i]]) * static_cast<A>(m_scale);
+        v_block[i] = static_cast<A>(dynamic_code::unsigned_levels[v_code[i]]) * static_cast<A>(v_scale);
+      }
+      batch largest_m(A{0}), largest_v(A{0});
+      const auto update = [&](std::size_t i, auto count, const std::uint32_t* random) XTRAIN_LAMBDA_INLINE {
+        const std::size_t at = first + i;
+        const batch g = simd::load<Arch>(k.gradient_n.raw() + at, count) * scale;
+        const batch m = beta1 * simd::load<Arch>(m_block.data() + i, count) + new1 * g;
+        const batch v = beta2 * simd::load<Arch>(v_block.data() + i, count) + new2 * g * g;
+        largest_m = xsimd::max(largest_m, xsimd::abs(m));
+        largest_v = xsimd::max(largest_v, v);
+        simd::store(m_block.data() + i, m, count);
+        simd::store(v_block.data() + i, v, count);
+        batch weight = has_master ? simd::load<Arch>(k.master_n.raw() + at, count) : simd::load<Arch>(k.parameter_n.raw() + at, count);
+        weight = weight - decay * weight;
+        weight = weight - rate * (m * correction1) / (xsimd::sqrt(v * correction2) + epsilon);
+        if (random != nullptr) store_stochastic(k.parameter_n.raw() + at, weight, random, 0, count);
+        else simd::store(k.parameter_n.raw() + at, weight, count);
+        if (has_master) simd::store(k.master_n.raw() + at, weight, count);
+      };
+      if (!k.stochastic) {
+        simd::for_each_vector<A, Arch>(0, count_of_block,
+                                       [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE { update(i, count, nullptr); });
+      } else {
+        for (std::size_t drawn = 0; drawn < count_of_block; drawn += words_at_once) {
+          random_words(k.random, first + drawn, words);
+          simd::for_each_vector<A, Arch>(drawn, std::min(drawn + words_at_once, count_of_block),
+                                         [&](std::size_t i, auto count) { update(i, count, words.data() + (i - drawn)); });
+        }
+      }
+      m_scale = static_cast<float>(largest_lane(largest_m));
+      v_scale = static_cast<float>(largest_lane(largest_v));
+      divide_by_scale(m_block.data(), m_scale, count_of_block, m_fraction.data());
+      divide_by_scale(v_block.data(), v_scale, count_of_block, v_fraction.data());
+      for (std::size_t i = 0; i < count_of_block; ++i) m_code[i] = signed_code_of(m_fraction[i]);
+      for (std::size_t i = 0; i < count_of_block; ++i) v_code[i] = unsigned_code_of(v_fraction[i]);
+    }
+  });
+}
+
 }  // namespace cpu_kernels
 
 template <class P, class G, class M, class S>
@@ -116,6 +241,16 @@ template <class P, class G, class M, class S>
 requires cpu_kernels::summed_alike<P, G, M, S>
 void run_native(cpu_stream& stream, const kernel::sgd<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
   cpu_kernels::sgd_elements<simd::native>(stream, k);
+}
+template <class P, class G, class M, class S>
+requires cpu_kernels::summed_alike<P, G, M, S>
+void run_native(cpu_stream& stream, const kernel::lion<host_memory, P, G, M, S>& k, scratch_span<host_memory>) {
+  cpu_kernels::lion_elements<simd::native>(stream, k);
+}
+template <class P, class G, class M>
+requires cpu_kernels::summed_alike<P, G, M, M>
+void run_native(cpu_stream& stream, const kernel::adamw_8bit<host_memory, P, G, M>& k, scratch_span<host_memory>) {
+  cpu_kernels::adamw_8bit_blocks<simd::native>(stream, k);
 }
 
 }  // namespace xtrain

@@ -94,6 +94,15 @@ struct dropout {
   /// The number that element i draws.
   [[nodiscard]] constexpr std::size_t drawn(std::size_t i) const { return width == 0 ? i : i / width * whole_width + i % width; }
   [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
+  /// The first of these rows draws the numbers that the first of all rows would draw.
+  [[nodiscard]] constexpr dropout rows(std::size_t first, std::size_t count, std::size_t total) const {
+    const std::size_t columns = total == 0 ? 0 : n / total;
+    dropout some = *this;
+    some.n = count * columns;
+    some.x_n = x_n.subspan(first * columns, some.n);
+    some.y_n = y_n.subspan(first * columns, some.n);
+    return some;
+  }
 };
 
 /// sum_1 = Σ x². Non-finite exactly when an element is non-finite or exceeds 1e19 in magnitude (fp32 squares overflow).

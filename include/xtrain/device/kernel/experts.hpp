@@ -38,6 +38,26 @@ struct expert_routing {
   }
 };
 
+/// The rows of each expert, which are consecutive: first row and number of rows.
+///   count_e     read
+///   range_e2    written   [e, 2]
+template <class Memory>
+struct expert_ranges {
+  static constexpr std::string_view name = "expert_ranges";
+  template <class M>
+  using on = expert_ranges<M>;
+
+  std::size_t experts = 0;
+  read<token, Memory> count_e{};
+  written<token, Memory> range_e2{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.experts, s.count_e, s.range_e2);
+  }
+  [[nodiscard]] constexpr double operations() const { return 0.0; }
+};
+
 /// With S = Σ_chosen p:  dp = dprobability + (dw − Σ dw · w) / S where chosen,  dlogits = p · (dp − Σ p · dp)
 ///   probability_ne, choice_nk, weight_nk, dweight_nk   read
 ///   dprobability_e   read      gradient from the load-balancing loss, the same for every row; may be empty
@@ -132,6 +152,7 @@ struct expert_balance {
 
   std::size_t n = 0, v = 0, layers = 0, experts = 0;
   double weight = 0.0, gradient_scale = 1.0;
+  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
   read<token, Memory> count_le{}, target_n{};
   read<accumulate_t<T>, Memory> load_le{};
   updated<accumulate_t<T>, Memory> loss_n{};
@@ -139,7 +160,8 @@ struct expert_balance {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.layers, s.experts, s.weight, s.gradient_scale, s.count_le, s.target_n, s.load_le, s.loss_n, s.dprobability_e);
+    return f(s.n, s.v, s.layers, s.experts, s.weight, s.gradient_scale, s.gradient_factor_1, s.count_le, s.target_n, s.load_le, s.loss_n,
+             s.dprobability_e);
   }
   [[nodiscard]] constexpr double operations() const {
     return 2.0 * static_cast<double>(layers) * static_cast<double>(experts) + static_cast<double>(n);

@@ -17,11 +17,13 @@
 //   e experts, r rank of an adapter, n flat count of rows
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
@@ -47,6 +49,21 @@ template <class T, class Memory>
 using written = operand<T, Memory, role::written>;
 template <class T, class Memory>
 using updated = operand<T, Memory, role::updated>;
+
+/// A scalar that the host need not know when it queues a kernel: a value, times one in device memory if given.
+template <class Memory>
+struct scalar {
+  double value = 1.0;
+  device_span<const double, Memory> factor_1{};
+
+  constexpr scalar(double known = 1.0, device_span<const double, Memory> factor = {}) : value(known), factor_1(factor) {}
+  [[nodiscard]] friend constexpr scalar operator*(const scalar& x, double by) { return {x.value * by, x.factor_1}; }
+};
+/// Of a kernel whose gradient_scale is such a scalar; for devices in host memory.
+template <class Kernel>
+[[nodiscard]] constexpr double gradient_scale_of(const Kernel& kernel) {
+  return kernel.gradient_factor_1.empty() ? kernel.gradient_scale : kernel.gradient_scale * kernel.gradient_factor_1.raw()[0];
+}
 
 template <class Field>
 inline constexpr bool is_operand = false;
@@ -88,6 +105,32 @@ template <class Kernel>
   });
   return bytes;
 }
+
+/// rows(first, count, total) is the kernel on some consecutive rows of its `total` ones.
+template <class Kernel>
+concept works_on_rows = requires(const Kernel& kernel, std::size_t n) {
+  { kernel.rows(n, n, n) } -> std::same_as<Kernel>;
+};
+
+/// A kernel on some of its rows; which ones, is in device memory, and need not be known when it is launched.
+///   whole     the kernel on all rows
+///   range_2   read   first row, number of rows
+template <class Kernel, class Memory>
+struct in_rows {
+  static constexpr std::string_view name = Kernel::name;
+  template <class M>
+  using on = in_rows<typename Kernel::template on<M>, M>;
+
+  Kernel whole{};
+  std::size_t total = 0;
+  read<token, Memory> range_2{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return Kernel::fields(s.whole, [&](auto&... all) -> decltype(auto) { return f(all..., s.total, s.range_2); });
+  }
+  [[nodiscard]] constexpr double operations() const { return whole.operations(); }
+};
 
 }  // namespace kernel
 

@@ -6,16 +6,23 @@
 
 namespace xtrain::kernel {
 
-/// loss_i = logsumexp_v(l_iv) − l_i,target + z_loss · (max_v l_iv)², l_iv = x_i · weight_v + bias_v, for rows with a target.
-///                                                                         [z_loss: Yang et al. 2023, section 3.5]
+/// loss_i = token_weight_i · (logsumexp_v(l_iv) − (1 − e) l_i,target − e/v · Σ_v l_iv + z_loss · (max_v l_iv)²
+///                          + log_z_loss · (logsumexp_v l_iv)²),
+/// l_iv = x_i · weight_v + bias_v, e = label_smoothing, for rows with a target. Equal to PyTorch's cross_entropy:
+/// (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
+///              [label smoothing: Szegedy et al. 2016, section 7; z_loss: Yang et al. 2023, section 3.5;
+///              log_z_loss: the z-loss of Chowdhery et al. 2022 (PaLM), section 5, and, for routers, of Zoph et al. 2022 (ST-MoE)]
 /// If with_gradient, also, with p = softmax(logits):
-///   dlogits = gradient_scale · (p − onehot(target) + 2 z_loss · max · onehot(first argmax)),  dx = dlogits · weight,
+///   dlogits = gradient_scale · token_weight · (p (1 + 2 log_z_loss · logsumexp) − (1 − e) onehot(target) − e/v
+///                                              + 2 z_loss · max · onehot(first argmax)),
+///   dx = dlogits · weight,
 ///   dweight += dlogitsᵀ · x,
 ///   dbias += Σ_i dlogits_i
 ///   x_nc        read      final hidden states
 ///   weight_vc, bias_v   read; bias_v is empty if there is no bias
 ///   target_n    read      label: the token to predict; outside [0, v): ignored, no loss, no gradient
-///   loss_n      written   natural logarithm; 0 for ignored labels
+///   token_weight_n   read   of any sign; empty: all 1. A row with weight 0 is ignored, whatever its logits are
+///   loss_n      written   natural logarithm; 0 for ignored rows
 ///   dx_nc       written   if with_gradient
 ///   dweight_vc, dbias_v   updated   added to, if with_gradient; empty when frozen
 ///   rounding    logits and softmax in accumulate; dlogits rounded to T before its two products
@@ -29,17 +36,21 @@ struct linear_cross_entropy {
   std::size_t n = 0, c = 0, v = 0;
   bool with_gradient = false;
   double gradient_scale = 1.0;
+  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
   double z_loss = 0.0;
+  double label_smoothing = 0.0;
+  double log_z_loss = 0.0;
   read<T, Memory> x_nc{}, weight_vc{}, bias_v{};
   read<token, Memory> target_n{};
+  read<accumulate_t<T>, Memory> token_weight_n{};
   written<accumulate_t<T>, Memory> loss_n{};
   written<T, Memory> dx_nc{};
   updated<G, Memory> dweight_vc{}, dbias_v{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.z_loss, s.x_nc, s.weight_vc, s.bias_v, s.target_n, s.loss_n, s.dx_nc,
-             s.dweight_vc, s.dbias_v);
+    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.gradient_factor_1, s.z_loss, s.label_smoothing, s.log_z_loss, s.x_nc,
+             s.weight_vc, s.bias_v, s.target_n, s.token_weight_n, s.loss_n, s.dx_nc, s.dweight_vc, s.dbias_v);
   }
   [[nodiscard]] constexpr double operations() const {
     const double product = 2.0 * static_cast<double>(n) * static_cast<double>(c) * static_cast<double>(v);

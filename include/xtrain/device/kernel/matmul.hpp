@@ -33,6 +33,16 @@ struct matmul {
   [[nodiscard]] constexpr double operations() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
+  /// Of a linear layer's batch: rows of a and c, or with transpose_a those of a and b, which are summed over.
+  [[nodiscard]] constexpr matmul rows(std::size_t first, std::size_t count, std::size_t) const {
+    const auto from = [&](auto& values, std::size_t stride) { values = values.subspan(first * stride, values.size() - first * stride); };
+    matmul some = *this;
+    (transpose_a ? some.k : some.m) = count;
+    from(some.a, lda);
+    if (transpose_a) from(some.b, ldb);
+    else from(some.c, ldc);
+    return some;
+  }
 };
 
 /// sum_c += sum over rows of x: the gradient of a bias.
@@ -53,6 +63,12 @@ struct column_sum {
     return f(s.n, s.c, s.stride, s.x_nc, s.sum_c);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
+  [[nodiscard]] constexpr column_sum rows(std::size_t first, std::size_t count, std::size_t) const {
+    column_sum some = *this;
+    some.n = count;
+    some.x_nc = x_nc.subspan(first * stride, x_nc.size() - first * stride);
+    return some;
+  }
 };
 
 }  // namespace xtrain::kernel

@@ -1,13 +1,13 @@
 // Dequantization of 4-bit NF4 weights.                              [Dettmers et al. 2023, "QLoRA", sections 2 and 3]
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include <xtrain/core/dtype.hpp>
+#include <xtrain/device/kernel/dynamic_code.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain {
@@ -46,26 +46,8 @@ inline constexpr std::array<float, 16> levels{-1.0f,
 
 inline constexpr std::uint8_t zero = 7;  // index of 0 among the 16
 
-/// Fractions for the scales, ascending: 0, 1, and, with both signs, for each i of 0 … 6 the midpoints of 2^i equal
-/// intervals of [0.1, 1], times 10^(i − 6).                              [Dettmers et al. 2022, "8-bit optimizers", section 1.3]
-[[nodiscard]] constexpr std::array<float, 256> make_scale_levels() {
-  std::array<float, 256> all{};
-  std::size_t next = 0;
-  double power = 1e-6;
-  for (std::size_t i = 0; i < 7; ++i, power *= 10.0) {
-    const std::size_t pieces = std::size_t{1} << i;
-    for (std::size_t j = 0; j < pieces; ++j) {
-      const double middle = 0.1 + 0.9 * (static_cast<double>(j) + 0.5) / static_cast<double>(pieces);
-      all[next++] = static_cast<float>(power * middle);
-      all[next++] = static_cast<float>(-power * middle);
-    }
-  }
-  all[next++] = 0.0f;
-  all[next] = 1.0f;
-  std::sort(all.begin(), all.end());
-  return all;
-}
-inline constexpr std::array<float, 256> scale_levels = make_scale_levels();
+/// Fractions for the scales.
+inline constexpr const std::array<float, 256>& scale_levels = dynamic_code::signed_levels;
 
 /// The scale of block b.
 [[nodiscard]] inline float scale_of(std::size_t b, const std::uint8_t* scale_k, const float* outer) {

@@ -1,9 +1,15 @@
-// Optimizer updates: one pass over flat parameters.
+// Optimizer updates: one pass over flat parameters. They read their scalars from device memory, `scalars_1`: one element. Where its `applies`
+// is 0, a kernel changes nothing: weights and state keep their bits.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 
 namespace xtrain::kernel {
 
@@ -11,7 +17,8 @@ namespace xtrain::kernel {
 ///   g = gradient · gradient_scale
 ///   m = beta1·m + (1−beta1)·g,   v = beta2·v + (1−beta2)·g²
 ///   w = w − learning_rate·weight_decay·w − learning_rate · (m·correction1) / (sqrt(v·correction2) + epsilon)
-/// correction1 = 1/(1 − beta1^step), correction2 = 1/(1 − beta2^step): passed in, because they are the same for all elements.
+/// correction1 = 1/(1 − beta1^update), correction2 = 1/(1 − beta2^update): computed in double, once.
+///   scalars_1     read      learning_rate, gradient_scale, update, applies
 ///   gradient_n    read
 ///   master_n      updated   the master weights in M; empty when the parameters are their own master copy
 ///   parameter_n   updated   w rounded once; if `stochastic`, with stochastic rounding, by `random`, element by element
@@ -24,11 +31,10 @@ struct adamw {
   using on = adamw<To, P, G, M, S>;
 
   std::size_t n = 0;
-  double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
-  double correction1 = 1, correction2 = 1;
-  double gradient_scale = 1;
+  double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
   bool stochastic = false;
   random_site random{};
+  read<step_scalars, Memory> scalars_1{};
   read<G, Memory> gradient_n{};
   updated<M, Memory> master_n{};
   updated<P, Memory> parameter_n{};
@@ -36,8 +42,8 @@ struct adamw {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.learning_rate, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.correction1, s.correction2, s.gradient_scale,
-             s.stochastic, s.random, s.gradient_n, s.master_n, s.parameter_n, s.m_n, s.v_n);
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
+             s.m_n, s.v_n);
   }
   [[nodiscard]] constexpr double operations() const { return 14.0 * static_cast<double>(n); }
 };
@@ -45,6 +51,7 @@ struct adamw {
 /// Stochastic gradient descent with momentum and decoupled weight decay.
 ///   g = gradient · gradient_scale,   velocity = momentum·velocity + g
 ///   w = w − learning_rate·weight_decay·w − learning_rate·velocity
+///   scalars_1     read      learning_rate, gradient_scale, applies
 ///   gradient_n    read
 ///   master_n      updated   empty when the parameters are their own master copy
 ///   parameter_n   updated   rounded as in adamw
@@ -57,10 +64,10 @@ struct sgd {
   using on = sgd<To, P, G, M, S>;
 
   std::size_t n = 0;
-  double learning_rate = 0, momentum = 0, weight_decay = 0;
-  double gradient_scale = 1;
+  double momentum = 0, weight_decay = 0;
   bool stochastic = false;
   random_site random{};
+  read<step_scalars, Memory> scalars_1{};
   read<G, Memory> gradient_n{};
   updated<M, Memory> master_n{};
   updated<P, Memory> parameter_n{};
@@ -68,10 +75,77 @@ struct sgd {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.learning_rate, s.momentum, s.weight_decay, s.gradient_scale, s.stochastic, s.random, s.gradient_n, s.master_n,
-             s.parameter_n, s.velocity_n);
+    return f(s.n, s.momentum, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n, s.velocity_n);
   }
   [[nodiscard]] constexpr double operations() const { return 6.0 * static_cast<double>(n); }
+};
+
+/// The sign of an interpolated momentum, with decoupled weight decay.                                   [Chen et al. 2023, algorithm 2]
+///   g = gradient · gradient_scale,   u = sign(beta1·m + (1−beta1)·g),   m = beta2·m + (1−beta2)·g
+///   w = w − learning_rate·weight_decay·w − learning_rate·u
+///   scalars_1     read      learning_rate, gradient_scale, applies
+///   gradient_n    read
+///   master_n      updated   empty when the parameters are their own master copy
+///   parameter_n   updated   rounded as in adamw
+///   m_n           updated   in S, rounded as the parameters are
+///   no departure from the paper
+template <class Memory, class P, class G, class M, class S>
+struct lion {
+  static constexpr std::string_view name = "lion";
+  template <class To>
+  using on = lion<To, P, G, M, S>;
+
+  std::size_t n = 0;
+  double beta1 = 0, beta2 = 0, weight_decay = 0;
+  bool stochastic = false;
+  random_site random{};
+  read<step_scalars, Memory> scalars_1{};
+  read<G, Memory> gradient_n{};
+  updated<M, Memory> master_n{};
+  updated<P, Memory> parameter_n{};
+  updated<S, Memory> m_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.beta1, s.beta2, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n, s.m_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n); }
+};
+
+/// adamw with moments of eight bits each: codes relative to the largest magnitude of their block of 256. A step decodes the moments, updates
+/// moments and weights as adamw does, and encodes the moments again.       [Dettmers et al. 2022, "8-bit optimizers", section 2 and algorithm 1]
+///   scalars_1     read      learning_rate, gradient_scale, update, applies
+///   gradient_n    read
+///   master_n      updated   empty when the parameters are their own master copy
+///   parameter_n   updated   rounded as in adamw; the new moments are used as they are before they are encoded
+///   m_code_n      updated   indices in dynamic_code::signed_levels, nearest
+///   v_code_n      updated   indices in dynamic_code::unsigned_levels, nearest
+///   m_scale_k, v_scale_k    updated   the largest magnitude of each block, dynamic_code::blocks(n); blocks begin with the first element
+///   departs from  bitsandbytes' CUDA kernel, which decays weights after the update, skips elements with a gradient that is not finite, and
+///                 gives a negative m that is nearest to zero the largest negative fraction; its CPU kernel does not
+template <class Memory, class P, class G, class M>
+struct adamw_8bit {
+  static constexpr std::string_view name = "adamw_8bit";
+  template <class To>
+  using on = adamw_8bit<To, P, G, M>;
+
+  std::size_t n = 0;
+  double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  bool stochastic = false;
+  random_site random{};
+  read<step_scalars, Memory> scalars_1{};
+  read<G, Memory> gradient_n{};
+  updated<M, Memory> master_n{};
+  updated<P, Memory> parameter_n{};
+  updated<std::uint8_t, Memory> m_code_n{}, v_code_n{};
+  updated<float, Memory> m_scale_k{}, v_scale_k{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
+             s.m_code_n, s.v_code_n, s.m_scale_k, s.v_scale_k);
+  }
+  [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
 };
 
 }  // namespace xtrain::kernel

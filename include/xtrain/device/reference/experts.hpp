@@ -115,8 +115,17 @@ void run_kernel(reference_stream&, const kernel::expert_balance<host_memory, T>&
     ++targets;
   }
   // forward: loss = Σ over targets of weight · Σ_e count_e / rows · load_e / rows
-  const acc scale = static_cast<acc>(k.gradient_scale) * static_cast<acc>(targets) * weight;
+  const acc scale = static_cast<acc>(kernel::gradient_scale_of(k)) * static_cast<acc>(targets) * weight;
   detail::store<1>(k.dprobability_e, scale * (count_e / rows) / rows);
+}
+
+inline void run_kernel(reference_stream&, const kernel::expert_ranges<host_memory>& k, scratch_span<host_memory>) {
+  token first = 0;
+  for (std::size_t e = 0; e < k.experts; ++e) {
+    k.range_e2.data()[2 * e] = first;
+    k.range_e2.data()[2 * e + 1] = k.count_e.data()[e];
+    first += k.count_e.data()[e];
+  }
 }
 
 }  // namespace xtrain

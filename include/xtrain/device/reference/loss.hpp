@@ -20,18 +20,25 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
   dlogits_nv.fill(acc{0});
   for (std::size_t i = 0; i < k.n; ++i) {
     const token target = k.target_n.data()[i];
-    const bool counted = detail::inside(target, k.v);
-    const acc z = static_cast<acc>(k.z_loss), largest = largest_n(i);
-    k.loss_n.data()[i] = counted ? log_sum_n(i) - shifted_nv(i, static_cast<std::size_t>(target)) + z * largest * largest : acc{0};
+    const acc token_weight = k.token_weight_n.empty() ? acc{1} : k.token_weight_n.data()[i];
+    const bool counted = detail::inside(target, k.v) && token_weight != acc{0};
+    const acc z = static_cast<acc>(k.z_loss), log_z = static_cast<acc>(k.log_z_loss), largest = largest_n(i), lse = largest + log_sum_n(i);
+    const acc kept = static_cast<acc>(1.0 - k.label_smoothing), spread = static_cast<acc>(k.label_smoothing / static_cast<double>(k.v));
+    k.loss_n.data()[i] = acc{0};
     if (!counted) continue;
-    // forward: loss = logsumexp(logits) − logits[target] + z · largest²
+    acc total{0};
+    for (std::size_t j = 0; k.label_smoothing != 0.0 && j < k.v; ++j) total += shifted_nv(i, j);
+    k.loss_n.data()[i] =
+        token_weight * (log_sum_n(i) - kept * shifted_nv(i, static_cast<std::size_t>(target)) - spread * total + z * largest * largest);
+    if (k.log_z_loss != 0.0) k.loss_n.data()[i] += token_weight * log_z * lse * lse;
+    // forward: loss = token_weight · (lse − kept · logits[target] − spread · Σ logits + z · largest² + log_z · lse²), lse = logsumexp(logits)
     std::size_t peak = 0;
     while (peak + 1 < k.v && shifted_nv(i, peak) != acc{0}) ++peak;
     for (std::size_t j = 0; j < k.v; ++j) {
-      const acc p = std::exp(shifted_nv(i, j) - log_sum_n(i));
-      const acc hit = j == static_cast<std::size_t>(target) ? acc{1} : acc{0};
+      const acc p = std::exp(shifted_nv(i, j) - log_sum_n(i)) * (acc{1} + acc{2} * log_z * lse);
+      const acc hit = j == static_cast<std::size_t>(target) ? kept : acc{0};
       const acc pull = j == peak ? acc{2} * z * largest : acc{0};
-      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(k.gradient_scale) * (p - hit + pull)));
+      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(kernel::gradient_scale_of(k)) * token_weight * (p - hit - spread + pull)));
     }
   }
   if (!k.with_gradient) return;

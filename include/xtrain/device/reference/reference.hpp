@@ -7,15 +7,19 @@
 #include <xtrain/device/reference/activation.hpp>
 #include <xtrain/device/reference/attention.hpp>
 #include <xtrain/device/reference/attention_block.hpp>
+#include <xtrain/device/reference/distillation.hpp>
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>
 #include <xtrain/device/reference/experts.hpp>
 #include <xtrain/device/reference/loss.hpp>
 #include <xtrain/device/reference/matmul.hpp>
+#include <xtrain/device/reference/matrix_optimizer.hpp>
 #include <xtrain/device/reference/nf4.hpp>
 #include <xtrain/device/reference/norm.hpp>
 #include <xtrain/device/reference/optimizer.hpp>
+#include <xtrain/device/reference/preference.hpp>
 #include <xtrain/device/reference/split_loss.hpp>
+#include <xtrain/device/reference/step_scalars.hpp>
 #include <xtrain/device/reference/stream.hpp>
 
 namespace xtrain {

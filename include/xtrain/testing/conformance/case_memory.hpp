@@ -26,6 +26,12 @@ class case_memory {
       span.raw()[i] = static_cast<T>(low + (high - low) * static_cast<double>(uniform_open(random_word(site(), drawn_++))));
     return span;
   }
+  /// Codes of eight bits.
+  device_span<std::uint8_t, host_memory> codes(std::size_t n) {
+    const auto span = fresh<std::uint8_t>(n);
+    for (std::size_t i = 0; i < n; ++i) span.raw()[i] = static_cast<std::uint8_t>(random_word(site(), drawn_++));
+    return span;
+  }
   /// Tokens in [0, limit); if n > 4, one below and one above that range: rows without a token.
   device_span<token, host_memory> tokens(std::size_t n, std::size_t limit) {
     const auto span = fresh<token>(n);

@@ -10,6 +10,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 
 namespace xtrain::testing::detail {
@@ -58,6 +59,24 @@ void check_elementwise(Suite& suite) {
     squares.x_n = mem.numbers<T>(n);
     squares.sum_1 = mem.fresh<double>(1);
     suite.template check_kernel<T>(squares, static_cast<double>(n), static_cast<double>(n));
+    kernel::sum<host_memory, T> sum{.n = n};
+    sum.x_n = mem.numbers<T>(n);
+    sum.sum_1 = mem.numbers<double>(1);
+    suite.template check_kernel<T>(sum, static_cast<double>(n), static_cast<double>(n));
+    if (n < 3) continue;
+    // some of three rows, which only the device knows
+    const std::size_t columns = n / 3;
+    kernel::in_rows<kernel::dropout<host_memory, T>, host_memory> some{
+        .whole = {.n = 3 * columns, .probability = 0.25, .random = {.seed = 5, .step = 1, .site = 2, .first = 7}}, .total = 3};
+    some.whole.x_n = mem.numbers<T>(3 * columns);
+    some.whole.y_n = mem.numbers<T>(3 * columns);
+    const auto range = mem.tokens(2, 2);
+    range.raw()[0] = 1;
+    some.range_2 = range;
+    for (const token rows : {0, 1, 2}) {
+      range.raw()[1] = rows;
+      suite.template check_kernel<T>(some, 1.0, 2.0);
+    }
   }
 }
 

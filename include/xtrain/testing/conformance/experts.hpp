@@ -22,6 +22,10 @@ void check_experts(Suite& suite) {
     const std::size_t slots = n * choices;
     const auto terms = static_cast<double>(experts);
     case_memory mem;
+    kernel::expert_ranges<host_memory> ranges{.experts = experts};
+    ranges.count_e = mem.tokens(experts, 9);
+    ranges.range_e2 = mem.tokens(2 * experts, 9);
+    suite.template check_kernel<T>(ranges, 0.0, 0.0);
     kernel::expert_routing<host_memory, T> routing{.n = n, .experts = experts, .choices = choices};
     routing.logits_ne = mem.numbers<T>(n * experts, -3.0, 3.0);
     routing.probability_ne = mem.numbers<acc>(n * experts);

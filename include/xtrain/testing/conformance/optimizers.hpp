@@ -1,10 +1,12 @@
 // Cases of the conformance suite: optimizer steps.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <type_traits>
 
 #include <xtrain/core/dtype.hpp>
+#include <xtrain/device/kernel/dynamic_code.hpp>
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
 
@@ -13,51 +15,90 @@ namespace xtrain::testing::detail {
 template <class T, class Suite>
 void check_optimizers(Suite& suite) {
   using acc = accumulate_t<T>;
+  // a step, and one that is skipped
+  static constexpr std::array<kernel::step_scalars, 2> all_scalars{
+      {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3},
+       {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
-    for (const bool stochastic : {false, true}) {
-      const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
-      const auto adamw = [&]<class G, class M, class S>(bool master) {
-        case_memory mem;
-        kernel::adamw<host_memory, T, G, M, S> kernel{.n = n,
-                                                      .learning_rate = 0.01,
-                                                      .beta1 = 0.9,
-                                                      .beta2 = 0.99,
-                                                      .epsilon = 1e-8,
-                                                      .weight_decay = 0.1,
-                                                      .correction1 = 1.5,
-                                                      .correction2 = 2.5,
-                                                      .gradient_scale = 0.5,
-                                                      .stochastic = stochastic,
-                                                      .random = random};
-        kernel.gradient_n = mem.numbers<G>(n);
-        if (master) kernel.master_n = mem.numbers<M>(n);
-        kernel.parameter_n = mem.numbers<T>(n);
-        kernel.m_n = mem.numbers<S>(n);
-        kernel.v_n = mem.numbers<S>(n, 0.1, 1.0);
-        suite.template check_kernel<T>(kernel, 8.0, 2.0);
-      };
-      const auto sgd = [&]<class G, class M, class S>(bool master, bool velocity) {
-        case_memory mem;
-        kernel::sgd<host_memory, T, G, M, S> kernel{.n = n,
-                                                    .learning_rate = 0.01,
-                                                    .momentum = 0.9,
-                                                    .weight_decay = 0.1,
-                                                    .gradient_scale = 0.5,
-                                                    .stochastic = stochastic,
-                                                    .random = random};
-        kernel.gradient_n = mem.numbers<G>(n);
-        if (master) kernel.master_n = mem.numbers<M>(n);
-        kernel.parameter_n = mem.numbers<T>(n);
-        if (velocity) kernel.velocity_n = mem.numbers<S>(n);
-        suite.template check_kernel<T>(kernel, 8.0, 2.0);
-      };
-      adamw.template operator()<T, acc, acc>(true);
-      sgd.template operator()<T, acc, acc>(true, true);
-      adamw.template operator()<T, T, T>(false);
-      sgd.template operator()<T, T, T>(false, false);
-      if constexpr (!std::is_same_v<T, acc>) {
-        adamw.template operator()<acc, acc, acc>(true);
-        sgd.template operator()<acc, acc, acc>(true, true);
+    for (const kernel::step_scalars& scalars : all_scalars) {
+      for (const bool stochastic : {false, true}) {
+        const random_site random{.seed = 11, .step = 3, .site = 1, .first = 6};
+        const auto adamw = [&]<class G, class M, class S>(bool master) {
+          case_memory mem;
+          kernel::adamw<host_memory, T, G, M, S> kernel{.n = n,
+                                                        .beta1 = 0.9,
+                                                        .beta2 = 0.99,
+                                                        .epsilon = 1e-8,
+                                                        .weight_decay = 0.1,
+                                                        .stochastic = stochastic,
+                                                        .random = random,
+                                                        .scalars_1 = span_of(&scalars, 1)};
+          kernel.gradient_n = mem.numbers<G>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          kernel.m_n = mem.numbers<S>(n);
+          kernel.v_n = mem.numbers<S>(n, 0.1, 1.0);
+          suite.template check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        const auto sgd = [&]<class G, class M, class S>(bool master, bool velocity) {
+          case_memory mem;
+          kernel::sgd<host_memory, T, G, M, S> kernel{
+              .n = n, .momentum = 0.9, .weight_decay = 0.1, .stochastic = stochastic, .random = random, .scalars_1 = span_of(&scalars, 1)};
+          kernel.gradient_n = mem.numbers<G>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          if (velocity) kernel.velocity_n = mem.numbers<S>(n);
+          suite.template check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        const auto lion = [&]<class G, class M, class S>(bool master) {
+          case_memory mem;
+          // products with these beta1 are exact, so that no device takes another sign than the reference where u is near zero
+          kernel::lion<host_memory, T, G, M, S> kernel{.n = n,
+                                                       .beta1 = 0.75,
+                                                       .beta2 = 0.99,
+                                                       .weight_decay = 0.1,
+                                                       .stochastic = stochastic,
+                                                       .random = random,
+                                                       .scalars_1 = span_of(&scalars, 1)};
+          kernel.gradient_n = mem.numbers<G>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          kernel.m_n = mem.numbers<S>(n);
+          suite.template check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        const auto adamw_8bit = [&]<class G, class M>(bool master) {
+          case_memory mem;
+          kernel::adamw_8bit<host_memory, T, G, M> kernel{.n = n,
+                                                          .beta1 = 0.9,
+                                                          .beta2 = 0.99,
+                                                          .epsilon = 1e-8,
+                                                          .weight_decay = 0.1,
+                                                          .stochastic = stochastic,
+                                                          .random = random,
+                                                          .scalars_1 = span_of(&scalars, 1)};
+          kernel.gradient_n = mem.numbers<G>(n);
+          if (master) kernel.master_n = mem.numbers<M>(n);
+          kernel.parameter_n = mem.numbers<T>(n);
+          kernel.m_code_n = mem.codes(n);
+          kernel.v_code_n = mem.codes(n);
+          kernel.m_scale_k = mem.numbers<float>(dynamic_code::blocks(n), 0.1, 1.0);
+          kernel.v_scale_k = mem.numbers<float>(dynamic_code::blocks(n), 0.1, 1.0);
+          suite.template check_kernel<T>(kernel, 8.0, 2.0);
+        };
+        adamw.template operator()<T, acc, acc>(true);
+        adamw_8bit.template operator()<T, acc>(true);
+        adamw_8bit.template operator()<T, T>(false);
+        lion.template operator()<T, acc, acc>(true);
+        sgd.template operator()<T, acc, acc>(true, true);
+        adamw.template operator()<T, T, T>(false);
+        sgd.template operator()<T, T, T>(false, false);
+        lion.template operator()<T, T, T>(false);
+        if constexpr (!std::is_same_v<T, acc>) {
+          adamw.template operator()<acc, acc, acc>(true);
+          sgd.template operator()<acc, acc, acc>(true, true);
+          lion.template operator()<acc, acc, acc>(true);
+          adamw_8bit.template operator()<acc, acc>(true);
+        }
       }
     }
   }

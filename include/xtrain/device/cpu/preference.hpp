@@ -1,0 +1,108 @@
+// Objectives over whole sequences: a few values per sequence, one sequence or pair per part where a loop over tokens is worth it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include <xtrain/device/cpu/embedding.hpp>
+#include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/kernel/preference.hpp>
+
+namespace xtrain {
+
+namespace cpu_kernels {
+
+/// A loss and its derivative.
+struct loss_and_slope {
+  double loss = 0.0, slope = 0.0;
+};
+
+/// −log σ(h)
+[[nodiscard]] inline loss_and_slope logistic_loss(double h) {
+  // σ and its logarithm from the exponential that does not overflow
+  const double small = std::exp(-std::abs(h));
+  return {std::max(-h, 0.0) + std::log1p(small), -(h < 0.0 ? 1.0 : small) / (1.0 + small)};
+}
+
+/// The loss of a pair as a function of Δ.
+[[nodiscard]] inline loss_and_slope pair_loss(const kernel::preference_loss<host_memory>& k, double delta) {
+  using kind = kernel::preference_kind;
+  if (k.kind == kind::ipo) {
+    const double error = delta - 0.5 / k.beta;
+    return {error * error, 2.0 * error};
+  }
+  const double h = k.beta * delta - k.margin;
+  if (k.kind == kind::hinge) return h < 1.0 ? loss_and_slope{1.0 - h, -k.beta} : loss_and_slope{};
+  const bool is_robust = k.kind == kind::robust;
+  const double right = (1.0 - k.label_smoothing) / (is_robust ? 1.0 - 2.0 * k.label_smoothing : 1.0);
+  const double wrong = is_robust ? 1.0 - right : k.label_smoothing;
+  const loss_and_slope as_labeled = logistic_loss(h), flipped = logistic_loss(-h);
+  return {right * as_labeled.loss + wrong * flipped.loss, k.beta * (right * as_labeled.slope - wrong * flipped.slope)};
+}
+
+}  // namespace cpu_kernels
+
+template <class A>
+void run_native(cpu_stream& stream, const kernel::sequence_sums<host_memory, A>& k, scratch_span<host_memory>) {
+  stream.parallel_ranges(k.b, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const A* loss = k.loss_n.raw() + i * k.t;
+      const token* target = k.target_n.raw() + i * k.t;
+      double logp = 0.0;
+      std::size_t count = 0;
+      for (std::size_t j = 0; j < k.t; ++j) {
+        if (!cpu_kernels::in_table(target[j], k.v)) continue;
+        logp -= static_cast<double>(loss[j]);
+        ++count;
+      }
+      k.logp_b.raw()[i] = logp;
+      k.count_b.raw()[i] = static_cast<double>(count);
+    }
+  });
+}
+
+inline void run_native(cpu_stream&, const kernel::preference_loss<host_memory>& k, scratch_span<host_memory>) {
+  for (std::size_t i = 0; i < k.pairs; ++i) {
+    const double *logp = k.logp_b.raw() + 2 * i, *count = k.count_b.raw() + 2 * i;
+    double* const statistics = k.statistics_4p.empty() ? nullptr : k.statistics_4p.raw() + i;
+    if (count[0] == 0.0 && count[1] == 0.0) {
+      k.loss_p.raw()[i] = k.dlogp_b.raw()[2 * i] = k.dlogp_b.raw()[2 * i + 1] = 0.0;
+      for (std::size_t s = 0; s < 4 && statistics != nullptr; ++s) statistics[s * k.pairs] = 0.0;
+      continue;
+    }
+    const double chosen = logp[0] - (k.reference_b.empty() ? 0.0 : k.reference_b.raw()[2 * i]);
+    const double rejected = logp[1] - (k.reference_b.empty() ? 0.0 : k.reference_b.raw()[2 * i + 1]);
+    const double chosen_length = k.average_log_probs ? std::max(count[0], 1.0) : 1.0;
+    const double rejected_length = k.average_log_probs ? std::max(count[1], 1.0) : 1.0;
+    const auto [loss, slope] = cpu_kernels::pair_loss(k, chosen / chosen_length - rejected / rejected_length);
+    k.loss_p.raw()[i] = loss;
+    k.dlogp_b.raw()[2 * i] = slope / chosen_length;
+    k.dlogp_b.raw()[2 * i + 1] = -slope / rejected_length;
+    if (statistics == nullptr) continue;
+    statistics[0] = k.beta * chosen;
+    statistics[k.pairs] = k.beta * rejected;
+    statistics[2 * k.pairs] = k.beta * chosen - k.beta * rejected;
+    statistics[3 * k.pairs] = k.beta * chosen > k.beta * rejected ? 1.0 : 0.0;
+  }
+}
+
+template <class A>
+void run_native(cpu_stream& stream, const kernel::sequence_weights<host_memory, A>& k, scratch_span<host_memory>) {
+  stream.parallel_ranges(k.b, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!k.token_weight_n.empty()) {
+        const token* target = k.target_n.raw() + i * k.t;
+        const A weight = static_cast<A>(-k.dlogp_b.raw()[i]);
+        A* const weights = k.token_weight_n.raw() + i * k.t;
+        for (std::size_t j = 0; j < k.t; ++j) weights[j] = cpu_kernels::in_table(target[j], k.v) ? weight : A{0};
+      }
+      if (k.loss_n.empty()) continue;
+      std::fill_n(k.loss_n.raw() + i * k.t, k.t, A{0});
+      if (k.loss_g.empty() || k.t == 0) continue;
+      const std::size_t group = k.b / k.losses;
+      if (i % group == 0) k.loss_n.raw()[i * k.t] = static_cast<A>(k.loss_g.raw()[i / group]);
+    }
+  });
+}
+
+}  // namespace xtrain

@@ -1,0 +1,108 @@
+// Objectives over whole sequences: log-probabilities of sequences from those of tokens, a loss over pairs of sequences, and its gradient
+// as a weight per token. Everything between is a few doubles per sequence, so an objective of another form (rewards, advantages) is one more
+// kernel between sequence_sums and sequence_weights:
+//
+//   head without gradients -> loss_n -> sequence_sums -> logp_b, count_b -> preference_loss -> loss_p, dlogp_b
+//   -> sequence_weights -> token_weight_n -> head with gradients and these weights
+#pragma once
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// Sums over the targets of b sequences of t tokens:
+///   logp_i = −Σ loss over the targets of sequence i, the log-probability of the sequence's targets; count_i = number of them
+///   loss_n     read      cross-entropy per token, natural logarithm, without weights, label smoothing and z-loss; n = b · t
+///   target_n   read      outside [0, v): not counted, whatever its loss is
+///   logp_b, count_b   written   double
+///   rounding   summed in double, in the order of tokens: objectives subtract sums over thousands of tokens from each other
+template <class Memory, class A>
+struct sequence_sums {
+  static constexpr std::string_view name = "sequence_sums";
+  template <class M>
+  using on = sequence_sums<M, A>;
+
+  std::size_t b = 0, t = 0, v = 0;
+  read<A, Memory> loss_n{};
+  read<token, Memory> target_n{};
+  written<double, Memory> logp_b{}, count_b{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.b, s.t, s.v, s.loss_n, s.target_n, s.logp_b, s.count_b);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(b) * static_cast<double>(t); }
+};
+
+/// The loss of a pair as a function of h = beta · Δ − margin; Δ is how much more the model prefers the chosen sequence to the rejected one
+/// than the reference model does.
+enum class preference_kind {
+  sigmoid,  ///< −(1 − e) log σ(h) − e log σ(−h), e = label_smoothing    [DPO: Rafailov et al. 2023, eq. 7; e > 0, cDPO: Mitchell 2023, eq. 3]
+  robust,   ///< (−(1 − e) log σ(h) + e log σ(−h)) / (1 − 2e)            [robust DPO: Chowdhury et al. 2024]
+  hinge,    ///< max(0, 1 − h)                                           [SLiC: Zhao et al. 2023; with a reference model: Liu et al. 2024, RSO]
+  ipo,      ///< (Δ − 1 / (2 beta))²                                     [Azar et al. 2024, eq. 17; beta is the paper's τ]
+};
+
+/// Sequences 2i (chosen) and 2i + 1 (rejected) are pair i of p. With the log-ratios r_j = logp_j − reference_j, reference_j = 0 if there is none:
+///   Δ_i = r_2i − r_2i+1, or r_2i / count_2i − r_2i+1 / count_2i+1 with average_log_probs (a count of 0 divides by 1)
+///   loss_i = see preference_kind,   dlogp_j = ∂loss_(j/2) / ∂logp_j
+///   chosen reward = beta · r_2i,  rejected reward = beta · r_2i+1,  margin = chosen − rejected reward,  accuracy = 1 if margin > 0, else 0
+/// As trl's DPOTrainer: `ipo` there has average_log_probs, and its 'sigmoid_norm' is sigmoid with average_log_probs; rewards are never averaged.
+/// SimPO [Meng et al. 2024, eq. 6] is sigmoid with average_log_probs, its γ as margin, and no reference.
+///   margin            subtracted from beta · Δ; not for ipo
+///   label_smoothing   sigmoid: probability that the pair is labeled the wrong way round; robust: the same, below 1/2
+/// A pair without a target (both counts 0) is padding: its loss, dlogp and statistics are 0.
+///   logp_b, count_b   read      of sequence_sums
+///   reference_b       read      log-probabilities by the reference model; empty: reference-free
+///   loss_p, dlogp_b   written
+///   statistics_4p     written   chosen reward, rejected reward, margin, accuracy: p of each; may be empty
+template <class Memory>
+struct preference_loss {
+  static constexpr std::string_view name = "preference_loss";
+  template <class M>
+  using on = preference_loss<M>;
+
+  std::size_t pairs = 0;
+  preference_kind kind = preference_kind::sigmoid;
+  double beta = 0.1, label_smoothing = 0.0, margin = 0.0;
+  bool average_log_probs = false;
+  read<double, Memory> logp_b{}, count_b{}, reference_b{};
+  written<double, Memory> loss_p{}, dlogp_b{}, statistics_4p{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.pairs, s.kind, s.beta, s.label_smoothing, s.margin, s.average_log_probs, s.logp_b, s.count_b, s.reference_b, s.loss_p,
+             s.dlogp_b, s.statistics_4p);
+  }
+  [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(pairs); }
+};
+
+/// From values per sequence to values per token, n = b · t:
+///   token_weight_n = −dlogp of the token's sequence, 0 where there is no target. The gradient of cross-entropy with these weights is that of
+///                    the objective: d loss = Σ dlogp d logp = Σ −dlogp d cross-entropy
+///   loss_n         = loss i at the first token of sequence i · b / losses, 0 elsewhere: the sum over tokens is the sum of all losses. It
+///                    replaces what the head writes with these weights, which is not the loss
+///   target_n       read      outside [0, v): no target; empty if token_weight_n is
+///   dlogp_b        read      empty if token_weight_n is
+///   loss_g         read      `losses` values, a divisor of b: one per sequence, or one per group of sequences (pairs). Empty: loss_n is 0
+///   token_weight_n, loss_n   written   rounded once to A; each may be empty
+template <class Memory, class A>
+struct sequence_weights {
+  static constexpr std::string_view name = "sequence_weights";
+  template <class M>
+  using on = sequence_weights<M, A>;
+
+  std::size_t b = 0, t = 0, v = 0, losses = 0;
+  read<token, Memory> target_n{};
+  read<double, Memory> dlogp_b{}, loss_g{};
+  written<A, Memory> token_weight_n{}, loss_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.b, s.t, s.v, s.losses, s.target_n, s.dlogp_b, s.loss_g, s.token_weight_n, s.loss_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(b) * static_cast<double>(t); }
+};
+
+}  // namespace xtrain::kernel

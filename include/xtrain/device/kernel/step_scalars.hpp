@@ -1,0 +1,138 @@
+// Scalars of a training step that are computed and read on the device, so that the host queues a step before it knows them: the loss, the
+// gradient norm, clipping, the loss scale, and whether the step is skipped.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// What an optimizer kernel reads; update_step_scalars writes it.
+struct step_scalars {
+  double learning_rate = 0;
+  double gradient_scale = 1;  ///< multiplies every gradient: gradient clipping divided by the loss scale
+  double update = 1;          ///< number of this update, counted from 1: for bias corrections
+  double applies = 1;         ///< 0: the step is skipped, and neither weights nor optimizer state change
+};
+
+/// What the device keeps from step to step.
+struct step_state {
+  double loss_scale = 1;
+  double good_steps = 0;      ///< consecutive steps without overflow at this scale
+  double overflows_left = 0;  ///< until the scale halves
+  double updates = 0;         ///< steps that changed weights
+};
+
+/// Numbers beside the loss that an objective may report.
+inline constexpr std::size_t max_statistics = 4;
+
+/// What the host learns of a step, later.
+struct step_report {
+  double loss = 0;           ///< mean over targets
+  double gradient_norm = 0;  ///< before clipping, without the loss scale
+  double loss_scale = 1;     ///< of this step
+  double is_skipped = 0;     ///< 1: loss or gradient norm was not finite
+  double is_overflow = 0;    ///< 1: skipped, and the loss scale may still be lowered
+  std::array<double, max_statistics> statistics{};  ///< of the objective, mean over its losses
+  step_state after{};
+};
+
+/// Dynamic loss scaling: the scale halves when gradients overflow and doubles after enough steps without overflow.
+///                                                                             [Micikevicius et al. 2018, section 3.2]
+struct loss_scale_rule {
+  bool is_used = false;
+  double growth_window = 1000;  ///< consecutive good steps before the scale doubles
+  double hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
+  double min_scale = 1;
+
+  constexpr void good_step(step_state& state) const {
+    if (!is_used) return;
+    state.good_steps += 1;
+    if (state.good_steps < growth_window) return;
+    state.good_steps = 0;
+    state.overflows_left = hysteresis;
+    state.loss_scale *= 2;
+  }
+  constexpr void overflow(step_state& state) const {
+    state.good_steps = 0;
+    if (state.overflows_left > 0) state.overflows_left -= 1;
+    if (state.overflows_left == 0) state.loss_scale = state.loss_scale / 2 > min_scale ? state.loss_scale / 2 : min_scale;
+  }
+};
+
+/// sum_1 += Σ x, added in double in the order of the elements
+template <class Memory, class T>
+struct sum {
+  static constexpr std::string_view name = "sum";
+  template <class M>
+  using on = sum<M, T>;
+
+  std::size_t n = 0;
+  read<T, Memory> x_n{};
+  updated<double, Memory> sum_1{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.x_n, s.sum_1);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
+};
+
+/// The scalars of an optimizer step, from the sums of a step:
+///   loss = loss_sum / targets, or 0 without targets,   norm = sqrt(squares) / loss_scale
+///   clip = min(1, max_grad_norm / (norm + 1e-6)), or 1 if max_grad_norm is 0,   gradient_scale = clip / loss_scale
+/// A step whose loss or norm is not finite does not apply; if the loss is finite and the scale above its minimum, it is an overflow.
+///   loss_1, squares_1   read      Σ of losses; Σ of squares of the gradients, which are those of the loss times the loss scale
+///   statistics_s        read      Σ of other numbers over the same losses, at most max_statistics; may be empty
+///   state_1             updated   loss scale and number of updates
+///   scalars_1           written   for the optimizer's kernels
+///   report_1            written   for the host
+template <class Memory>
+struct update_step_scalars {
+  static constexpr std::string_view name = "update_step_scalars";
+  template <class M>
+  using on = update_step_scalars<M>;
+
+  double learning_rate = 0;
+  double targets = 1;
+  double max_grad_norm = 0;
+  loss_scale_rule rule{};
+  read<double, Memory> loss_1{}, squares_1{}, statistics_s{};
+  updated<step_state, Memory> state_1{};
+  written<step_scalars, Memory> scalars_1{};
+  written<step_report, Memory> report_1{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.learning_rate, s.targets, s.max_grad_norm, s.rule, s.loss_1, s.squares_1, s.statistics_s, s.state_1, s.scalars_1, s.report_1);
+  }
+  [[nodiscard]] constexpr double operations() const { return 0.0; }
+
+  /// The formula, for devices that run it on one thread.
+  void compute(double loss_sum, double squares, const double* statistics, step_state& state, step_scalars& scalars, step_report& report) const {
+    for (std::size_t i = 0; i < max_statistics; ++i)
+      report.statistics[i] = i < statistics_s.size() && targets > 0 ? statistics[i] / targets : 0.0;
+    report.loss = targets > 0 ? loss_sum / targets : 0.0;
+    report.gradient_norm = std::sqrt(squares) / state.loss_scale;
+    report.loss_scale = state.loss_scale;
+    const bool applies = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
+    const bool overflow = !applies && rule.is_used && std::isfinite(report.loss) && state.loss_scale > rule.min_scale;
+    report.is_skipped = applies ? 0 : 1;
+    report.is_overflow = overflow ? 1 : 0;
+    const double clip = max_grad_norm > 0 ? std::fmin(1.0, max_grad_norm / (report.gradient_norm + 1e-6)) : 1.0;
+    scalars = {learning_rate, applies ? clip / state.loss_scale : 0.0, state.updates + 1, applies ? 1.0 : 0.0};
+    if (applies) {
+      state.updates += 1;
+      rule.good_step(state);
+    } else if (overflow) {
+      rule.overflow(state);
+    }
+    report.after = state;
+  }
+};
+
+}  // namespace xtrain::kernel

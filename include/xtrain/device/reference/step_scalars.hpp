@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/kernel/step_scalars.hpp>
+#include <xtrain/device/reference/stream.hpp>
+
+namespace xtrain {
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::sum<host_memory, T>& k, scratch_span<host_memory>) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < k.n; ++i) sum += static_cast<double>(k.x_n.data()[i]);
+  k.sum_1.data()[0] += sum;
+}
+
+inline void run_kernel(reference_stream&, const kernel::update_step_scalars<host_memory>& k, scratch_span<host_memory>) {
+  k.compute(k.loss_1.data()[0], k.squares_1.data()[0], k.statistics_s.raw(), k.state_1.data()[0], k.scalars_1.data()[0], k.report_1.data()[0]);
+}
+
+}  // namespace xtrain
