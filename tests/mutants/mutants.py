@@ -20,7 +20,7 @@ from tree_sitter import Language, Parser
 # What is searched, and by which tests. A header's own entry comes before its folder's; headers are those of arithmetic or state.
 ROOMS = {
     "core": (["core/random.hpp"], ["unit/core/random.cpp"]),
-    "optim": (["optim/adamw.hpp", "optim/sgd.hpp", "optim/master.hpp", "optim/schedule.hpp", "optim/loss_scale.hpp"],
+    "optim": (["optim/adamw.hpp", "optim/adamw_8bit.hpp", "optim/lion.hpp", "optim/sgd.hpp", "optim/master.hpp", "optim/schedule.hpp", "optim/loss_scale.hpp"],
               ["unit/optim/*.cpp"]),
     "generate": (["generate/sampling.hpp", "generate/generator.hpp"], ["unit/generate/*.cpp"]),
     "layers": (["layers/rope.hpp", "layers/attention_mask.hpp"],

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -39,9 +41,11 @@ inline constexpr std::array<stored_dtype, 22> stored_dtypes{
   return 0;
 }
 
-template <dtype T>
+template <class T>
+requires dtype<T> || std::same_as<T, std::uint8_t>
 [[nodiscard]] constexpr std::string_view safetensors_dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return "F32";
+  if constexpr (std::is_same_v<T, std::uint8_t>) return "U8";
+  else if constexpr (std::is_same_v<T, float>) return "F32";
   else if constexpr (std::is_same_v<T, double>) return "F64";
   else if constexpr (std::is_same_v<T, bf16>) return "BF16";
   else return "F16";

@@ -1,8 +1,8 @@
 // AdamW.                            [Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2]
 #pragma once
 
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <xtrain/ops/optimizer.hpp>
@@ -35,24 +35,20 @@ struct adamw {
       fill_zero(on.stream, v_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
-      const auto t = static_cast<double>(how.step);
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
         ops::adamw(
             on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                               typename Precision::master, dtype>{
                     .n = n,
-                    .learning_rate = how.learning_rate,
                     .beta1 = settings_.beta1,
                     .beta2 = settings_.beta2,
                     .epsilon = settings_.epsilon,
                     .weight_decay = run.decays ? settings_.weight_decay : 0.0,
-                    .correction1 = 1.0 / (1.0 - std::pow(settings_.beta1, t)),
-                    .correction2 = 1.0 / (1.0 - std::pow(settings_.beta2, t)),
-                    .gradient_scale = how.gradient_scale,
                     .stochastic = Precision::update == rounding::stochastic,
-                    .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.element},
+                    .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
+                    .scalars_1 = how.scalars,
                     .gradient_n = store.gradients_of(run),
                     .master_n = master_.of(run),
                     .parameter_n = store.values_of(run),

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/precision/concepts.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/parameters.hpp>
@@ -14,11 +15,11 @@
 namespace xtrain {
 
 /// The arguments of an optimizer step besides the gradients.
+template <class Device>
 struct optimizer_step {
-  double learning_rate = 0;
-  double gradient_scale = 1;  ///< multiplies every gradient: gradient clipping and loss scale combined
-  std::size_t step = 1;       ///< counted from 1
-  std::uint64_t seed = 0;     ///< of stochastic rounding
+  device_span<const kernel::step_scalars, typename Device::memory> scalars{};  ///< one element; the host may not know its values yet
+  std::uint32_t number = 0;                                                    ///< of the step, skipped ones included: for random numbers
+  std::uint64_t seed = 0;                                                      ///< of stochastic rounding
 };
 
 namespace clause {
@@ -45,16 +46,17 @@ concept optimizer_state_opens_on_a_store = requires(const typename O::config& se
 
 template <class O, class Device, class Precision>
 concept optimizer_state_steps = requires(state_of<O, Device, Precision>& state, execution<Device>& on,
-                                         const_store<Device, Precision>& store, const optimizer_step& how) {
+                                         const_store<Device, Precision>& store, const optimizer_step<Device>& how) {
   state.step(on, store, how);
 };
 
 struct any_visitor {
-  template <class Span>
-  void operator()(std::string_view, Span) const {}
+  template <class Span, class... PartOf>
+  void operator()(std::string_view, Span, const PartOf&...) const {}
 };
 
-/// visit(f) calls f(name, span) for every array that a checkpoint must contain.
+/// visit(f) calls f(name, span) for every array that a checkpoint must contain and that has one element per weight that this rank steps, and
+/// f(name, span, part_of) for every other array: see state_part.
 template <class O, class Device, class Precision>
 concept optimizer_state_shows_its_arrays = requires(state_of<O, Device, Precision>& state, any_visitor visitor) {
   state.visit(visitor);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <xtrain/ops/optimizer.hpp>
@@ -31,7 +32,7 @@ struct sgd {
       fill_zero(on.stream, velocity_.template as<dtype>());
     }
 
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
       const auto velocity = velocity_.template as<dtype>();
       for (const decay_run& run : store.decay_runs()) {
         const std::size_t n = run.size();
@@ -39,12 +40,11 @@ struct sgd {
                  kernel::sgd<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
                              typename Precision::master, dtype>{
                      .n = n,
-                     .learning_rate = how.learning_rate,
                      .momentum = settings_.momentum,
                      .weight_decay = run.decays ? settings_.weight_decay : 0.0,
-                     .gradient_scale = how.gradient_scale,
                      .stochastic = Precision::update == rounding::stochastic,
-                     .random = {.seed = how.seed, .step = static_cast<std::uint32_t>(how.step), .site = rounding_site, .first = run.element},
+                     .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
+                     .scalars_1 = how.scalars,
                      .gradient_n = store.gradients_of(run),
                      .master_n = master_.of(run),
                      .parameter_n = store.values_of(run),

@@ -60,7 +60,7 @@ struct recipe_with_strategy : Recipe {
 };
 /// A single device without sharding: its operations are those that the model needs. One type for recipes that differ only in
 /// recomputation.
-template <class Device, class Precision, class Optimizer, class Offload, class Adapter>
+template <class Device, class Precision, class Optimizer, class Offload, class Adapter, class Objective>
 struct recipe_on_one {
   using device = Device;
   using precision = Precision;
@@ -69,10 +69,11 @@ struct recipe_on_one {
   using recompute = recompute_none;
   using offload = Offload;
   using adapter = Adapter;
+  using objective = Objective;
 };
 template <class Recipe>
 using recipe_of_one = recipe_on_one<typename Recipe::device, typename Recipe::precision, typename Recipe::optimizer, typename Recipe::offload,
-                                    typename Recipe::adapter>;
+                                    typename Recipe::adapter, typename Recipe::objective>;
 
 template <class Strategy>
 inline constexpr bool has_stages = requires(typename Strategy::config config) {

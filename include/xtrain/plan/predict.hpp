@@ -36,7 +36,10 @@ namespace detail {
 /// Matrix products, which run on an accelerator's matrix units.
 [[nodiscard]] bool is_product(std::string_view kernel);
 /// Runs once per step, for any number of micro-batches.
-[[nodiscard]] inline bool is_update(std::string_view kernel) { return kernel == "adamw" || kernel == "sgd" || kernel == "sum_of_squares"; }
+[[nodiscard]] inline bool is_update(std::string_view kernel) {
+  return kernel == "adamw" || kernel == "adamw_8bit" || kernel == "lion" || kernel == "sgd" || kernel == "sum_of_squares" ||
+         kernel.starts_with("muon") || kernel.starts_with("adafactor");
+}
 
 /// Compute overlaps memory access: the longer of the two counts.                      [Williams et al. 2009, "Roofline"]
 [[nodiscard]] double seconds_of(const kernel_count& kernel, const machine& on, std::string_view dtype);

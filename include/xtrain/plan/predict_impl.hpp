@@ -99,6 +99,7 @@ XTRAIN_INLINE rank_seconds::rank_seconds(const dry_run& one, std::size_t dry_mic
   gradients = (layout.zero_stage >= 2 ? times : 1) *
               (seconds_of(one.sent.of(traffic_role::gradients), beside, on) +
                seconds_of(one.sent.of(traffic_role::partial_sums), expert > 1 ? rank_line{expert, tensor} : rank_line{tensor, 1}, on));
+  update += seconds_of(one.sent.of(traffic_role::optimizer), beside, on);
   weights = (layout.zero_stage >= 3 ? times : 1) * seconds_of(one.sent.of(traffic_role::weights), beside, on);
   const bool one_node = layout.mesh.ranks() <= on.devices_per_node;
   const link_speed& link = one_node ? on.inside : on.between;

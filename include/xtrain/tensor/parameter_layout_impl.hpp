@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -46,6 +47,7 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
     return key(entries[a]) < key(entries[b]);
   });
   std::vector<displacement> displacements;
+  const std::size_t aligned = std::lcm(alignment, sharding_.alignment);
   std::size_t offset = 0, next = 0, elsewhere = 0;  // elsewhere: elements in front that only other ranks have
   const auto place_blocks = [&](bool trainable, std::vector<std::size_t>& begins) {
     begins.assign(blocks + 1, offset);
@@ -64,9 +66,9 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
           if (entries[i].is_here) entries[i].offset = end;
           end += entries[i].size();
         }
-        end = (end + alignment - 1) / alignment * alignment;
+        end = (end + aligned - 1) / aligned * aligned;
       }
-      const std::size_t equal = alignment * sharding_.parts;
+      const std::size_t equal = aligned * sharding_.parts;
       offset = (offset + equal - 1) / equal * equal;
       elsewhere = (elsewhere + equal - 1) / equal * equal;
       begins[b + 1] = offset;

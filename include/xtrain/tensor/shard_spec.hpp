@@ -37,6 +37,9 @@ struct shard_spec {
   std::size_t part = 0;    ///< index of this rank's shard
   bool gradients = false;  ///< this rank stores gradients of its shard only (stage 2)
   bool values = false;     ///< this rank stores weights of its shard only (stage 3)
+  /// Parameters and shards begin at multiples of this many elements, and of parameter_layout::alignment. For optimizer state of blocks of
+  /// weights: no block is in two shards, and blocks are the same for any number of shards.
+  std::size_t alignment = 1;
 };
 
 /// What a rank stores of a parameter in an array: elements `first` … `first` + `count` - 1, from index `at` of the array on.

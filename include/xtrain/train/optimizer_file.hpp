@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,29 +19,64 @@
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>
 #include <xtrain/io/write_together.hpp>
+#include <xtrain/optim/state_part.hpp>
+#include <xtrain/tensor/shard_spec.hpp>
 
 namespace xtrain {
 
 namespace detail {
 
-/// Calls visit(name in the file, array, entry) for every optimizer array and every trainable parameter.
+/// Calls visit(name in the file, array, entry, part) for every optimizer array and every trainable parameter of which it has something;
+/// `part` is a state_part, or nullptr for an array with one element per weight that this rank steps.
 template <class Trainer, class Visit>
 void for_each_optimizer_array(Trainer& trainer, Visit&& visit) {
-  trainer.visit_optimizer([&](std::string_view array, auto span) {
-    for (const auto& entry : trainer.model().parameters().entries())
-      if (entry.spec.trainable) visit(concat(array, ".", entry.spec.name), span, entry);
+  trainer.visit_optimizer([&](std::string_view array, auto span, const auto&... part_of) {
+    for (const auto& entry : trainer.model().parameters().entries()) {
+      if (!entry.spec.trainable) continue;
+      const std::string name = concat(array, ".", entry.spec.name);
+      if constexpr (sizeof...(part_of) == 0) visit(name, span, entry, nullptr);
+      else if (const state_part part = (part_of(entry), ...); !part.shape.empty()) visit(name, span, entry, part);
+    }
   });
+}
+
+/// Gathers an optimizer array on the first rank: one element per weight of the parameter, which begins at `at` or where the parameter does.
+///   throws  config_error when the strategy cannot gather arrays that leave parameters out
+template <class Model, class Span, class Entry, class Value>
+void collect_optimizer_array(Model& model, Span span, const Entry& entry, std::optional<std::size_t> at, std::span<Value> whole) {
+  auto& ranks = model.parallel();
+  if (!at) return ranks.collect(model.stream(), model.parameters(), entry, span, whole);
+  if constexpr (requires { ranks.collect(model.stream(), model.parameters(), entry, span, whole, at); })
+    ranks.collect(model.stream(), model.parameters(), entry, span, whole, at);
+  else
+    fail<config_error>("checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
+                       "', so its collect() must take an index in the array; see parallel/README.md");
+}
+/// The same of an array of any shape, of which this rank has elements first … first + own.size() - 1.
+///   throws  config_error when the strategy cannot gather them
+template <class Model, class Span, class Entry, class Value>
+void collect_optimizer_state(Model& model, std::size_t first, Span own, const Entry& entry, std::span<Value> whole) {
+  auto& ranks = model.parallel();
+  if constexpr (requires { ranks.collect_state(model.stream(), entry, first, own, whole); }) {
+    ranks.collect_state(model.stream(), entry, first, own, whole);
+  } else {
+    require<config_error>(own.size() == whole.size(), "checkpoint: the parallel strategy shards optimizer state of '", entry.spec.name,
+                          "', so it must gather it (collect_state); see parallel/README.md");
+    copy_to_host(model.stream(), whole, own);
+    model.stream().synchronize();
+  }
 }
 
 /// One parameter's part of one optimizer array, to be written.
 template <class Model, class Span, class Entry>
-[[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry) {
+[[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry,
+                                                       std::optional<std::size_t> at = std::nullopt) {
   using value = typename Span::element_type;
   tensor_to_write tensor{.name = std::move(name),
                          .dtype = std::string(safetensors_dtype_of<value>()),
                          .shape = entry.spec.whole_shape(),
                          .bytes = entry.whole_size() * sizeof(value)};
-  tensor.produce = [&model, &entry, span](const std::function<void(const void*, std::size_t)>& sink) {
+  tensor.produce = [&model, &entry, span, at](const std::function<void(const void*, std::size_t)>& sink) {
     // if this rank has all of it, it is written in chunks
     const bool whole = model.parameters().sharding().parts > 1 || entry.spec.cut.exists() || !model.parameters().all_here();
     const std::size_t size = entry.whole_size();
@@ -48,21 +84,77 @@ template <class Model, class Span, class Entry>
     for (std::size_t first = 0; first < size; first += host.size()) {
       const std::span<value> piece(host.data(), std::min(host.size(), size - first));
       if (whole) {
-        model.parallel().collect(model.stream(), model.parameters(), entry, span, piece);
+        collect_optimizer_array(model, span, entry, at, piece);
       } else {
-        copy_to_host(model.stream(), piece, span.subspan(entry.offset + first, piece.size()));
+        copy_to_host(model.stream(), piece, span.subspan(at.value_or(entry.offset) + first, piece.size()));
         model.stream().synchronize();
       }
       sink(piece.data(), piece.size_bytes());
     }
   };
   if constexpr (tells_what_is_kept<std::remove_cvref_t<decltype(model.parallel())>, typename Model::store>)
-    tensor.produce_own = [&model, &entry, span](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+    tensor.produce_own = [&model, &entry, span, at](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
       const auto& store = model.parameters();
-      write_kept<value>(model.stream(), entry.spec, model.parallel().kept(store, entry, span.size()), span, false,
-                        static_cast<std::size_t>(&entry - store.entries().data()), sink);
+      stored_range kept = model.parallel().kept(store, entry, at ? store.stepped() : span.size());
+      kept.at = at.value_or(kept.at);
+      write_kept<value>(model.stream(), entry.spec, kept, span, false, static_cast<std::size_t>(&entry - store.entries().data()), sink);
     };
   return tensor;
+}
+template <class Model, class Span, class Entry>
+[[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry, std::nullptr_t) {
+  return optimizer_array_to_write(model, std::move(name), span, entry);
+}
+
+/// The same of an array whose shape is not the parameter's.
+template <class Model, class Span, class Entry>
+[[nodiscard]] tensor_to_write optimizer_array_to_write(Model& model, std::string name, Span span, const Entry& entry, const state_part& part) {
+  if (part.is == state_part::kind::weights) return optimizer_array_to_write(model, std::move(name), span, entry, std::optional(part.at));
+  using value = typename Span::element_type;
+  const bool is_sharded = part.is == state_part::kind::shards;
+  tensor_to_write tensor{.name = std::move(name),
+                         .dtype = std::string(safetensors_dtype_of<value>()),
+                         .shape = part.shape,
+                         .bytes = part.whole_size() * sizeof(value)};
+  tensor.produce = [&model, &entry, span, part, is_sharded](const std::function<void(const void*, std::size_t)>& sink) {
+    std::vector<value> host(part.whole_size());
+    const bool gives = is_sharded || model.parameters().sharding().part == 0;
+    const std::size_t skipped = is_sharded ? part.skipped : 0;
+    const auto own = gives ? span.subspan(part.at + skipped, part.count - skipped) : Span{};
+    collect_optimizer_state(model, part.first + skipped, own, entry, std::span<value>(host));
+    sink(host.data(), host.size() * sizeof(value));
+  };
+  using strategy = std::remove_cvref_t<decltype(model.parallel())>;
+  if constexpr (tells_what_is_kept<strategy, typename Model::store>)
+    tensor.produce_own = [&model, &entry, span, part, is_sharded](const std::function<void(std::size_t, const void*, std::size_t)>& sink) {
+      static_assert(requires(const strategy& ranks) { ranks.writes_state(entry, true); },
+                    "xtrain checkpoint: a strategy that tells what it keeps must also tell which rank writes optimizer state that is not one "
+                    "element per weight (writes_state); see parallel/README.md");
+      const std::size_t skipped = is_sharded ? part.skipped : 0;
+      if (!model.parallel().writes_state(entry, is_sharded) || part.count == skipped) return;
+      std::vector<value> host(part.count - skipped);
+      copy_to_host(model.stream(), std::span<value>(host), span.subspan(part.at + skipped, host.size()));
+      model.stream().synchronize();
+      sink((part.first + skipped) * sizeof(value), host.data(), host.size() * sizeof(value));
+    };
+  return tensor;
+}
+
+/// What this rank reads of one optimizer array: elements first … first + count - 1, of the parameter's shard if it is `like_weight`, into
+/// the array from index `at` on.
+struct state_to_read {
+  const std::vector<std::size_t>& shape;
+  bool like_weight = true;
+  std::size_t first = 0, at = 0, count = 0;
+};
+template <class Store, class Entry>
+[[nodiscard]] state_to_read state_read_from(const Store& store, const Entry& entry, std::nullptr_t) {
+  const auto own = store.piece_of(entry);
+  return {entry.spec.whole_shape(), true, own.first, own.kept, own.count};
+}
+template <class Store, class Entry>
+[[nodiscard]] state_to_read state_read_from(const Store&, const Entry&, const state_part& part) {
+  return {part.shape, part.is == state_part::kind::weights, part.first, part.at, part.count};
 }
 
 }  // namespace detail
@@ -73,8 +165,8 @@ template <class Model, class Span, class Entry>
 template <class Trainer>
 std::size_t write_optimizer(Trainer& trainer, const std::string& path, file_writers* together) {
   std::vector<tensor_to_write> tensors;
-  detail::for_each_optimizer_array(trainer, [&](std::string name, auto span, const auto& entry) {
-    tensors.push_back(detail::optimizer_array_to_write(trainer.model(), std::move(name), span, entry));
+  detail::for_each_optimizer_array(trainer, [&](std::string name, auto span, const auto& entry, const auto& part) {
+    tensors.push_back(detail::optimizer_array_to_write(trainer.model(), std::move(name), span, entry, part));
   });
   const bool first = trainer.model().parallel().everyone().rank() == 0;
   return first ? detail::write_safetensors_with(together, path, std::move(tensors)) : detail::follow_safetensors_with(together, std::move(tensors));
@@ -87,24 +179,24 @@ void read_optimizer(Trainer& trainer, const std::string& path) {
   const safetensors_file file(path);
   auto& stream = trainer.model().stream();
   const auto& store = trainer.model().parameters();
-  detail::for_each_optimizer_array(trainer, [&](const std::string& name, auto span, const auto& entry) {
-    const std::vector<std::size_t>& shape = entry.spec.whole_shape();
+  detail::for_each_optimizer_array(trainer, [&](const std::string& name, auto span, const auto& entry, const auto& part) {
+    const detail::state_to_read own = detail::state_read_from(store, entry, part);
     using value = typename decltype(span)::element_type;
     const file_tensor* tensor = file.find(name);
     require<config_error>(tensor != nullptr, path, ": must hold '", name,
                           "'; it is missing. Was the run made with another optimizer or precision?");
-    require<config_error>(tensor->shape == shape && tensor->dtype == safetensors_dtype_of<value>(), path, ": '", name, "' must be ",
-                          safetensors_dtype_of<value>(), " of shape ", std::span<const std::size_t>(shape), "; the file has ", tensor->dtype,
+    require<config_error>(tensor->shape == own.shape && tensor->dtype == safetensors_dtype_of<value>(), path, ": '", name, "' must be ",
+                          safetensors_dtype_of<value>(), " of shape ", std::span<const std::size_t>(own.shape), "; the file has ", tensor->dtype,
                           " of ", std::span<const std::size_t>(tensor->shape));
-    const auto own = store.piece_of(entry);
-    std::vector<value> host(entry.spec.cut.exists() ? entry.size() : own.count);
-    if (entry.spec.cut.exists())
+    const bool is_cut = own.like_weight && entry.spec.cut.exists();
+    std::vector<value> host(is_cut ? entry.size() : own.count);
+    if (is_cut)
       entry.spec.for_each_range([&](std::size_t here, std::size_t whole, std::size_t count) {
-        read_numbers<value>(*tensor, whole, std::span<value>(host).subspan(here, count));
+        read_elements(*tensor, whole, std::as_writable_bytes(std::span<value>(host).subspan(here, count)));
       });
-    else read_numbers<value>(*tensor, own.first, host);
-    const auto piece = std::span<const value>(host).subspan(entry.spec.cut.exists() ? own.first : 0, own.count);
-    copy_to_device(stream, span.subspan(own.kept, own.count), piece);
+    else read_elements(*tensor, own.first, std::as_writable_bytes(std::span<value>(host)));
+    const auto piece = std::span<const value>(host).subspan(is_cut ? own.first : 0, own.count);
+    copy_to_device(stream, span.subspan(own.at, own.count), piece);
     stream.synchronize();
   });
 }

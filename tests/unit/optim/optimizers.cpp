@@ -1,17 +1,22 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/optim/adamw.hpp>
-#include <xtrain/optim/loss_scale.hpp>
 #include <xtrain/optim/schedule.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/precision/precision.hpp>
 #include <xtrain/testing/archetypes.hpp>
+
+#include "step_of.hpp"
 
 using namespace xtrain;
 
@@ -31,7 +36,7 @@ struct without_visit : testing::bare_optimizer {
   template <class Device, class Precision>
   struct state {
     state(const config&, execution<Device>&, const parameter_store<Device, Precision>&) {}
-    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step&) {}
+    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step<Device>&) {}
   };
 };
 static_assert(!optimizer<without_config> && !clause::optimizer_state_steps<without_step, cpu, fp32> &&
@@ -81,7 +86,7 @@ TEST_CASE("adamw is its formula: decay on matrices only, both moments corrected"
         ++i;
       }
     }
-    state.step(b.where, b.store, {.learning_rate = 0.1, .gradient_scale = 0.5, .step = t, .seed = 1});
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1, .gradient_scale = 0.5, .update = static_cast<double>(t)}));
   }
   std::size_t i = 0;
   for (const parameter p : {b.matrix, b.vector})
@@ -95,13 +100,13 @@ TEST_CASE("sgd is its formula, and without momentum remembers nothing") {
     sgd::state<cpu, fp32> state({.momentum = 0.0, .weight_decay = 0.1}, b.where, b.store);
     CHECK(b.on.memory().of(memory_role::optimizer) == 0);
     b.store.gradient(b.matrix).host()[0] = 2.0f;
-    state.step(b.where, b.store, {.learning_rate = 0.5});
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 0.5}));
   }
   CHECK(b.store.value(b.matrix).host()[0] == doctest::Approx(before * (1 - 0.05f) - 1.0f));
   sgd::state<cpu, fp32> state({.momentum = 0.5}, b.where, b.store);
   const float start = b.store.value(b.matrix).host()[0];
-  state.step(b.where, b.store, {.learning_rate = 0.1});
-  state.step(b.where, b.store, {.learning_rate = 0.1});
+  state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1}));
+  state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1}));
   CHECK(b.store.value(b.matrix).host()[0] == doctest::Approx(start - 0.1f * 2.0f - 0.1f * 3.0f));
 }
 
@@ -130,10 +135,45 @@ TEST_CASE("an optimizer shows every array that a checkpoint must hold, by name, 
   });
 }
 
+TEST_CASE("a step that does not apply keeps all bits of weights, master weights and state") {
+  const auto keeps = []<class Optimizer, class Precision>(Optimizer, Precision) {
+    bench<Optimizer, Precision> b;
+    typename Optimizer::template state<cpu, Precision> state({}, b.where, b.store);
+    const auto fill = [&](float value) {
+      for (auto& g : b.store.gradients().host()) g = static_cast<typename Precision::gradient>(value);
+    };
+    const auto bytes = [&] {
+      std::vector<std::byte> all;
+      const auto add = [&](auto span) {
+        const auto some = std::as_bytes(span.host());
+        all.insert(all.end(), some.begin(), some.end());
+      };
+      add(b.store.stored_values());
+      state.visit([&](std::string_view, auto span) { add(span); });
+      return all;
+    };
+    fill(0.5f);
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1}, 1, 3));
+    const std::vector<std::byte> before = bytes();
+    fill(std::numeric_limits<float>::infinity());
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1, .gradient_scale = std::nan(""), .update = 2, .applies = 0}, 2, 3));
+    CHECK(bytes() == before);
+    fill(0.5f);
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 0.1, .update = 2}, 3, 3));
+    CHECK(bytes() != before);
+  };
+  keeps(adamw{}, fp32{});
+  keeps(adamw{}, bf16_mixed{});
+  keeps(adamw{}, bf16_pure{});
+  keeps(sgd{}, fp32{});
+  keeps(sgd{}, bf16_mixed{});
+  keeps(sgd{}, bf16_pure{});
+}
+
 TEST_CASE("sgd's decay is not for vectors, and its defaults are those of the page") {
   bench<sgd, fp32> b;
   sgd::state<cpu, fp32> state({.momentum = 0.0, .weight_decay = 0.5}, b.where, b.store);
-  state.step(b.where, b.store, {.learning_rate = 0.5});
+  state.step(b.where, b.store, testing::step_of({.learning_rate = 0.5}));
   for (const float x : b.store.value(b.vector).host()) CHECK(x == 1.0f);
   CHECK(sgd::config{}.momentum == 0.9);
   CHECK(sgd::config{}.weight_decay == 0.0);
@@ -146,9 +186,9 @@ TEST_CASE("sgd's decay is not for vectors, and its defaults are those of the pag
 TEST_CASE("sgd without a master copy rounds stochastically, too") {
   bench<sgd, bf16_pure> b;
   sgd::state<cpu, bf16_pure> state({.momentum = 0.0}, b.where, b.store);
-  for (std::size_t t = 1; t <= 400; ++t) {
+  for (std::uint32_t t = 1; t <= 400; ++t) {
     for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
-    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 1e-4, .update = static_cast<double>(t)}, t, 7));
   }
   double mean = 0;
   for (const bf16 x : b.store.value(b.vector).host()) mean += static_cast<double>(static_cast<float>(x)) / 3.0;
@@ -161,7 +201,7 @@ TEST_CASE("a master copy keeps steps that bf16 would lose") {
   const bf16 before = b.store.value(b.vector).host()[0];
   for (std::size_t t = 1; t <= 100; ++t) {
     for (float& g : b.store.gradients().host()) g = 1.0f;
-    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t});  // each step is 1/40 of a bf16 unit at 1
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 1e-4, .update = static_cast<double>(t)}));  // each step is 1/40 of a bf16 unit at 1
   }
   CHECK(static_cast<float>(before) == 1.0f);
   CHECK(static_cast<float>(b.store.value(b.vector).host()[0]) == doctest::Approx(0.99).epsilon(0.004));
@@ -170,9 +210,9 @@ TEST_CASE("a master copy keeps steps that bf16 would lose") {
 TEST_CASE("without a master copy stochastic rounding keeps them on average") {
   bench<adamw, bf16_pure> b;
   adamw::state<cpu, bf16_pure> state({.weight_decay = 0.0}, b.where, b.store);
-  for (std::size_t t = 1; t <= 400; ++t) {
+  for (std::uint32_t t = 1; t <= 400; ++t) {
     for (bf16& g : b.store.gradients().host()) g = bf16(1.0f);
-    state.step(b.where, b.store, {.learning_rate = 1e-4, .step = t, .seed = 7});
+    state.step(b.where, b.store, testing::step_of({.learning_rate = 1e-4, .update = static_cast<double>(t)}, t, 7));
   }
   double mean = 0;
   for (const bf16 x : b.store.value(b.vector).host()) mean += static_cast<double>(static_cast<float>(x)) / 3.0;
@@ -199,27 +239,4 @@ TEST_CASE("schedules rise, hold, fall, and stop at their floor") {
   CHECK_THROWS_WITH_AS((void)lr_schedule_named("cosin"), "lr_schedule: must be constant, linear or cosine; given 'cosin'", config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, std::nan(""), 0, 1, 0.0), config_error);
   CHECK_THROWS_AS(learning_rate_schedule(lr_schedule_kind::cosine, 1.0, 0, 1, 1.5), config_error);
-}
-
-TEST_CASE("the loss scale halves after its hysteresis, doubles after its window, and never falls below its minimum") {
-  dynamic_loss_scale scale({.start = 8.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
-  scale.overflowed();
-  CHECK(scale.scale() == 8.0);  // one overflow is tolerated
-  scale.overflowed();
-  CHECK(scale.scale() == 4.0);
-  scale.overflowed();
-  scale.overflowed();
-  CHECK(scale.scale() == 2.0);
-  CHECK(scale.at_min_scale());
-  scale.fitted();
-  scale.fitted();
-  CHECK(scale.scale() == 2.0);
-  scale.fitted();
-  CHECK(scale.scale() == 4.0);
-  const auto saved = scale.save();
-  dynamic_loss_scale other({.start = 64.0, .growth_window = 3});
-  other.restore(saved);
-  CHECK(other.scale() == 4.0);
-  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .min_scale = 2.0}), config_error);
-  CHECK_THROWS_AS(dynamic_loss_scale({.growth_window = 0}), config_error);
 }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include <xtrain/device/cpu/cpu.hpp>
+#include <xtrain/device/reference/reference.hpp>
 #include <xtrain/optim/loss_scale.hpp>
 #include <xtrain/optim/schedule.hpp>
 
@@ -62,50 +64,66 @@ TEST_CASE("a loss scale after every step of a run with overflows") {
     double scale;
     std::size_t good, overflows_left;
   };
-  dynamic_loss_scale scale({.start = 16.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
   const std::vector<step> run{
       {true, 16, 1, 2}, {true, 16, 2, 2},  {false, 16, 0, 1},                                      // tolerated, but counting restarts
       {true, 16, 1, 1}, {true, 16, 2, 1},  {true, 32, 0, 2},                                       // growth restores the hysteresis
       {true, 32, 1, 2}, {false, 32, 0, 1}, {false, 16, 0, 0}, {false, 8, 0, 0},  {false, 4, 0, 0},  // then each overflow halves
       {true, 4, 1, 0},  {true, 4, 2, 0},   {true, 8, 0, 2},   {false, 8, 0, 1},  {false, 4, 0, 0}, {false, 2, 0, 0}, {false, 2, 0, 0}};
-  for (std::size_t i = 0; i < run.size(); ++i) {
-    CAPTURE(i);
-    if (run[i].fits) scale.fitted();
-    else scale.overflowed();
-    const auto now = scale.save();
-    CHECK(now.scale == run[i].scale);
-    CHECK(scale.scale() == run[i].scale);
-    CHECK(now.good == run[i].good);
-    CHECK(now.overflows_left == run[i].overflows_left);
-    CHECK(scale.at_min_scale() == (run[i].scale == 2.0));
-
-    // one restored at this point continues identically
-    dynamic_loss_scale other({.start = 1024.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0});
-    other.restore(now);
-    for (std::size_t j = i + 1; j < run.size(); ++j) {
-      if (run[j].fits) other.fitted();
-      else other.overflowed();
-      CHECK(other.scale() == run[j].scale);
+  // by the kernel that decides it, on the reference and on the cpu: gradients are finite or not
+  const auto follow = [&]<class Device>(Device) {
+    const typename Device::context on;
+    typename Device::stream stream(on);
+    const buffer<Device> memory(on, 1024, memory_role::other);
+    const auto at = [&]<class T>(std::size_t offset, T) { return span_of<T, host_memory>(reinterpret_cast<T*>(memory.template as<std::byte>().raw() + offset), 1); };
+    const kernel::update_step_scalars<host_memory> k{
+        .learning_rate = 0.5,
+        .targets = 2,
+        .max_grad_norm = 1,
+        .rule = dynamic_loss_scale::rule({.start = 16.0, .growth_window = 3, .hysteresis = 2, .min_scale = 2.0}, true),
+        .loss_1 = at(0, double{}),
+        .squares_1 = at(8, double{}),
+        .state_1 = at(64, kernel::step_state{}),
+        .scalars_1 = at(192, kernel::step_scalars{}),
+        .report_1 = at(256, kernel::step_report{})};
+    kernel::step_state& state = k.state_1.raw()[0];
+    state = {.loss_scale = 16, .good_steps = 0, .overflows_left = 2, .updates = 7};
+    double updates = 7;
+    at(0, double{}).raw()[0] = 3.0;
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      CAPTURE(i);
+      const double before = state.loss_scale;
+      at(8, double{}).raw()[0] = run[i].fits ? 16.0 * before * before : std::numeric_limits<double>::infinity();
+      run_kernel(stream, k, scratch_span<host_memory>{});
+      const kernel::step_report& report = k.report_1.raw()[0];
+      const kernel::step_scalars& scalars = k.scalars_1.raw()[0];
+      updates += run[i].fits ? 1 : 0;
+      CHECK(state.loss_scale == run[i].scale);
+      CHECK(state.good_steps == static_cast<double>(run[i].good));
+      CHECK(state.overflows_left == static_cast<double>(run[i].overflows_left));
+      CHECK(state.updates == updates);
+      CHECK(report.loss == 1.5);
+      CHECK(report.loss_scale == before);
+      CHECK(report.is_skipped == (run[i].fits ? 0.0 : 1.0));
+      CHECK(report.is_overflow == (run[i].fits || before == 2.0 ? 0.0 : 1.0));  // at the minimum it is a bad step
+      CHECK(scalars.applies == (run[i].fits ? 1.0 : 0.0));
+      if (!run[i].fits) continue;
+      CHECK(report.gradient_norm == 4.0);
+      CHECK(scalars.gradient_scale == doctest::Approx(0.25 / before).epsilon(1e-6));
+      CHECK(scalars.update == updates);
+      CHECK(scalars.learning_rate == 0.5);
     }
-  }
+  };
+  follow(reference{});
+  follow(cpu{});
 }
 
 TEST_CASE("a loss scale begins as its settings say") {
-  dynamic_loss_scale scale({});
-  CHECK(scale.scale() == 65536.0);
-  scale.overflowed();
-  CHECK(scale.scale() == 65536.0);
-  scale.overflowed();
-  CHECK(scale.scale() == 32768.0);
-  for (int i = 0; i < 999; ++i) scale.fitted();
-  CHECK(scale.scale() == 32768.0);
-  scale.fitted();
-  CHECK(scale.scale() == 65536.0);
-  for (int i = 0; i < 40; ++i) scale.overflowed();
-  CHECK(scale.scale() == 1.0);
-  CHECK_FALSE(dynamic_loss_scale({.start = 4.0, .min_scale = 2.0}).at_min_scale());
-  CHECK(dynamic_loss_scale({.start = 2.0, .min_scale = 2.0}).at_min_scale());
-  CHECK_NOTHROW(dynamic_loss_scale({.start = 0.5, .growth_window = 1, .hysteresis = 1, .min_scale = 0.5}));
-  CHECK_THROWS_AS(dynamic_loss_scale({.start = 1.0, .min_scale = 0.0}), config_error);
-  CHECK_THROWS_AS(dynamic_loss_scale({.hysteresis = 0}), config_error);
+  CHECK(dynamic_loss_scale::initial({}).scale == 65536.0);
+  CHECK(dynamic_loss_scale::initial({}).overflows_left == 2);
+  CHECK(dynamic_loss_scale::rule({}, true).growth_window == 1000);
+  CHECK_NOTHROW((void)dynamic_loss_scale::rule({.start = 0.5, .growth_window = 1, .hysteresis = 1, .min_scale = 0.5}, true));
+  CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.start = 1.0, .min_scale = 0.0}, true), config_error);
+  CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.start = 1.0, .min_scale = 2.0}, true), config_error);
+  CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.hysteresis = 0}, true), config_error);
+  CHECK_THROWS_AS((void)dynamic_loss_scale::rule({.growth_window = 0}, true), config_error);
 }

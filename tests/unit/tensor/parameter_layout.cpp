@@ -45,6 +45,25 @@ TEST_CASE("the shards of a parameter are all of its elements, in order, each on 
   }
 }
 
+TEST_CASE("with an alignment, parameters and shards begin at its multiples, at the same distance from their block's begin") {
+  constexpr std::size_t aligned = 48;  // with the alignment of every layout, 32: multiples of 96
+  parameter_list whole_list = small_list(), list = small_list();
+  const parameter_layout whole(whole_list, {.alignment = aligned});
+  for (std::size_t part = 0; part < shards; ++part) {
+    const parameter_layout layout(list, {.parts = shards, .part = part, .alignment = aligned});
+    for (std::size_t i = 0; i < list.entries().size(); ++i) {
+      const parameter_entry &e = list.entries()[i], &same = whole_list.entries()[i];
+      CHECK(e.offset % 96 == 0);
+      const bool trained = e.spec.trainable;
+      CHECK(e.offset - layout.block(e.block, trained).begin == same.offset - whole.block(e.block, trained).begin);
+      const parameter_layout::piece piece = layout.piece_of(e, part);
+      if (piece.count == 0) continue;
+      CHECK(piece.first % 96 == 0);
+      CHECK(piece.kept % 96 == 0);
+    }
+  }
+}
+
 TEST_CASE("the ranges that ranks step do not overlap and are all trained parameters with their padding") {
   parameter_list list = small_list();
   std::vector<int> steps;

@@ -1,0 +1,273 @@
+// Adafactor.        [Shazeer & Stern 2018, "Adafactor: Adaptive learning rates with sublinear memory cost"; transformers.optimization.Adafactor]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/matrix_optimizer.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/optim/master.hpp>
+#include <xtrain/optim/parameter_piece.hpp>
+#include <xtrain/optim/state_part.hpp>
+#include <xtrain/optim/whole_matrices.hpp>
+
+namespace xtrain {
+
+/// The second moment of a matrix is the product of a factor per row and a factor per column; a vector has one second moment per element. The
+/// root mean square of an update is clipped, matrix by matrix. It is Adafactor of transformers, with its names, and with the defaults of its
+/// Trainer (`optim="adafactor"`): steps of the learning rate, parameters not scaled.
+///   departs from  transformers: weight decay applies to matrices only; sums over a matrix are in double; factors are in the accumulate dtype
+///   torch.optim.Adafactor is the same with scale_parameter, relative_step and at_most_learning_rate, without weight decay, as long as no
+///   second moment is as small as its eps1²
+///
+/// Ranks that shard a matrix sum rows, columns and norms over their pieces: the result is that of one rank up to the rounding of these sums
+/// in double.
+struct adafactor {
+  static constexpr std::string_view name = "adafactor";
+
+  struct config {
+    bool scale_parameter = false;        ///< multiplies the learning rate by the parameter's root mean square, at least epsilon2
+    bool relative_step = false;          ///< steps of min(1e-2, 1/sqrt(update)); the trainer's learning rate is not used
+    bool warmup_init = false;            ///< with relative_step: min(1e-6·update, 1/sqrt(update))
+    bool at_most_learning_rate = false;  ///< with relative_step: min(learning rate, 1/sqrt(update)), as in PyTorch
+    double clip_threshold = 1.0;         ///< largest root mean square of an update
+    double decay_rate = -0.8;            ///< beta2 = 1 − update^decay_rate
+    double beta1 = 0;                    ///< of a first moment; 0: none
+    double epsilon1 = 1e-30;             ///< added to squares of gradients
+    double epsilon2 = 1e-3;
+    double weight_decay = 0;
+  };
+
+  template <class Device, class Precision>
+  class state {
+   public:
+    using store_type = parameter_store<Device, Precision>;
+    using entry_type = typename store_type::entry;
+    using memory = typename Device::memory;
+    using dtype = typename Precision::state;
+    using factor = accumulate_t<dtype>;
+
+    /// `store` must outlive the state.
+    ///   throws  config_error when a setting is out of range
+    state(const config& settings, execution<Device>& on, const store_type& store)
+        : settings_(checked(settings)), store_(&store), master_(on, store), pieces_(pieces_of(store)), begin_(store.entries().size(), 0),
+          factors_(store.device(), place(true) * sizeof(factor), memory_role::optimizer),
+          v_(store.device(), place(false) * sizeof(factor), memory_role::optimizer),
+          m_(store.device(), settings.beta1 == 0 ? 0 : store.stepped() * sizeof(dtype), memory_role::optimizer) {
+      fill_zero(on.stream, factors_.template as<factor>());
+      fill_zero(on.stream, v_.template as<factor>());
+      fill_zero(on.stream, m_.template as<dtype>());
+    }
+
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+      whole_matrices::require(store, name);
+      whole_matrices all;
+      step(on, store, how, all);
+    }
+    template <class Strategy>
+    requires clause::combines_matrices<Strategy, Device, parameter_store<Device, Precision>>
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy) {
+      for (const parameter_piece& piece : pieces_) {
+        const entry_type& entry = store.entries()[piece.entry];
+        if (is_matrix(entry)) step_matrix(on, store, how, strategy, piece, entry);
+        else step_vector(on, store, how, strategy, piece, entry);
+      }
+    }
+
+    /// The arrays that a checkpoint must contain: factors of matrices, second moments of vectors, first moments of all if there are any.
+    template <class Visit>
+    void visit(Visit&& visit) const {
+      if constexpr (has_master_copy<Precision>) visit("master", master_.span());
+      visit("row_factor", factors_.template as<factor>(), [this](const entry_type& entry) { return factors_of(entry, 0); });
+      visit("column_factor", factors_.template as<factor>(), [this](const entry_type& entry) { return factors_of(entry, 1); });
+      visit("v", v_.template as<factor>(), [this](const entry_type& entry) {
+        return is_matrix(entry) ? state_part{} : state_part::weights_of(*store_, entry, begin_[index_of(entry)]);
+      });
+      if (settings_.beta1 != 0) visit("m", m_.template as<dtype>());
+    }
+
+   private:
+    using adafactor_kernel =
+        kernel::adafactor<memory, typename Precision::parameter, typename Precision::gradient, typename Precision::master, dtype>;
+    static constexpr std::uint32_t rounding_site = 0xffff0000U;
+
+    static const config& checked(const config& c) {
+      require<config_error>(c.clip_threshold > 0, "adafactor: clip_threshold must be positive; given ", c.clip_threshold);
+      require<config_error>(c.decay_rate < 0, "adafactor: decay_rate must be negative; given ", c.decay_rate);
+      require<config_error>(c.beta1 >= 0 && c.beta1 < 1, "adafactor: beta1 must be in [0, 1); given ", c.beta1);
+      require<config_error>(c.epsilon1 > 0 && c.epsilon2 >= 0, "adafactor: epsilon1 must be positive and epsilon2 not negative; given ", c.epsilon1,
+                            " and ", c.epsilon2);
+      require<config_error>(c.weight_decay >= 0, "adafactor: weight_decay must not be negative; given ", c.weight_decay);
+      require<config_error>(c.relative_step || !(c.warmup_init || c.at_most_learning_rate),
+                            "adafactor: warmup_init and at_most_learning_rate need relative_step");
+      require<config_error>(!(c.warmup_init && c.at_most_learning_rate), "adafactor: warmup_init and at_most_learning_rate exclude each other");
+      return c;
+    }
+    [[nodiscard]] static bool is_matrix(const entry_type& entry) { return entry.spec.shape.size() == 2; }
+    [[nodiscard]] std::size_t index_of(const entry_type& entry) const { return static_cast<std::size_t>(&entry - store_->entries().data()); }
+
+    /// Where the factors of each matrix begin, or the second moments of each vector; returns how many there are.
+    [[nodiscard]] std::size_t place(bool matrices) {
+      std::size_t n = 0;
+      for (const parameter_piece& piece : pieces_) {
+        const entry_type& entry = store_->entries()[piece.entry];
+        if (is_matrix(entry) != matrices) continue;
+        begin_[piece.entry] = n;
+        n += matrices ? entry.spec.whole_shape()[0] + entry.spec.whole_shape()[1] : piece.run.size();
+      }
+      return n;
+    }
+    [[nodiscard]] state_part factors_of(const entry_type& entry, std::size_t dim) const {
+      if (!is_matrix(entry)) return {};
+      const std::size_t n = entry.spec.whole_shape()[dim];
+      return {.is = state_part::kind::same,
+              .shape = {n},
+              .at = begin_[index_of(entry)] + (dim == 0 ? 0 : entry.spec.whole_shape()[0]),
+              .count = entry.is_here ? n : 0};
+    }
+
+    /// Σ w² of a piece: with scaled parameters only.
+    void weight_squares(execution<Device>& on, const store_type& store, const decay_run& run, device_span<double, memory> to) const {
+      if (!settings_.scale_parameter || run.size() == 0) return;
+      if constexpr (has_master_copy<Precision>) ops::sum_of_squares(on, master_.of(run), to);
+      else ops::sum_of_squares(on, store.values_of(run), to);
+    }
+    /// The kernel for elements offset … offset + n - 1 of a piece.
+    [[nodiscard]] adafactor_kernel kernel_of(const store_type& store, const optimizer_step<Device>& how, const decay_run& run,
+                                             const entry_type& entry, std::size_t offset, std::size_t n, device_span<double, memory> squares_2) const {
+      adafactor_kernel kernel{.n = n,
+                              .rate = {.scale_parameter = settings_.scale_parameter,
+                                       .relative_step = settings_.relative_step,
+                                       .warmup_init = settings_.warmup_init,
+                                       .at_most_learning_rate = settings_.at_most_learning_rate,
+                                       .clip_threshold = settings_.clip_threshold,
+                                       .min_scale = settings_.epsilon2,
+                                       .elements = static_cast<double>(entry.whole_size())},
+                              .beta1 = settings_.beta1,
+                              .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                              .stochastic = Precision::update == rounding::stochastic,
+                              .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element + offset},
+                              .scalars_1 = how.scalars};
+      kernel.gradient_n = store.gradients_of(run).subspan(offset, n);
+      kernel.weight_squares_1 = squares_2.subspan(0, 1);
+      kernel.update_squares_1 = squares_2.subspan(1, 1);
+      if constexpr (has_master_copy<Precision>) kernel.master_n = master_.of(run).subspan(offset, n);
+      kernel.parameter_n = store.values_of(run).subspan(offset, n);
+      if (settings_.beta1 != 0) kernel.m_n = m_.template as<dtype>().subspan(run.kept + offset, n);
+      return kernel;
+    }
+
+    template <class Strategy>
+    void step_matrix(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+                     const parameter_piece& piece, const entry_type& entry) {
+      const decay_run& run = piece.run;
+      const std::size_t rows = entry.spec.whole_shape()[0], columns = entry.spec.whole_shape()[1], own_columns = entry.spec.shape[1];
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto sums = on.workspace.template take<double>(rows + columns + 2);  // Σ g² of each row and column, Σ w², Σ u²
+      const auto squares = sums.subspan(rows + columns, 2), mean = on.workspace.template take<double>(1);
+      const auto row_factors = factors_.template as<factor>().subspan(begin_[piece.entry], rows);
+      const auto column_factors = factors_.template as<factor>().subspan(begin_[piece.entry] + rows, columns);
+      const std::size_t left = entry.spec.cut.exists() ? entry.spec.cut.first_column : 0;
+      const auto of_rows = [&](auto all, std::size_t row, std::size_t first, std::size_t n) {
+        return all.subspan(row, (first + n - 1) / own_columns + 1);
+      };
+      const auto for_each_range = [&](const auto& work) {
+        if (run.size() > 0) for_each_row_range(entry.spec, piece.first, run.size(), work);
+      };
+      fill_zero(on.stream, sums);
+      for_each_range([&](std::size_t offset, std::size_t n, std::size_t row, std::size_t first) {
+        ops::adafactor_squares(on, kernel::adafactor_squares<memory, typename Precision::gradient>{
+                                       .n = n,
+                                       .columns = own_columns,
+                                       .first = first,
+                                       .scalars_1 = how.scalars,
+                                       .gradient_n = store.gradients_of(run).subspan(offset, n),
+                                       .row_sum_r = of_rows(sums, row, first, n),
+                                       .column_sum_c = sums.subspan(rows + left, own_columns)});
+      });
+      weight_squares(on, store, run, squares.subspan(0, 1));
+      add_up(on, store, strategy, entry, sums.subspan(0, rows + columns + 1));
+      ops::adafactor_factors(on, kernel::adafactor_factors<memory, factor>{.rows = rows,
+                                                                           .columns = columns,
+                                                                           .decay_rate = settings_.decay_rate,
+                                                                           .epsilon = settings_.epsilon1,
+                                                                           .scalars_1 = how.scalars,
+                                                                           .row_sum_r = sums.subspan(0, rows),
+                                                                           .column_sum_c = sums.subspan(rows, columns),
+                                                                           .row_r = row_factors,
+                                                                           .column_c = column_factors,
+                                                                           .mean_1 = mean});
+      for_each_range([&](std::size_t offset, std::size_t n, std::size_t row, std::size_t first) {
+        ops::adafactor_update_squares(on, kernel::adafactor_update_squares<memory, typename Precision::gradient, factor>{
+                                              .n = n,
+                                              .columns = own_columns,
+                                              .first = first,
+                                              .scalars_1 = how.scalars,
+                                              .gradient_n = store.gradients_of(run).subspan(offset, n),
+                                              .row_r = of_rows(row_factors, row, first, n),
+                                              .column_c = column_factors.subspan(left, own_columns),
+                                              .mean_1 = mean,
+                                              .squares_1 = squares.subspan(1, 1)});
+      });
+      add_up(on, store, strategy, entry, squares.subspan(1, 1));
+      for_each_range([&](std::size_t offset, std::size_t n, std::size_t row, std::size_t first) {
+        adafactor_kernel kernel = kernel_of(store, how, run, entry, offset, n, squares);
+        kernel.columns = own_columns;
+        kernel.first = first;
+        kernel.row_r = of_rows(row_factors, row, first, n);
+        kernel.column_c = column_factors.subspan(left, own_columns);
+        kernel.mean_1 = mean;
+        ops::adafactor(on, kernel);
+      });
+    }
+
+    template <class Strategy>
+    void step_vector(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how, Strategy& strategy,
+                     const parameter_piece& piece, const entry_type& entry) {
+      const decay_run& run = piece.run;
+      const typename arena<Device>::scope scope(on.workspace);
+      const auto squares = on.workspace.template take<double>(2);  // Σ w², Σ u²
+      const auto v = v_.template as<factor>().subspan(begin_[piece.entry], run.size());
+      fill_zero(on.stream, squares);
+      weight_squares(on, store, run, squares.subspan(0, 1));
+      if (run.size() > 0)
+        ops::adafactor_vector(on, kernel::adafactor_vector<memory, typename Precision::gradient, factor>{.n = run.size(),
+                                                                                                        .decay_rate = settings_.decay_rate,
+                                                                                                        .epsilon = settings_.epsilon1,
+                                                                                                        .scalars_1 = how.scalars,
+                                                                                                        .gradient_n = store.gradients_of(run),
+                                                                                                        .v_n = v,
+                                                                                                        .squares_1 = squares.subspan(1, 1)});
+      add_up(on, store, strategy, entry, squares);
+      if (run.size() == 0) return;
+      adafactor_kernel kernel = kernel_of(store, how, run, entry, 0, run.size(), squares);
+      kernel.columns = run.size();
+      kernel.v_n = v;
+      ops::adafactor(on, kernel);
+    }
+
+    /// Sums over all ranks that have other elements of the parameter.
+    template <class Strategy>
+    static void add_up(execution<Device>& on, const store_type& store, Strategy& strategy, const entry_type& entry,
+                       device_span<double, memory> sums) {
+      strategy.sum_pieces(on.stream, store, entry, sums);
+      strategy.sum_tensor_shards(on.stream, entry, sums);
+    }
+
+    config settings_;
+    const store_type* store_;
+    master_copy<Device, Precision> master_;
+    std::vector<parameter_piece> pieces_;
+    std::vector<std::size_t> begin_;  // by parameter: where its factors begin in factors_, or its piece in v_
+    buffer<Device> factors_, v_, m_;
+  };
+};
+
+static_assert(optimizer<adafactor>);
+
+}  // namespace xtrain

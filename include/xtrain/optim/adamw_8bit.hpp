@@ -1,0 +1,203 @@
+// AdamW with moments of eight bits each.       [Dettmers et al. 2022, "8-bit optimizers via block-wise quantization"; bitsandbytes' AdamW8bit]
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/kernel/dynamic_code.hpp>
+#include <xtrain/ops/optimizer.hpp>
+#include <xtrain/optim/concepts.hpp>
+#include <xtrain/optim/master.hpp>
+#include <xtrain/optim/state_part.hpp>
+
+namespace xtrain {
+
+/// Both moments are codes of eight bits, relative to a scale per block of 256 weights: 2 + 8 / 256 bytes per weight instead of adamw's 8. Blocks
+/// begin with each parameter; parameters that are adjacent in memory and used as one matrix (queries, keys and values) count as one. A
+/// parameter with fewer than `min_8bit_size` elements has moments of 32 bits. Weight decay applies to matrices only.
+///
+/// Parameters and shards begin at multiples of 256 elements (shard_spec::alignment), so that ranks with shards have the codes of one rank with
+/// everything, bit for bit.
+struct adamw_8bit {
+  static constexpr std::string_view name = "adamw_8bit";
+  static constexpr std::size_t layout_alignment = dynamic_code::block;  ///< of parameters and shards: models lay them out for it
+
+  struct config {
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.01;
+    std::size_t min_8bit_size = 4096;  ///< elements of the smallest parameter with 8-bit moments
+  };
+
+  template <class Device, class Precision>
+  class state {
+   public:
+    using store_type = parameter_store<Device, Precision>;
+    using entry = typename store_type::entry;
+    using wide = accumulate_t<typename Precision::master>;  ///< dtype of the moments of small parameters
+
+    /// `store` must outlive the state.
+    ///   throws  config_error when this rank has tensor-parallel shards of parameters, whose blocks would be others than those of whole
+    ///           parameters, or when the store is not laid out for blocks
+    state(const config& settings, execution<Device>& on, const store_type& store)
+        : settings_(settings), store_(&checked(store)), master_(on, store), pieces_(pieces_of_this_rank()),
+          m_code_(zeros<std::uint8_t>(on, store.stepped())), v_code_(zeros<std::uint8_t>(on, store.stepped())),
+          m_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)),
+          v_scale_(zeros<float>(on, store.stepped() / dynamic_code::block)), m_(zeros<wide>(on, small_)), v_(zeros<wide>(on, small_)) {}
+
+    void step(execution<Device>& on, const store_type& store, const optimizer_step<Device>& how) {
+      for (const piece& one : pieces_) {
+        const decay_run& run = one.run;
+        const double weight_decay = run.decays ? settings_.weight_decay : 0.0;
+        const random_site random{.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element};
+        const std::size_t n = run.size(), blocks = dynamic_code::blocks(n), block = run.kept / dynamic_code::block;
+        if (one.has_codes)
+          ops::adamw_8bit(
+              on, kernel::adamw_8bit<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
+                                     typename Precision::master>{.n = n,
+                                                                 .beta1 = settings_.beta1,
+                                                                 .beta2 = settings_.beta2,
+                                                                 .epsilon = settings_.epsilon,
+                                                                 .weight_decay = weight_decay,
+                                                                 .stochastic = Precision::update == rounding::stochastic,
+                                                                 .random = random,
+                                                                 .scalars_1 = how.scalars,
+                                                                 .gradient_n = store.gradients_of(run),
+                                                                 .master_n = master_.of(run),
+                                                                 .parameter_n = store.values_of(run),
+                                                                 .m_code_n = m_code_.template as<std::uint8_t>().subspan(run.kept, n),
+                                                                 .v_code_n = v_code_.template as<std::uint8_t>().subspan(run.kept, n),
+                                                                 .m_scale_k = m_scale_.template as<float>().subspan(block, blocks),
+                                                                 .v_scale_k = v_scale_.template as<float>().subspan(block, blocks)});
+        else
+          ops::adamw(on, kernel::adamw<typename Device::memory, typename Precision::parameter, typename Precision::gradient,
+                                       typename Precision::master, wide>{.n = n,
+                                                                         .beta1 = settings_.beta1,
+                                                                         .beta2 = settings_.beta2,
+                                                                         .epsilon = settings_.epsilon,
+                                                                         .weight_decay = weight_decay,
+                                                                         .stochastic = Precision::update == rounding::stochastic,
+                                                                         .random = random,
+                                                                         .scalars_1 = how.scalars,
+                                                                         .gradient_n = store.gradients_of(run),
+                                                                         .master_n = master_.of(run),
+                                                                         .parameter_n = store.values_of(run),
+                                                                         .m_n = m_.template as<wide>().subspan(one.small, n),
+                                                                         .v_n = v_.template as<wide>().subspan(one.small, n)});
+      }
+    }
+
+    /// The arrays that a checkpoint must contain: codes per weight and scales per block of large parameters, moments of small ones.
+    template <class Visit>
+    void visit(Visit&& visit) const {
+      if constexpr (has_master_copy<Precision>) visit("master", master_.span());
+      const auto codes = [this](const entry& e) {
+        return has_codes(group_of(e)) ? state_part::weights_of(*store_, e, store_->piece_of(e).kept) : state_part{};
+      };
+      const auto scales = [this](const entry& e) { return scales_of(e); };
+      const auto moments = [this](const entry& e) {
+        return has_codes(group_of(e)) ? state_part{} : state_part::weights_of(*store_, e, index_of_moments(e));
+      };
+      visit("m_code", m_code_.template as<std::uint8_t>(), codes);
+      visit("v_code", v_code_.template as<std::uint8_t>(), codes);
+      visit("m_scale", m_scale_.template as<float>(), scales);
+      visit("v_scale", v_scale_.template as<float>(), scales);
+      visit("m", m_.template as<wide>(), moments);
+      visit("v", v_.template as<wide>(), moments);
+    }
+
+   private:
+    static constexpr std::uint32_t rounding_site = 0xffff0000U;
+
+    /// What this rank steps of adjacent parameters.
+    struct piece {
+      decay_run run{};
+      std::uint32_t group = 0;
+      bool has_codes = true;
+      std::size_t small = 0;  // without codes: where its moments begin
+    };
+
+    [[nodiscard]] static const store_type& checked(const store_type& store) {
+      require<config_error>(!store.has_tensor_shards(),
+                            "adamw_8bit: must have whole parameters; tensor parallelism shards them. Use adamw");
+      require<config_error>(store.sharding().alignment % dynamic_code::block == 0,
+                            "adamw_8bit: parameters and shards must begin at multiples of ", dynamic_code::block,
+                            " elements; the alignment that the parameter store was allocated with (shard_spec::alignment) is ",
+                            store.sharding().alignment);
+      return store;
+    }
+
+    /// The parameters that are adjacent in memory with this one, as one vector.
+    [[nodiscard]] entry group_of(const entry& e) const {
+      const auto& all = store_->entries();
+      entry group = all[e.group];
+      std::size_t n = 0;
+      for (std::size_t i = e.group; i < all.size() && all[i].group == e.group; ++i) n += all[i].size();
+      group.spec.shape = {n};
+      return group;
+    }
+    [[nodiscard]] bool has_codes(const entry& group) const { return group.size() >= settings_.min_8bit_size; }
+
+    /// Sets the number of weights with moments of 32 bits.
+    [[nodiscard]] std::vector<piece> pieces_of_this_rank() {
+      std::vector<piece> pieces;
+      const auto& all = store_->entries();
+      for (std::uint32_t i = 0; i < all.size(); ++i) {
+        if (all[i].group != i || !all[i].spec.trainable || !all[i].is_here) continue;
+        const entry group = group_of(all[i]);
+        const auto own = store_->piece_of(group);
+        const std::size_t begin = group.offset + own.first, end = begin + own.count;
+        for (const decay_run& run : store_->decay_runs()) {
+          const std::size_t from = std::max(begin, run.begin), to = std::min(end, run.end);
+          if (from >= to) continue;
+          const std::size_t skipped = from - run.begin;
+          pieces.push_back({{from, to, run.decays, run.kept + skipped, run.element + skipped}, i, has_codes(group), small_});
+          if (!has_codes(group)) small_ += to - from;
+        }
+      }
+      return pieces;
+    }
+
+    /// One scale per block, under the name of the first of adjacent parameters.
+    [[nodiscard]] state_part scales_of(const entry& e) const {
+      const entry group = group_of(e);
+      if (group.spec.name != e.spec.name || !has_codes(group)) return {};
+      const auto own = store_->piece_of(group);
+      return {.is = state_part::kind::shards,
+              .shape = {dynamic_code::blocks(group.size())},
+              .first = own.first / dynamic_code::block,
+              .at = own.kept / dynamic_code::block,
+              .count = dynamic_code::blocks(own.count)};
+    }
+    [[nodiscard]] std::size_t index_of_moments(const entry& e) const {
+      const auto own = store_->piece_of(e);
+      for (const piece& one : pieces_)
+        if (own.count != 0 && one.group == e.group) return one.small + (own.kept - one.run.kept);
+      return 0;
+    }
+
+    template <class T>
+    [[nodiscard]] buffer<Device> zeros(execution<Device>& on, std::size_t n) const {
+      buffer<Device> made(store_->device(), n * sizeof(T), memory_role::optimizer);
+      fill_zero(on.stream, made.template as<T>());
+      return made;
+    }
+
+    config settings_;
+    const store_type* store_;
+    master_copy<Device, Precision> master_;
+    std::size_t small_ = 0;
+    std::vector<piece> pieces_;
+    buffer<Device> m_code_, v_code_, m_scale_, v_scale_, m_, v_;
+  };
+};
+
+static_assert(optimizer<adamw_8bit>);
+
+}  // namespace xtrain
