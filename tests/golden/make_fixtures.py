@@ -31,7 +31,7 @@ def main():
 
     versions = {m.__name__: m.__version__ for m in (torch, transformers, peft, tokenizers, safetensors, np)}
     (HERE / "VERSIONS").write_text("".join(f"{k} {v}\n" for k, v in versions.items()))
-    files = sorted(p for p in HERE.glob("*/*") if p.suffix in (".json", ".safetensors"))
+    files = sorted(p for p in HERE.glob("*/**/*") if p.suffix in (".json", ".safetensors"))
     (HERE / "SHA256SUMS").write_text("".join(
         f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(HERE)}\n" for p in files))
     print(json.dumps(versions), sum(p.stat().st_size for p in files), "bytes")

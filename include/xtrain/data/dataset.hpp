@@ -70,6 +70,8 @@ class dataset {
 
   /// What happens to samples longer than the sequence length; refused by default.
   overlong when_too_long = overlong::refuse;
+  /// So many consecutive samples stay together, in order, and are left out together: 2 for pairs of a chosen and a rejected answer.
+  std::size_t group_size = 1;
 
  private:
   friend struct detail::dataset_parts;

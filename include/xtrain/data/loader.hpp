@@ -27,6 +27,10 @@ struct host_batch {
   std::vector<token> ends{};      // for bidirectional attention: end of the attended range of each token, within its sequence
   std::vector<token> segments{};  // token type ids: which sentence of its sequence each token belongs to
   std::vector<token> labels{};    // per sequence: the label to predict; negative: none
+  std::vector<float> token_weights{};         // per token: weight of its loss; empty: all 1
+  std::vector<token> teacher_tokens{};        // per token: the k most probable next tokens by a teacher; empty: not in the data
+  std::vector<float> teacher_log_probs{};     // and their log-probabilities
+  std::vector<double> reference_log_probs{};  // per sequence: log-probability by a reference model; empty: not in the data
   std::size_t target_count = 0;
   std::size_t token_count = 0;     // without padding
   std::size_t first_sequence = 0;  // within the step
@@ -90,6 +94,9 @@ class loader {
   [[nodiscard]] std::size_t limited(std::size_t inputs) const { return std::min(inputs, config_.seq_length); }
 
   void lay_out_sequences();
+  /// Whether the group of samples that begins with this one is used: it is, or is not, as a whole.
+  ///   throws  data_error when one of them has no target
+  [[nodiscard]] bool keeps_group(std::size_t first) const;
 
   [[nodiscard]] std::size_t row_length(std::size_t row) const;
 

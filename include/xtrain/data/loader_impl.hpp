@@ -29,6 +29,12 @@ XTRAIN_INLINE loader::loader(const dataset& from, const loader_config& settings)
                         "loader: micro-batch sizes must be given for ", settings.gradient_accumulation_steps, " micro-batches and be ", all,
                         " together; given ", settings.micro_batch_sizes.size(), " with ", rows_before(settings.micro_batch_sizes.size()));
   require<config_error>(settings.pad_to_multiple_of > 0, "loader: sequences must be padded to a multiple of at least 1; given ", settings.pad_to_multiple_of);
+  const std::size_t group = from.group_size;
+  require<config_error>(group > 0 && (group == 1 || from.layout() == sequence_layout::separate), from.source(),
+                        ": samples that stay together (group_size ", group, ") must be sequences of their own; choose sequence_layout::separate");
+  for (std::size_t m = 0; m < settings.gradient_accumulation_steps; ++m)
+    require<config_error>(micro_batch_size(m) % group == 0, "loader: a micro-batch must have whole groups of ", group, " samples (", from.source(),
+                          "); given micro_batch_size ", micro_batch_size(m));
   require<config_error>(settings.rank < settings.ranks, "loader: rank must be below the ", settings.ranks, " ranks; given ", settings.rank);
   lay_out_sequences();
   for (std::vector<host_batch>* batches : {&current_, &prepared_, &scratch_}) {  // allocate all memory a step needs
@@ -71,9 +77,10 @@ XTRAIN_INLINE std::span<const host_batch> loader::next() {
 
 XTRAIN_INLINE void loader::fill(const loader_state& at, std::vector<host_batch>& batches) const {
   batches.resize(config_.gradient_accumulation_steps);
-  const shuffled_order order(rows_, config_.seed, static_cast<std::uint32_t>(at.epoch));
+  const std::size_t group = data_->group_size;
+  const shuffled_order order(rows_ / group, config_.seed, static_cast<std::uint32_t>(at.epoch));
   const std::size_t first = at.step * sequences_per_step();
-  const auto row = [&](std::size_t i) { return config_.shuffle ? order[i] : i; };
+  const auto row = [&](std::size_t i) { return config_.shuffle ? order[i / group] * group + i % group : i; };
   std::size_t t = config_.seq_length;
   if (data_->layout() == sequence_layout::separate) {  // padded to the longest sequence of the step
     t = 1;
@@ -98,9 +105,18 @@ XTRAIN_INLINE void loader::lay_out_sequences() {
     return;
   }
   std::size_t room = 0;
+  const std::size_t group = data_->group_size;
+  require<data_error>(data_->size() % group == 0, data_->source(), ": must hold whole groups of ", group, " samples; given ", data_->size());
   for (std::size_t s = 0; s < data_->size(); ++s) {
     const std::size_t length = data_->length(s);
-    if (length < 2) continue;  // no target
+    if (group > 1) {
+      if (s % group == 0 && !keeps_group(s)) {
+        s += group - 1;
+        continue;
+      }
+    } else if (length < 2) {
+      continue;  // no target
+    }
     if (length - 1 > context) {
       if (data_->when_too_long == overlong::leave_out) continue;
       require<data_error>(data_->when_too_long == overlong::truncate, data_->source(), ": samples must fit the sequence length of ", context,
@@ -120,6 +136,16 @@ XTRAIN_INLINE void loader::lay_out_sequences() {
   samples_.finish();
   row_begins_.finish();
   require<data_error>(rows_ > 0, data_->source(), ": must hold samples that fit the sequence length of ", context, " tokens; none does");
+}
+
+XTRAIN_INLINE bool loader::keeps_group(std::size_t first) const {
+  bool keeps = true;
+  for (std::size_t s = first; s < first + data_->group_size; ++s) {
+    require<data_error>(data_->length(s) > 1, data_->source(), ": samples that stay together must have at least 2 tokens each; sample ", s + 1, " has ",
+                        data_->length(s));
+    keeps = keeps && (data_->length(s) - 1 <= config_.seq_length || data_->when_too_long != overlong::leave_out);
+  }
+  return keeps;
 }
 
 XTRAIN_INLINE std::size_t loader::row_length(std::size_t row) const {

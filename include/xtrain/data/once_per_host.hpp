@@ -43,6 +43,7 @@ struct dataset_parts {
     visit(of.source_);
     visit(of.layout_);
     visit(of.when_too_long);
+    visit(of.group_size);
     visit(of.targets_);
     visit(of.largest_);
   }

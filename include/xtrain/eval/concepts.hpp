@@ -22,10 +22,11 @@ struct evaluation {
 };
 
 /// Evaluates every sequence of the data once, in order. sum_of_losses(batch) runs a forward pass and returns the sum over the batch's
-/// targets; with data parallelism, all_ranks(sums) all-reduces the sums over the ranks.
+/// losses, of which there are count(batch): one per target, or as an objective counts them; with data parallelism, all_ranks(sums)
+/// all-reduces the sums over the ranks.
 ///   throws  data_error when no sequence has a target
-template <class SumOfLosses, class AllRanks>
-[[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks) {
+template <class SumOfLosses, class AllRanks, class Count>
+[[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses, AllRanks&& all_ranks, Count&& count) {
   std::array<double, 2> sums{};  // losses, targets
   std::vector<host_batch> batches;
   for (std::size_t s = 0; s < rows.steps_per_epoch(); ++s) {
@@ -34,7 +35,7 @@ template <class SumOfLosses, class AllRanks>
       // a rank without targets runs the pass too: other ranks may need its shard of the weights
       if (batch.target_count == 0 && rows.config().ranks == 1) continue;
       sums[0] += sum_of_losses(batch);
-      sums[1] += static_cast<double>(batch.target_count);
+      sums[1] += count(batch);
     }
   }
   all_ranks(std::span<double>(sums));
@@ -44,7 +45,9 @@ template <class SumOfLosses, class AllRanks>
 }
 template <class SumOfLosses>
 [[nodiscard]] evaluation evaluate_batches(const loader& rows, SumOfLosses&& sum_of_losses) {
-  return evaluate_batches(rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {});
+  return evaluate_batches(
+      rows, std::forward<SumOfLosses>(sum_of_losses), [](std::span<double>) {},
+      [](const host_batch& batch) { return static_cast<double>(batch.target_count); });
 }
 
 /// The same for bidirectional encoders: the mean over masked tokens plus the mean over sequence labels. sum_of_losses(batch, label_weight)

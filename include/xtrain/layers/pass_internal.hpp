@@ -3,9 +3,12 @@
 
 #include <cstddef>
 
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/layers/deferred_gradients.hpp>
 #include <xtrain/layers/expert_load.hpp>
 #include <xtrain/layers/kv_cache.hpp>
+#include <xtrain/tensor/view.hpp>
 
 namespace xtrain {
 
@@ -24,6 +27,26 @@ template <class State>
 }
 
 template <class Recipe>
+class pass;
+template <class Recipe>
+class head_pass;
+
+/// What a head computes in place of the cross-entropy of the next token: an objective over whole sequences, or one with a teacher.
+template <class Recipe>
+class pass_objective {
+ public:
+  virtual ~pass_objective() = default;
+  /// The losses of a batch, of which the step's loss is the sum; while training, also the gradients of head and hidden states.
+  virtual void compute(pass<Recipe>& p, const head_pass<Recipe>& head,
+                       vector_view<accumulate_t<typename Recipe::precision::compute>, typename Recipe::device::memory> loss_n) = 0;
+};
+
+/// Changes of the cross-entropy of the next token.
+struct token_loss {
+  double label_smoothing = 0.0, log_z_loss = 0.0;
+};
+
+template <class Recipe>
 struct pass_internal {
   using device = typename Recipe::device;
   using compute = typename Recipe::precision::compute;
@@ -38,6 +61,11 @@ struct pass_internal {
   expert_load<device, compute> load{};  ///< if there is a load-balancing loss
   /// Takes the deferred products of a backward in two parts.
   deferred_gradients<device, compute, typename Recipe::precision::gradient>* deferred = nullptr;
+  token_loss loss{};
+  pass_objective<Recipe>* objective = nullptr;  ///< none: cross-entropy of the next token
+  std::size_t micro_batch = 0;  ///< index in the step
+  device_span<double, typename device::memory> statistics{};  ///< sums that an objective adds to; empty: not wanted
+  bool without_adapter = false;  ///< linear layers and embeddings leave out their adapters
   dispatched_rows origin{};  ///< while an expert works on rows dispatched by other ranks
 };
 

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
+#include <xtrain/ops/distillation.hpp>
+#include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/loss.hpp>
 #include <xtrain/ops/matmul.hpp>
 #include <xtrain/ops/split_loss.hpp>
@@ -47,13 +50,12 @@ class vocab_parallel_head {
   ///   dweight   added to, or none
   void forward_with(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                     matrix_view<gradient_type, memory> dweight, vector_view<accumulate, memory> loss_n) const {
+    if (p.internal.objective != nullptr) return p.internal.objective->compute(p, head_pass<Recipe>(*this, x, weight, dweight), loss_n);
+    const auto dx = p.trains() ? p.save(x.shape(0), x.shape(1)) : matrix_view<compute, memory>{};
     const auto scope = p.scope();
-    if constexpr (has_tensor_parallel<Recipe>) {
-      if (shard_.is_sharded()) return forward_sharded(p, x, weight, dweight, loss_n);
-    }
-    if (!p.trains()) return ops::linear_cross_entropy(p, x, weight, p.batch.targets_n, loss_n, p.vector(bias_));
-    ops::linear_cross_entropy_with_gradient(p, x, weight, p.batch.targets_n, p.gradient_scale, loss_n, p.save(x.shape(0), x.shape(1)), dweight, z_loss_,
-                                            p.vector(bias_), p.vector_gradient(bias_));
+    cross_entropy(p, {.x = x, .weight = weight, .dweight = dweight, .dx = dx, .token_weight_n = token_weights(p), .loss = p.internal.loss,
+                      .z_loss = p.trains() ? z_loss_ : 0.0},
+                  loss_n);
   }
 
   /// dx [n, hidden_size], as computed by the forward
@@ -75,19 +77,59 @@ class vocab_parallel_head {
   }
 
  private:
+  friend class head_pass<Recipe>;
 
-  /// Vocabulary-parallel cross-entropy, a chunk of tokens at a time: ranks exchange three values per token, never
+  /// Operands of the cross-entropy.
+  struct operands {
+    matrix_view<const compute, memory> x{}, weight{};
+    matrix_view<gradient_type, memory> dweight{};  // none: frozen
+    matrix_view<compute, memory> dx{};             // none: no gradients
+    vector_view<const accumulate, memory> token_weight_n{};
+    token_loss loss{};
+    double z_loss = 0.0;
+  };
+
+  /// The batch's weights per token, in the accumulate dtype.
+  [[nodiscard]] static vector_view<const accumulate, memory> token_weights(pass<Recipe>& p) {
+    if constexpr (std::is_same_v<accumulate, float>) {
+      return p.batch.weights_n;
+    } else {
+      const std::size_t n = p.batch.n();
+      if (!p.batch.weights_n.exists()) {
+        if (counts_of(p.stream) != nullptr) (void)p.workspace.template take<accumulate>(n);  // a dry run has none, a step may have some
+        return {};
+      }
+      const vector_view<accumulate, memory> wide{p.workspace.template take<accumulate>(n), {n}};
+      ops::cast(p, p.batch.weights_n.span(), wide.span());
+      return wide;
+    }
+  }
+
+  [[nodiscard]] static std::size_t tokens_at_once(std::size_t n, std::size_t v) {
+    return std::min(n, std::max<std::size_t>(512, (std::size_t{1} << 20) / v));
+  }
+
+  void cross_entropy(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
+    if constexpr (has_tensor_parallel<Recipe>) {
+      if (shard_.is_sharded()) return cross_entropy_sharded(p, o, loss_n);
+    }
+    if (!o.dx.exists())
+      return ops::linear_cross_entropy(p, o.x, o.weight, p.batch.targets_n, loss_n, p.vector(bias_), o.token_weight_n, o.loss.label_smoothing,
+                                       o.loss.log_z_loss);
+    ops::linear_cross_entropy_with_gradient(p, o.x, o.weight, p.batch.targets_n, p.gradient_scale, loss_n, o.dx, o.dweight, o.z_loss, p.vector(bias_),
+                                            p.vector_gradient(bias_), o.token_weight_n, o.loss.label_smoothing, o.loss.log_z_loss);
+  }
+  /// Vocabulary-parallel cross-entropy, a chunk of tokens at a time: ranks exchange three or four values per token, never
   /// logits.                                                              [Shoeybi et al. 2019, section 3]
-  void forward_sharded(pass<Recipe>& p, matrix_view<const compute, memory> own_x, matrix_view<const compute, memory> weight,
-                       matrix_view<gradient_type, memory> dweight, vector_view<accumulate, memory> loss_n) const {
-    const matrix_view<const compute, memory> x = gather_from_sequence_parallel_region(p, own_x);
+  void cross_entropy_sharded(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
+    const matrix_view<const compute, memory> x = gather_from_sequence_parallel_region(p, o.x);
     const auto bias = p.vector(bias_);
-    const std::size_t n = x.shape(0), c = x.shape(1), v = weight.shape(0), first = shard_.up_to(vocabulary_).begin;
-    // every chunk reads and writes the whole weight gradient, which is slow for chunks of few tokens
-    const std::size_t at_once = std::min(n, std::max<std::size_t>(512, (std::size_t{1} << 20) / v));
-    const auto own_dx = p.trains() ? p.save(own_x.shape(0), c) : matrix_view<compute, memory>{};
-    const auto dx = p.trains() && p.internal.has_sequence_parallel ? p.temporary(n, c) : own_dx;
-    const auto dbias = p.trains() ? p.vector_gradient(bias_) : vector_view<gradient_type, memory>{};
+    const bool trains = o.dx.exists();
+    const std::size_t n = x.shape(0), c = x.shape(1), v = o.weight.shape(0), first = shard_.up_to(vocabulary_).begin;
+    const std::size_t each = kernel::softmax_parts(o.loss.label_smoothing);
+    const std::size_t at_once = tokens_at_once(n, v);
+    const auto dx = trains && p.internal.has_sequence_parallel ? p.temporary(n, c) : o.dx;
+    const auto dbias = trains ? p.vector_gradient(bias_) : vector_view<gradient_type, memory>{};
     const auto sums = [&](std::size_t rows, std::size_t columns) {
       return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(rows * columns), {rows, columns}};
     };
@@ -96,21 +138,22 @@ class vocab_parallel_head {
       const std::size_t rows = std::min(at_once, n - begin);
       const auto x_rows = x.rows(begin, rows);
       const auto targets = p.batch.targets_n.rows(begin, rows);
-      const auto logits = sums(rows, v), parts = sums(3 * shard_.ranks, rows);
-      ops::linear(p, x_rows, weight, bias, logits);
-      const auto own = parts.rows(3 * shard_.rank, 3);
+      const auto logits = sums(rows, v), parts = sums(each * shard_.ranks, rows);
+      ops::linear(p, x_rows, o.weight, bias, logits);
+      const auto own = parts.rows(each * shard_.rank, each);
       ops::softmax_part<device, accumulate>(p, logits, targets, first, own);
       p.internal.parallel.tensor().all_gather(p.stream, device_span<const accumulate, memory>(own.span()), parts.span());
-      const auto dlogits = p.trains() ? p.temporary(rows, v) : matrix_view<compute, memory>{};
-      ops::softmax_of_parts<device, accumulate, compute>(p, logits, targets, first, vocabulary_, shard_.rank, parts, p.gradient_scale,
-                                                         p.trains() ? z_loss_ : 0.0, loss_n.rows(begin, rows), dlogits);
-      if (!p.trains()) continue;
-      ops::linear_backward_input(p, dlogits, weight, dx.rows(begin, rows));
-      if (dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight);
+      const auto dlogits = trains ? p.temporary(rows, v) : matrix_view<compute, memory>{};
+      const auto token_weight = o.token_weight_n.exists() ? o.token_weight_n.rows(begin, rows) : vector_view<const accumulate, memory>{};
+      ops::softmax_of_parts<device, accumulate, compute>(p, logits, targets, first, vocabulary_, shard_.rank, parts, p.gradient_scale, o.z_loss,
+                                                         loss_n.rows(begin, rows), dlogits, token_weight, o.loss.label_smoothing, o.loss.log_z_loss);
+      if (!trains) continue;
+      ops::linear_backward_input(p, dlogits, o.weight, dx.rows(begin, rows));
+      if (o.dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, o.dweight);
       if (dbias.exists()) ops::bias_backward(p, dlogits, dbias);
     }
-    if (!p.trains()) return;
-    if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, dx, own_dx, ops::result::replaces);
+    if (!trains) return;
+    if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, dx, o.dx, ops::result::replaces);
     else p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
   void logits_sharded(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
@@ -130,5 +173,147 @@ class vocab_parallel_head {
   parameter weight_, bias_;
   double z_loss_;
 };
+
+/// One pass through a head, as an objective sees it.
+template <class Recipe>
+class head_pass {
+ public:
+  using head_type = vocab_parallel_head<Recipe>;
+  using compute = typename head_type::compute;
+  using accumulate = typename head_type::accumulate;
+  using memory = typename head_type::memory;
+  using sums = vector_view<accumulate, memory>;
+
+  ///   x [n or this rank's tokens, hidden_size]; weight [vocabulary, hidden_size]; dweight added to, or none
+  head_pass(const head_type& head, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
+            matrix_view<typename head_type::gradient_type, memory> dweight)
+      : head_(&head), x_(x), weight_(weight), dweight_(dweight) {}
+
+  [[nodiscard]] std::size_t vocab_size() const { return head_->vocabulary_; }
+
+  /// loss_n = −log p(target) of every token, 0 where there is no target. No gradients.
+  void cross_entropy(pass<Recipe>& p, sums loss_n) const {
+    const auto scope = p.scope();
+    head_->cross_entropy(p, {.x = x_, .weight = weight_}, loss_n);
+  }
+  /// The final hidden states of all tokens, in the caller's scope.
+  [[nodiscard]] matrix_view<const compute, memory> hidden_states(pass<Recipe>& p) const { return gather_from_sequence_parallel_region(p, x_); }
+  /// What logits are computed from beside hidden states: this rank's shard of weight and bias.
+  [[nodiscard]] matrix_view<const compute, memory> weight() const { return weight_; }
+  [[nodiscard]] vector_view<const compute, memory> bias(pass<Recipe>& p) const { return p.vector(head_->bias_); }
+  /// Whether weight() is the model's own, not computed for this pass.
+  [[nodiscard]] bool has_own_weight(pass<Recipe>& p) const { return p.matrix(head_->weight_).data().raw() == weight_.data().raw(); }
+  /// Of n tokens, how many have logits at the same time. Every chunk reads and writes the whole weight gradient, which is slow for chunks of
+  /// few tokens.
+  [[nodiscard]] std::size_t tokens_at_once(std::size_t n) const { return head_type::tokens_at_once(n, weight_.shape(0)); }
+  /// Memory for the gradient of x, which the head's backward returns: before anything else is saved in the pass.
+  [[nodiscard]] matrix_view<compute, memory> save_input_gradient(pass<Recipe>& p) const { return p.save(x_.shape(0), x_.shape(1)); }
+  /// The gradients of Σ token_weight · −log p(target), times p.gradient_scale; once in a pass.
+  ///   token_weight_n   of any sign
+  ///   loss_n           written: token_weight · −log p(target)
+  ///   dx               of save_input_gradient, written
+  void gradient(pass<Recipe>& p, vector_view<const accumulate, memory> token_weight_n, sums loss_n,
+                matrix_view<compute, memory> dx) const {
+    const auto scope = p.scope();
+    head_->cross_entropy(p, {.x = x_, .weight = weight_, .dweight = dweight_, .dx = dx, .token_weight_n = token_weight_n}, loss_n);
+  }
+
+  /// A teacher's log-probabilities of some tokens, stored before; none: it gives logits.
+  struct stored_log_probs {
+    matrix_view<const token, memory> id_nk{};
+    matrix_view<const accumulate, memory> log_prob_nk{};
+  };
+  /// cross_entropy_ratio · cross-entropy with the targets + the divergence from a teacher, and while training their gradients, a chunk of tokens
+  /// at a time, over the shards of the vocabulary.
+  ///   settings          of the divergence; its factor included
+  ///   teacher_logits(first token, logits_nv)   writes the teacher's logits, in this rank's shard of the vocabulary
+  ///   loss_n            written
+  ///   dx                of save_input_gradient, written; none: no gradients
+  template <class TeacherLogits>
+  void distil(pass<Recipe>& p, ops::distillation_settings settings, double cross_entropy_ratio, TeacherLogits&& teacher_logits,
+              const stored_log_probs& stored, sums loss_n, matrix_view<compute, memory> dx) const;
+
+ private:
+  const head_type* head_;
+  matrix_view<const compute, memory> x_, weight_;
+  matrix_view<typename head_type::gradient_type, memory> dweight_;
+};
+
+template <class Recipe>
+template <class TeacherLogits>
+void head_pass<Recipe>::distil(pass<Recipe>& p, ops::distillation_settings settings, double cross_entropy_ratio, TeacherLogits&& teacher_logits,
+                               const stored_log_probs& stored, sums loss_n, matrix_view<compute, memory> own_dx) const {
+  using gradient_type = typename head_type::gradient_type;
+  using device = typename head_type::device;
+  const auto scope = p.scope();
+  const tensor_shard& shard = head_->shard_;
+  const bool is_sharded = has_tensor_parallel<Recipe> && shard.is_sharded(), trains = own_dx.exists();
+  const auto x = hidden_states(p);
+  const auto bias = p.vector(head_->bias_);
+  const auto token_weights = head_type::token_weights(p);
+  const std::size_t n = x.shape(0), c = x.shape(1), v = weight_.shape(0), first = is_sharded ? shard.up_to(head_->vocabulary_).begin : 0;
+  const std::size_t ranks = is_sharded ? shard.ranks : 1, rank = is_sharded ? shard.rank : 0, at_once = tokens_at_once(n);
+  const auto dx = trains && p.internal.has_sequence_parallel ? p.temporary(n, c) : own_dx;
+  const auto dbias = trains ? p.vector_gradient(head_->bias_) : vector_view<gradient_type, memory>{};
+  const auto values = [&](std::size_t rows, std::size_t columns) {
+    return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(rows * columns), {rows, columns}};
+  };
+  /// `each` values per token of this rank become those of all ranks
+  const auto of_all_ranks = [&](std::size_t each, std::size_t rows, auto&& write_own) {
+    const auto parts = values(each * ranks, rows);
+    const auto own = parts.rows(each * rank, each);
+    write_own(own);
+    if constexpr (has_tensor_parallel<Recipe>)
+      if (is_sharded) p.internal.parallel.tensor().all_gather(p.stream, device_span<const accumulate, memory>(own.span()), parts.span());
+    return parts;
+  };
+  for (std::size_t begin = 0; begin < n; begin += at_once) {
+    const auto chunk = p.scope();
+    const std::size_t rows = std::min(at_once, n - begin);
+    const auto x_rows = x.rows(begin, rows);
+    const auto targets = p.batch.targets_n.rows(begin, rows);
+    const auto token_weight = token_weights.exists() ? token_weights.rows(begin, rows) : vector_view<const accumulate, memory>{};
+    const auto loss = loss_n.rows(begin, rows);
+    const auto logits = values(rows, v);
+    const auto dlogits = trains ? p.temporary(rows, v) : matrix_view<compute, memory>{};
+    ops::linear(p, x_rows, weight_, bias, logits);
+    settings.accumulate = cross_entropy_ratio > 0;
+    if (settings.accumulate) {
+      const auto parts = of_all_ranks(kernel::softmax_parts(0.0), rows,
+                                      [&](auto own) { ops::softmax_part<device, accumulate>(p, logits, targets, first, own); });
+      const auto cross_entropy = values(1, rows).template reshaped<1>({rows});
+      ops::softmax_of_parts<device, accumulate, compute>(p, logits, targets, first, head_->vocabulary_, rank, parts,
+                                                         p.gradient_scale * cross_entropy_ratio,
+                                                         trains ? head_->z_loss_ : 0.0, cross_entropy, dlogits, token_weight);
+      fill_zero(p.stream, loss.span());
+      ops::add(p, cross_entropy, loss, cross_entropy_ratio);
+    }
+    if (stored.id_nk.exists()) {
+      const auto ids = stored.id_nk.rows(begin, rows);
+      const auto log_probs = stored.log_prob_nk.rows(begin, rows);
+      const auto parts = of_all_ranks(
+          3, rows, [&](auto own) { ops::topk_distillation_part<device, accumulate>(p, settings, logits, ids, log_probs, first, own); });
+      ops::topk_distillation_of_parts<device, accumulate, compute>(p, settings, logits, ids, log_probs, targets, first, head_->vocabulary_, parts,
+                                                                   p.gradient_scale, loss, dlogits, token_weight);
+    } else {
+      const auto teacher = values(rows, v);
+      teacher_logits(begin, teacher);
+      const auto parts =
+          of_all_ranks(5, rows, [&](auto own) { ops::distillation_part<device, accumulate>(p, settings, logits, teacher, own); });
+      ops::distillation_of_parts<device, accumulate, compute>(p, settings, logits, teacher, targets, head_->vocabulary_, parts, p.gradient_scale,
+                                                              loss, dlogits, token_weight);
+    }
+    if (!trains) continue;
+    ops::linear_backward_input(p, dlogits, weight_, dx.rows(begin, rows));
+    if (dweight_.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight_);
+    if (dbias.exists()) ops::bias_backward(p, dlogits, dbias);
+  }
+  if (!trains) return;
+  if constexpr (has_tensor_parallel<Recipe>) {
+    if (!is_sharded) return;
+    if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, dx, own_dx, ops::result::replaces);
+    else p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
+  }
+}
 
 }  // namespace xtrain

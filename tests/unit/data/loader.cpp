@@ -173,3 +173,58 @@ TEST_CASE("data of which no sample fits is refused") {
   CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 1, .seq_length = 4}), doctest::Contains("must hold samples that fit the sequence length of 4 tokens"),
                        data_error);
 }
+
+TEST_CASE("samples that stay together do so in every epoch, on every rank, and are left out together") {
+  const auto pairs = [](std::size_t long_one) {
+    dataset data("pairs", sequence_layout::separate);
+    data.group_size = 2;
+    data.when_too_long = overlong::leave_out;
+    for (token i = 0; i < 22; ++i) data.add(std::vector<token>(static_cast<std::size_t>(i) == long_one ? 20U : 3U + static_cast<std::size_t>(i) % 3, i));
+    data.finish();
+    return data;
+  };
+  const dataset data = pairs(7);
+  for (const std::size_t ranks : {1U, 2U}) {
+    std::vector<std::vector<token>> epochs;
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<token> seen;
+      for (std::size_t step = 0; step * 4 * ranks < 20; ++step) {
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+          const loader rows(data, {.micro_batch_size = 2, .gradient_accumulation_steps = 2, .seq_length = 8, .ranks = ranks, .rank = rank});
+          CHECK(rows.rows() == 20);
+          std::vector<host_batch> batches;
+          rows.fill({epoch, step}, batches);
+          for (const host_batch& batch : batches) {
+            const token chosen = batch.tokens[0], rejected = batch.tokens[batch.t];
+            if (batch.target_count == 0) continue;  // the last step has fewer
+            CHECK(chosen % 2 == 0);
+            CHECK(rejected == chosen + 1);
+            CHECK(chosen != 6);
+            seen.push_back(chosen);
+          }
+        }
+      }
+      CHECK(seen.size() == 10);
+      epochs.push_back(seen);
+      std::sort(seen.begin(), seen.end());
+      CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+    }
+    CHECK(epochs[0] != epochs[1]);
+  }
+  CHECK_THROWS_WITH_AS(loader(data, {.micro_batch_size = 3, .seq_length = 8}), doctest::Contains("whole groups of 2"), config_error);
+  dataset odd = pairs(99);
+  odd.group_size = 3;
+  CHECK_THROWS_WITH_AS(loader(odd, {.micro_batch_size = 3, .seq_length = 8}), doctest::Contains("whole groups of 3"), data_error);
+  dataset packed("packed", sequence_layout::packed);
+  packed.group_size = 2;
+  packed.add(std::vector<token>{1, 2, 3});
+  packed.add(std::vector<token>{1, 2, 3});
+  packed.finish();
+  CHECK_THROWS_WITH_AS(loader(packed, {.micro_batch_size = 2, .seq_length = 8}), doctest::Contains("must be sequences of their own"), config_error);
+  dataset empty("empty", sequence_layout::separate);
+  empty.group_size = 2;
+  empty.add(std::vector<token>{1, 2, 3});
+  empty.add(std::vector<token>{1});
+  empty.finish();
+  CHECK_THROWS_WITH_AS(loader(empty, {.micro_batch_size = 2, .seq_length = 8}), doctest::Contains("at least 2 tokens each; sample 2 has 1"), data_error);
+}

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// Something that knows log-probabilities of sequences: a reference model of any type.
+template <class Device>
+class log_prob_source {
+ public:
+  virtual ~log_prob_source() = default;
+  /// Queues on the stream: logp_b written, the sum over the targets of each sequence of the batch.
+  ///   micro_batch   its index in the step
+  ///   throws        shape_error when the batch is larger than announced, or a step has more micro-batches
+  virtual void compute(typename Device::stream& stream, const batch_view& batch, std::size_t micro_batch,
+                       vector_view<double, typename Device::memory> logp_b) = 0;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,47 @@
+// Log-probabilities of whole sequences, from a pass without gradients.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/layers/context_shard.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/vocab_parallel_head.hpp>
+#include <xtrain/ops/preference.hpp>
+
+namespace xtrain {
+
+/// Sums over the targets of every sequence of a batch, on every rank that has the head: log-probabilities, and numbers of targets.
+///   loss_n   memory for the batch's cross-entropy
+///   logp_b, count_b   written
+template <class Recipe>
+void sequence_log_probs(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n,
+                        vector_view<double, typename pass<Recipe>::memory> logp_b, vector_view<double, typename pass<Recipe>::memory> count_b) {
+  head.cross_entropy(p, loss_n);
+  ops::sequence_sums(p, loss_n, p.batch.targets_n, head.vocab_size(), logp_b, count_b);
+  if constexpr (has_context_parallel<Recipe>) {
+    p.internal.parallel.context().all_reduce(p.stream, logp_b.span(), reduction::sum);
+    p.internal.parallel.context().all_reduce(p.stream, count_b.span(), reduction::sum);
+  }
+}
+
+/// Computes nothing else: for a reference model.
+template <class Recipe>
+class log_prob_collector final : public pass_objective<Recipe> {
+ public:
+  using memory = typename pass<Recipe>::memory;
+
+  /// Where the next batch's results go.
+  void write_to(vector_view<double, memory> logp_b, vector_view<double, memory> count_b) {
+    logp_b_ = logp_b;
+    count_b_ = count_b;
+  }
+  void compute(pass<Recipe>& p, const head_pass<Recipe>& head, typename head_pass<Recipe>::sums loss_n) override {
+    sequence_log_probs(p, head, loss_n, logp_b_, count_b_);
+  }
+
+ private:
+  vector_view<double, memory> logp_b_{}, count_b_{};
+};
+
+}  // namespace xtrain

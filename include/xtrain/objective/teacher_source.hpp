@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/device/memory.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// Something that knows a teacher's logits: a model of any type.
+///   A   the dtype of logits, accumulate of the student
+template <class Device, class A>
+class teacher_source {
+ public:
+  virtual ~teacher_source() = default;
+  /// Queues the teacher's forward pass of a micro-batch on the stream.
+  ///   slot   what logits() refers to; below the number of micro-batches of a step
+  virtual void begin(typename Device::stream& stream, const batch_view& batch, std::size_t slot) = 0;
+  /// Logits of some tokens of that micro-batch, from token `first` on, in the shard of the vocabulary that this rank's student has.
+  ///   logits_nv [n, vocabulary or this rank's shard] written
+  ///   throws  shape_error when the vocabulary has another size
+  virtual void logits(execution<Device>& on, std::size_t slot, std::size_t first, matrix_view<A, typename Device::memory> logits_nv) = 0;
+};
+
+}  // namespace xtrain

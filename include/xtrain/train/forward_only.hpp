@@ -1,0 +1,117 @@
+// Forward passes of a model that is not trained beside one that is: a reference model, a teacher.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/models/pass_memory.hpp>
+#include <xtrain/models/require_batch.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/tensor/arena.hpp>
+#include <xtrain/train/checked_recipe.hpp>
+#include <xtrain/train/step_memory.hpp>
+
+namespace xtrain {
+
+/// The batches of the trainer beside.
+struct forward_only_config {
+  std::size_t micro_batch_size = 8;             ///< sequences
+  std::size_t gradient_accumulation_steps = 1;  ///< micro-batches of a step
+  std::size_t seq_length = 0;                   ///< in tokens; 0: the model's
+};
+
+/// Runs batches forward, with an objective in place of the loss. Memory is measured by a dry run and allocated once.
+template <class Model>
+class forward_only {
+ public:
+  using recipe = typename Model::recipe;
+  using config = forward_only_config;
+
+  /// throws config_error for a sequence length that the model does not have, memory_error
+  forward_only(Model& model, const config& settings)
+      : model_(&model), settings_(completed(model, settings)), memory_(model, settings_, measured(model, settings_)) {}
+
+  [[nodiscard]] Model& model() const { return *model_; }
+  [[nodiscard]] const config& settings() const { return settings_; }
+  /// The most tokens of a batch on this rank.
+  [[nodiscard]] std::size_t num_tokens() const { return memory_.local_tokens_of(*model_); }
+
+  /// This model's workspace, for work on another stream of the device: that stream must wait for what run() has queued, and the model's stream
+  /// for that work.
+  [[nodiscard]] execution<typename Model::device> execution_on(typename Model::device::stream& stream) {
+    auto own = memory_.passes.execution_on();
+    return {stream, own.workspace, own.properties};
+  }
+
+  /// Queued on the model's stream; the objective is called where the model has its head.
+  ///   micro_batch   index of the batch in the step
+  ///   throws        shape_error when the batch is larger than announced, or a step has more; data_error
+  void run(const batch_view& batch, std::size_t micro_batch, pass_objective<recipe>& instead) {
+    require<shape_error>(micro_batch < settings_.gradient_accumulation_steps,
+                         "a model beside the trained one: gradient_accumulation_steps must be at least the trainer's; given ",
+                         settings_.gradient_accumulation_steps, ", micro-batch ", micro_batch);
+    require<shape_error>(batch.b <= settings_.micro_batch_size && batch.t <= settings_.seq_length, "a model beside the trained one: a batch must have at most ",
+                         settings_.micro_batch_size, " sequences of ", settings_.seq_length, " tokens; given ", batch.b, " of ", batch.t);
+    detail::require_batch(*model_, batch, "a model beside the trained one");
+    run(*model_, memory_, instead, batch);
+  }
+
+ private:
+  static config completed(const Model& model, config c) {
+    const std::size_t longest = model.config().max_position_embeddings;
+    if (c.seq_length == 0) c.seq_length = longest;
+    require<config_error>(c.seq_length <= longest && c.micro_batch_size > 0 && c.gradient_accumulation_steps > 0,
+                          "a model beside the trained one: seq_length must not be longer than its ", longest, " tokens, and sizes must be positive; given ",
+                          c.seq_length, ", ", c.micro_batch_size, " and ", c.gradient_accumulation_steps);
+    return c;
+  }
+  template <class Any>
+  static void run(Any& model, detail::step_memory<Any>& memory, pass_objective<typename Any::recipe>& instead, const batch_view& batch) {
+    const auto prepare = [&](pass<typename Any::recipe>& p) { p.internal.objective = &instead; };
+    const auto losses = [&](std::size_t n) { return memory.losses_of(n); };
+    if constexpr (detail::strategy_runs<Any>) {
+      memory.runner.evaluate(memory.passes.execution_on(), batch, prepare, losses, [](std::size_t) {}, &memory.staging);
+    } else {
+      auto p = memory.passes.new_pass(pass_mode::evaluation);
+      p.batch = memory.batch.upload(model.stream(), batch, &memory.staging);
+      prepare(p);
+      model.forward(p, memory.passes.layer_inputs(), losses(p.batch.n()));
+    }
+  }
+  /// The memory of a pass, by a dry run of one that computes what is asked of such models: the cross-entropy, and logits in chunks.
+  template <class Any>
+  struct everything final : pass_objective<typename Any::recipe> {
+    using any_recipe = typename Any::recipe;
+    void compute(pass<any_recipe>& p, const head_pass<any_recipe>& head, typename head_pass<any_recipe>::sums loss_n) override {
+      head.cross_entropy(p, loss_n);
+      const auto scope = p.scope();
+      const auto x = head.hidden_states(p);
+      const std::size_t rows = head.tokens_at_once(x.shape(0)), v = head.weight().shape(0);
+      using logits = matrix_view<typename Any::accumulate, typename Any::device::memory>;
+      ops::linear(p, x.rows(0, rows), head.weight(), head.bias(p), logits{p.workspace.template take<typename Any::accumulate>(rows * v), {rows, v}});
+    }
+  };
+  [[nodiscard]] static pass_sizes measured(const Model& model, const config& c) {
+    auto like = make_dry_model<Model>(model.config(), model.settings(), model.context().properties());
+    using dry = std::remove_cvref_t<decltype(like)>;
+    detail::step_memory<dry> memory(like, c, {});
+    const std::vector<token> zeros(c.micro_batch_size * c.seq_length);
+    batch_view full;
+    full.b = c.micro_batch_size;
+    full.t = c.seq_length;
+    full.tokens = full.targets = full.positions = full.starts = zeros;
+    everything<dry> instead;
+    run(like, memory, instead, full);
+    return memory.high_water();
+  }
+
+  Model* model_;
+  config settings_;
+  detail::step_memory<Model> memory_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,92 @@
+// A second, frozen model as the teacher of distillation.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/device/stream_drain.hpp>
+#include <xtrain/layers/batch.hpp>
+#include <xtrain/layers/vocab_parallel_head.hpp>
+#include <xtrain/objective/teacher_source.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/train/forward_only.hpp>
+
+namespace xtrain {
+
+/// Computes logits with a model that is not trained, for trainer::use_teacher. The model may be of another family, size, precision or adapter
+/// than the student; vocabulary, device and the dtype of logits must be the same. On several ranks it has the same strategy as the student, on
+/// channels of its own: parallel = {.ranks = separate_channels(ranks)}. The final hidden states of a step's micro-batches are kept; logits
+/// are computed from them a chunk of tokens at a time.
+template <class Model>
+class teacher_model final : public teacher_source<typename Model::device, typename Model::accumulate> {
+ public:
+  using device = typename Model::device;
+  using memory = typename device::memory;
+  using recipe = typename Model::recipe;
+  using compute = typename pass<recipe>::compute;
+  using accumulate = typename Model::accumulate;
+  using config = forward_only_config;
+
+  /// throws  config_error for a sequence length that the model does not have, a head whose weights are normalized, or weights that are sharded
+  ///         by zero<3>; memory_error
+  explicit teacher_model(Model& model, config settings = {})
+      : passes_(model, settings), hidden_(model.context(), slots() * slot_size() * sizeof(compute), memory_role::stash), keeper_(*this),
+        drain_(model.stream()) {
+    require<config_error>(!model.parameters().sharding().values, "teacher_model: all weights must be on this rank; zero<3> shards them; choose zero<2>");
+    rows_of_.resize(slots());
+  }
+
+  void begin(typename device::stream& stream, const batch_view& batch, std::size_t slot) override {
+    // the model has a stream of its own: memory that both use is ready in either order
+    auto& own = passes_.model().stream();
+    own.wait(stream.record());
+    keeper_.slot = slot;
+    passes_.run(batch, slot, keeper_);
+    stream.wait(own.record());
+  }
+  void logits(execution<device>& on, std::size_t slot, std::size_t first, matrix_view<accumulate, memory> logits_nv) override {
+    require<shape_error>(weight_.shape(0) == logits_nv.shape(1), "teacher_model: the teacher's vocabulary must be the student's; a rank has ",
+                         weight_.shape(0), " tokens of it, and ", logits_nv.shape(1), " of the student's");
+    require<shape_error>(first + logits_nv.shape(0) <= rows_of_[slot], "teacher_model: logits of token ", first + logits_nv.shape(0), " of ",
+                         rows_of_[slot]);
+    auto own = passes_.execution_on(on.stream);
+    ops::linear(own, hidden_of(slot).rows(first, logits_nv.shape(0)), weight_, bias_, logits_nv);
+  }
+
+ private:
+  /// Keeps what the head is given.
+  struct hidden_state_keeper final : pass_objective<recipe> {
+    explicit hidden_state_keeper(teacher_model& of) : owner(&of) {}
+    teacher_model* owner;
+    std::size_t slot = 0;
+
+    void compute(pass<recipe>& p, const head_pass<recipe>& head, typename head_pass<recipe>::sums) override {
+      require<config_error>(head.has_own_weight(p), "teacher_model: a head with normalized weights must not be the teacher's");
+      const auto scope = p.scope();
+      const auto x = head.hidden_states(p);
+      owner->weight_ = head.weight();
+      owner->bias_ = head.bias(p);
+      owner->rows_of_[slot] = x.shape(0);
+      ops::copy(p, x, owner->hidden_of(slot).rows(0, x.shape(0)));
+    }
+  };
+  [[nodiscard]] std::size_t slots() const { return passes_.settings().gradient_accumulation_steps; }
+  [[nodiscard]] std::size_t num_tokens() const { return passes_.num_tokens(); }
+  [[nodiscard]] std::size_t slot_size() const { return num_tokens() * passes_.model().config().hidden_size; }
+  [[nodiscard]] matrix_view<compute, memory> hidden_of(std::size_t slot) const {
+    return {hidden_.template as<compute>().subspan(slot * slot_size(), slot_size()), {num_tokens(), slot_size() / num_tokens()}};
+  }
+
+  forward_only<Model> passes_;
+  buffer<device> hidden_;  // by micro-batch
+  matrix_view<const compute, memory> weight_{};
+  vector_view<const compute, memory> bias_{};
+  std::vector<std::size_t> rows_of_;
+  hidden_state_keeper keeper_;
+  detail::stream_drain<typename device::stream> drain_;  // last: the host waits before memory that queued work uses is released
+};
+
+}  // namespace xtrain
