@@ -9,7 +9,7 @@
 #   PARALLEL   single (default), data_parallel, zero<1>, zero<2>, zero<3>, tensor_parallel, sequence_parallel, parallel<zero<2>, tensor_parallel>, or a type of
 #              yours; all but the first have ranks: --ranks N makes them threads of one process
 #   MPI        ranks may also be processes that mpirun or srun starts: needs the component 'mpi'
-#   OPTIMIZER  adamw (default), sgd, or a type of yours
+#   OPTIMIZER  adamw (default), adamw_8bit, lion, sgd, muon, adafactor, or a type of yours
 #   RECOMPUTE  recompute_none (default), recompute_full, recompute_selective<...>, or a type of yours
 #   OFFLOAD    no_offload (default), offload_to_file<memory_role::optimizer> (or other roles), or a type of yours
 #   ADAPTER    no_adapter (default), lora, or a type of yours

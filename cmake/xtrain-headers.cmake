@@ -32,6 +32,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/comm/reduce_parts.hpp
     xtrain/comm/ring_shift.hpp
     xtrain/comm/self.hpp
+    xtrain/comm/side_stream.hpp
     xtrain/comm/threads.hpp
     xtrain/comm/threads_impl.hpp
     xtrain/comm/traffic.hpp
@@ -81,6 +82,8 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/attention.hpp
     xtrain/device/cpu/compiled_once.hpp
     xtrain/device/cpu/cpu.hpp
+    xtrain/device/cpu/distillation.hpp
+    xtrain/device/cpu/dynamic_code.hpp
     xtrain/device/cpu/elementwise.hpp
     xtrain/device/cpu/embedding.hpp
     xtrain/device/cpu/experts.hpp
@@ -90,15 +93,18 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/cpu/levels.hpp
     xtrain/device/cpu/loss.hpp
     xtrain/device/cpu/matmul.hpp
+    xtrain/device/cpu/matrix_optimizer.hpp
     xtrain/device/cpu/nf4.hpp
     xtrain/device/cpu/norm.hpp
     xtrain/device/cpu/optimizer.hpp
     xtrain/device/cpu/packing.hpp
     xtrain/device/cpu/peak.hpp
+    xtrain/device/cpu/preference.hpp
     xtrain/device/cpu/random.hpp
     xtrain/device/cpu/simd.hpp
     xtrain/device/cpu/slim.hpp
     xtrain/device/cpu/split_loss.hpp
+    xtrain/device/cpu/step_scalars.hpp
     xtrain/device/cpu/stream.hpp
     xtrain/device/cpu/tile.hpp
     xtrain/device/dry/dry.hpp
@@ -110,32 +116,43 @@ set(XTRAIN_CORE_HEADERS
     xtrain/device/kernel/activation.hpp
     xtrain/device/kernel/attention.hpp
     xtrain/device/kernel/attention_block.hpp
+    xtrain/device/kernel/distillation.hpp
+    xtrain/device/kernel/dynamic_code.hpp
     xtrain/device/kernel/elementwise.hpp
     xtrain/device/kernel/embedding.hpp
     xtrain/device/kernel/experts.hpp
     xtrain/device/kernel/kernel.hpp
     xtrain/device/kernel/loss.hpp
     xtrain/device/kernel/matmul.hpp
+    xtrain/device/kernel/matrix_optimizer.hpp
     xtrain/device/kernel/nf4.hpp
     xtrain/device/kernel/norm.hpp
     xtrain/device/kernel/optimizer.hpp
+    xtrain/device/kernel/preference.hpp
     xtrain/device/kernel/split_loss.hpp
+    xtrain/device/kernel/step_scalars.hpp
     xtrain/device/memory.hpp
     xtrain/device/offload.hpp
+    xtrain/device/pinned_memory.hpp
     xtrain/device/reference/activation.hpp
     xtrain/device/reference/attention.hpp
     xtrain/device/reference/attention_block.hpp
+    xtrain/device/reference/distillation.hpp
     xtrain/device/reference/elementwise.hpp
     xtrain/device/reference/embedding.hpp
     xtrain/device/reference/experts.hpp
     xtrain/device/reference/loss.hpp
     xtrain/device/reference/matmul.hpp
+    xtrain/device/reference/matrix_optimizer.hpp
     xtrain/device/reference/nf4.hpp
     xtrain/device/reference/norm.hpp
     xtrain/device/reference/optimizer.hpp
+    xtrain/device/reference/preference.hpp
     xtrain/device/reference/reference.hpp
     xtrain/device/reference/split_loss.hpp
+    xtrain/device/reference/step_scalars.hpp
     xtrain/device/reference/stream.hpp
+    xtrain/device/stream_drain.hpp
     xtrain/device/with_host_fallback.hpp
     xtrain/eval/accuracy.hpp
     xtrain/eval/concepts.hpp
@@ -223,25 +240,43 @@ set(XTRAIN_CORE_HEADERS
     xtrain/models/qwen2.hpp
     xtrain/models/require_batch.hpp
     xtrain/models/transformer.hpp
+    xtrain/objective/concepts.hpp
+    xtrain/objective/distillation.hpp
+    xtrain/objective/dpo.hpp
+    xtrain/objective/log_prob_source.hpp
+    xtrain/objective/next_token.hpp
+    xtrain/objective/sequence_log_probs.hpp
+    xtrain/objective/teacher_source.hpp
     xtrain/ops/activation.hpp
     xtrain/ops/attention.hpp
     xtrain/ops/attention_block.hpp
+    xtrain/ops/distillation.hpp
     xtrain/ops/elementwise.hpp
     xtrain/ops/embedding.hpp
     xtrain/ops/experts.hpp
     xtrain/ops/launch.hpp
     xtrain/ops/loss.hpp
     xtrain/ops/matmul.hpp
+    xtrain/ops/matrix_optimizer.hpp
     xtrain/ops/nf4.hpp
     xtrain/ops/norm.hpp
     xtrain/ops/optimizer.hpp
+    xtrain/ops/preference.hpp
     xtrain/ops/split_loss.hpp
+    xtrain/ops/step_scalars.hpp
+    xtrain/optim/adafactor.hpp
     xtrain/optim/adamw.hpp
+    xtrain/optim/adamw_8bit.hpp
     xtrain/optim/concepts.hpp
+    xtrain/optim/lion.hpp
     xtrain/optim/loss_scale.hpp
     xtrain/optim/master.hpp
+    xtrain/optim/muon.hpp
+    xtrain/optim/parameter_piece.hpp
     xtrain/optim/schedule.hpp
     xtrain/optim/sgd.hpp
+    xtrain/optim/state_part.hpp
+    xtrain/optim/whole_matrices.hpp
     xtrain/parallel.hpp
     xtrain/parallel/concepts.hpp
     xtrain/parallel/expert.hpp
@@ -302,6 +337,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/archetypes.hpp
     xtrain/testing/check_gradient.hpp
     xtrain/testing/check_on_ranks.hpp
+    xtrain/testing/communicator_conformance.hpp
     xtrain/testing/compare.hpp
     xtrain/testing/conformance.hpp
     xtrain/testing/conformance/activations.hpp
@@ -311,11 +347,14 @@ set(XTRAIN_CORE_HEADERS
     xtrain/testing/conformance/embeddings.hpp
     xtrain/testing/conformance/experts.hpp
     xtrain/testing/conformance/losses.hpp
+    xtrain/testing/conformance/matrix_optimizers.hpp
     xtrain/testing/conformance/norms.hpp
+    xtrain/testing/conformance/objectives.hpp
     xtrain/testing/conformance/optimizers.hpp
     xtrain/testing/conformance/products.hpp
     xtrain/testing/delayed_schedule.hpp
     xtrain/testing/isolated.hpp
+    xtrain/testing/recorded_group.hpp
     xtrain/testing/slow_transport.hpp
     xtrain/testing/transport_conformance.hpp
     xtrain/text/byte_tokenizer.hpp
@@ -330,6 +369,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/config.hpp
     xtrain/train/events.hpp
     xtrain/train/failed_step.hpp
+    xtrain/train/forward_only.hpp
     xtrain/train/history.hpp
     xtrain/train/interrupt.hpp
     xtrain/train/json_lines.hpp
@@ -340,6 +380,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/progress_bar_impl.hpp
     xtrain/train/rank_stopwatch.hpp
     xtrain/train/recipe.hpp
+    xtrain/train/reference_model.hpp
     xtrain/train/replace_folder.hpp
     xtrain/train/replace_folder_impl.hpp
     xtrain/train/require_room.hpp
@@ -347,6 +388,7 @@ set(XTRAIN_CORE_HEADERS
     xtrain/train/run_settings.hpp
     xtrain/train/step_guard.hpp
     xtrain/train/step_memory.hpp
+    xtrain/train/teacher_model.hpp
     xtrain/train/tensorboard.hpp
     xtrain/train/tensorboard_impl.hpp
     xtrain/train/trainer.hpp

@@ -37,8 +37,9 @@ using compiled_decoder = basic_decoder<common_recipe<Precision, Adapter>, any_bl
   DECLARE template void xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::fit(xtrain::loader&, const xtrain::dataset*, \
                                                                                                    std::stop_token);                        \
   DECLARE template xtrain::evaluation xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::evaluate(const xtrain::dataset&);\
-  DECLARE template xtrain::step_done xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::step_of(                        \
-      std::span<const xtrain::batch_view>, double);                                                                                         \
+  DECLARE template void xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::queue_step_of(                                \
+      std::span<const xtrain::batch_view>, double);                                                                                          \
+  DECLARE template xtrain::step_done xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::finish_step();                   \
   DECLARE template void xtrain::trainer<xtrain::detail::compiled_decoder<PRECISION, ADAPTER>>::require_finite_weights();
 
 #if defined XTRAIN_LIBRARY && !defined XTRAIN_COMPILES_LIBRARY

@@ -17,6 +17,12 @@
 #include <xtrain/models/family_list.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/llama.hpp>
+#include <xtrain/objective/distillation.hpp>
+#include <xtrain/objective/dpo.hpp>
+#include <xtrain/optim/adafactor.hpp>
+#include <xtrain/optim/adamw_8bit.hpp>
+#include <xtrain/optim/lion.hpp>
+#include <xtrain/optim/muon.hpp>
 #include <xtrain/optim/sgd.hpp>
 #include <xtrain/plan/plan.hpp>
 #include <xtrain/text/byte_tokenizer.hpp>
@@ -26,6 +32,8 @@
 #include <xtrain/train/memory_statistics.hpp>
 #include <xtrain/train/progress_bar.hpp>
 #include <xtrain/train/recipe.hpp>
+#include <xtrain/train/reference_model.hpp>
+#include <xtrain/train/teacher_model.hpp>
 #include <xtrain/train/tensorboard.hpp>
 #include <xtrain/train/trainer.hpp>
 #ifdef XTRAIN_LIBRARY

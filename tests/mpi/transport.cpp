@@ -14,7 +14,10 @@
 #include <xtrain/comm/background.hpp>
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/threads.hpp>
+#include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/mpi.hpp>
+#include <xtrain/testing/communicator_conformance.hpp>
+#include <xtrain/testing/isolated.hpp>
 #include <xtrain/testing/slow_transport.hpp>
 #include <xtrain/testing/transport_conformance.hpp>
 
@@ -57,7 +60,12 @@ std::vector<float> sums(const network& w, std::size_t n) {
 
 TEST_CASE("ranks that are processes pass the conformance suite") {
   mpi_session session(watched);
-  session.run([](const network& w) { CHECK(testing::transport_conformance(w) == std::vector<std::string>{}); });
+  session.run([](const network& w) {
+    CHECK(testing::transport_conformance(w) == std::vector<std::string>{});
+    group ranks(w);
+    CHECK(testing::communicator_conformance<cpu>(cpu::context{}, ranks) == std::vector<std::string>{});
+    CHECK(testing::communicator_conformance<testing::isolated<cpu>>(testing::isolated<cpu>::context{}, ranks) == std::vector<std::string>{});
+  });
 }
 
 TEST_CASE("sums of processes are the bits of sums of threads") {

@@ -64,12 +64,13 @@ struct outcome {
   double held_out = 0;
 };
 
-/// Whole weights by name, gathered from the ranks that own them. All ranks call it.
+/// Whole weights by name, gathered from the ranks that own them; of a pipeline, those of this stage. All ranks call it.
 template <class Model>
 std::vector<double> all_weights(const Model& model) {
   using dtype = typename Model::precision::parameter;
   std::vector<double> all;
   for (const auto& entry : model.parameters().entries()) {
+    if (!entry.is_here) continue;
     model.parallel().block_begins(model.stream(), model.parameters(), entry.block, block_visit::evaluation);
     std::vector<dtype> host(entry.size());
     copy_to_host(model.stream(), std::span<dtype>(host), model.parameters().value(entry));

@@ -45,7 +45,7 @@ struct failing_adamw : adamw {
 
    public:
     using sound::sound;
-    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step& how) {
+    void step(execution<Device>& on, const parameter_store<Device, Precision>& store, const optimizer_step<Device>& how) {
       sound::step(on, store, how);
       if (counts_of(on.stream) == nullptr && optimizer_fails) throw std::runtime_error("the optimizer has failed");
     }

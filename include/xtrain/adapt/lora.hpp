@@ -27,6 +27,7 @@ namespace xtrain {
 struct lora {
   static constexpr std::string_view name = "lora";
   static constexpr bool freezes_weights = true;
+  static constexpr bool can_be_switched_off = true;  ///< a pass can leave it out: the base model is the reference of preference training
 
   using config = lora_config;
 
@@ -103,6 +104,8 @@ struct lora {
 
     [[nodiscard]] bool needs_input() const { return !parts_.empty(); }
     [[nodiscard]] bool drops_input() const { return dropout_ > 0.0 && !parts_.empty(); }
+    /// Whether every operation on rows of x or y is one that can be confined to some rows (execution::confined).
+    [[nodiscard]] bool works_on_rows() const { return !decomposes(); }
 
     /// y [n, out] is added to
     template <class Pass, class X, class Y>

@@ -18,7 +18,7 @@ concept communicator_knows_its_ranks = requires(const C& comm) {
   { comm.size() } -> std::same_as<std::size_t>;
 };
 
-/// Values that the host makes decisions with: losses, token counts, whether to stop.
+/// Values that the host makes decisions with: token counts, losses of evaluations, whether to stop.
 template <class C>
 concept communicator_reduces_host_numbers = requires(C& comm, std::span<double> values) {
   comm.all_reduce(values, reduction::sum);

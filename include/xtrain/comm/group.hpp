@@ -51,6 +51,9 @@ class group : private detail::point_to_point {
   using point_to_point::receive;
   using point_to_point::send;
 
+  /// Host memory for messages of device memory.
+  [[nodiscard]] detail::message_staging& staging() { return staging_; }
+
   // ---- collectives on the host ----
 
   void barrier() {
@@ -176,12 +179,14 @@ class group : private detail::point_to_point {
     all_gather_ranges(values, detail::length_of_parts(values.size(), size()));
   }
 
-  // ---- collectives on device memory: they block until done, and first wait for all work queued on the stream ----
+  // ---- collectives on device memory: queued on the stream, after all work queued there before. Where the host can address the memory, or
+  // the stream cannot run host functions, they are done when they return. Until a collective is done, no other call may use this group
+  // outside this stream ----
 
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
     if (size() == 1) return;
-    detail::on_host(stream, values, true, [&](std::span<T> host) { all_reduce(host, how); });
+    detail::on_host(stream, staging_, values, true, [this, how](std::span<T> host) { all_reduce(host, how); });
   }
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
@@ -189,13 +194,15 @@ class group : private detail::point_to_point {
     const auto mine = whole.subspan(rank() * part.size(), part.size());
     if (mine.raw() != part.raw()) copy_within(stream, mine, part);
     if (size() == 1) return;
-    count_collective();
-    detail::on_host(stream, whole, true, [&](std::span<T> host) { all_gather_ranges(host, part.size()); });
+    detail::on_host(stream, staging_, whole, true, [this, n = part.size()](std::span<T> host) {
+      count_collective();
+      all_gather_ranges(host, n);
+    });
   }
   template <class Stream, class T, class Memory>
   void share_ranges(Stream& stream, device_span<T, Memory> values) {
     if (size() == 1) return;
-    detail::on_host(stream, values, true, [&](std::span<T> host) { share_ranges(host); });
+    detail::on_host(stream, staging_, values, true, [this](std::span<T> host) { share_ranges(host); });
   }
   template <class Stream, class T, class Memory>
   void reduce_scatter(Stream& stream, device_span<const T, Memory> whole, device_span<T, Memory> part, reduction how) {
@@ -204,43 +211,40 @@ class group : private detail::point_to_point {
       if (part.raw() != whole.raw()) copy_within(stream, part, whole);
       return;
     }
-    if constexpr (!detail::is_staged<Memory>) {
-      stream.synchronize();
-      reduce_scatter(detail::host_span(whole), detail::host_span(part), how);
-    } else {
-      std::vector<T> host(whole.size());
-      copy_to_host(stream, std::span<T>(host), whole);
-      stream.synchronize();
-      const std::span<T> mine = std::span<T>(host).subspan(rank() * part.size(), part.size());
-      reduce_scatter(std::span<const T>(host), mine, how);
-      copy_to_device(stream, part, mine);
-      stream.synchronize();
-    }
+    detail::on_host(stream, staging_, whole, part, [this, how](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, how); });
   }
   /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
   ///   throws  shape_error
   template <class Stream, class T, class Memory>
   void all_to_all(Stream& stream, device_span<const T, Memory> from, device_span<T, Memory> to) {
-    detail::on_host(stream, from, to, [&](std::span<const T> sent, std::span<T> received) { all_to_all(sent, received); });
+    detail::on_host(stream, staging_, from, to, [this](std::span<const T> sent, std::span<T> received) { all_to_all(sent, received); });
   }
   template <class Stream, class T, class Memory>
   void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
     if (size() == 1) return;
-    detail::on_host(stream, values, true, [&](std::span<T> host) { broadcast(host, root); });
+    detail::on_host(stream, staging_, values, true, [this, root](std::span<T> host) { broadcast(host, root); });
   }
   template <class Stream, class T, class Memory>
   void exchange(Stream& stream, device_span<const T, Memory> from, std::span<const message_part> sends, device_span<T, Memory> to,
                 std::span<const message_part> receives, std::size_t length) {
-    detail::on_host(stream, from, to, [&](std::span<const T> sent, std::span<T> received) { exchange(sent, sends, received, receives, length); });
+    if constexpr (!detail::is_staged<Memory>) {
+      stream.synchronize();
+      return exchange(std::span<const T>(from.raw(), from.size()), sends, detail::host_span(to), receives, length);
+    }
+    detail::on_host(stream, staging_, from, to,
+                    [this, length, s = std::vector<message_part>(sends.begin(), sends.end()),
+                     r = std::vector<message_part>(receives.begin(), receives.end())](std::span<const T> sent, std::span<T> received) {
+                      exchange(sent, std::span<const message_part>(s), received, std::span<const message_part>(r), length);
+                    });
   }
   template <class Stream, class T, class Memory>
   void send(Stream& stream, std::size_t to, device_span<const T, Memory> values) {
-    detail::on_host(stream, device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(values.raw())), values.size()), false,
-                    [&](std::span<T> host) { send(to, std::span<const T>(host)); });
+    detail::on_host(stream, staging_, device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(values.raw())), values.size()), false,
+                    [this, to](std::span<T> host) { send(to, std::span<const T>(host)); });
   }
   template <class Stream, class T, class Memory>
   void receive(Stream& stream, std::size_t from, device_span<T, Memory> values) {
-    detail::on_host(stream, values, true, [&](std::span<T> host) { receive(from, host); });
+    detail::on_host(stream, staging_, values, true, [this, from](std::span<T> host) { receive(from, host); });
   }
 
  private:
@@ -272,6 +276,7 @@ class group : private detail::point_to_point {
   }
 
   detail::halving_position position_;
+  detail::message_staging staging_;  // used by the thread that queues
 };
 
 static_assert(communicator<group>);

@@ -48,4 +48,12 @@ class transport_part final : public transport {
   std::size_t rank_ = 0;
 };
 
+/// The same ranks on channels of their own, for a second model in the same program.
+///   number   second models beside each other have different ones
+[[nodiscard]] inline std::shared_ptr<transport> separate_channels(const std::shared_ptr<transport>& network, std::uint32_t number = 1) {
+  std::vector<std::size_t> all(network->size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank] = rank;
+  return std::make_shared<transport_part>(network, std::move(all), number * 4096);
+}
+
 }  // namespace xtrain

@@ -1,13 +1,13 @@
 // Ring exchange: every rank of a group sends an array to the next rank, overlapped with compute.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <span>
-#include <type_traits>
-#include <vector>
 
+#include <xtrain/comm/host_staging.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/device/concepts.hpp>
-#include <xtrain/device/dry/dry.hpp>
 
 namespace xtrain {
 
@@ -15,45 +15,62 @@ namespace xtrain {
 template <class T, class Memory>
 class ring_shift {
  public:
-  /// Waits for the work queued on the stream before. Until finish(), `from` must not be written and `to` must not be accessed; other work
+  /// `number`: shifts of one group that are in flight at the same time have different ones
+  explicit ring_shift(std::size_t number = 0) : first_slot_(2 + 2 * number) {}
+
+  /// After the work queued on the stream before. Until finish(), `from` must not be written and `to` must not be accessed; other work
   /// may be queued on the stream. All ranks of the group must begin the same shifts in the same order.
   template <class Stream, class Group>
   void begin(Stream& stream, Group& ranks, device_span<const T, Memory> from, device_span<T, Memory> to) {
-    to_ = to;
-    std::span<const T> sent(from.raw(), from.size());
-    std::span<T> received(to.raw(), to.size());
-    if constexpr (!directly) {
-      sent_.resize(from.size());
-      received_.resize(to.size());
-      copy_to_host(stream, std::span<T>(sent_), from);
-      sent = sent_;
-      received = received_;
+    if constexpr (!detail::is_staged<Memory>) {
+      stream.synchronize();
+      begin_messages(ranks, messages_, {from.raw(), from.size()}, {to.raw(), to.size()});
+    } else {
+      to_ = to;
+      sent_ = ranks.staging().template take<T>(stream, first_slot_, from.size());
+      received_ = ranks.staging().template take<T>(stream, first_slot_ + 1, to.size());
+      copy_to_host(stream, sent_.values, from);
+      in_flight_ = std::make_shared<messages>();
+      detail::in_stream_order(
+          stream, [&ranks, flight = in_flight_, s = sent_.values, r = received_.values] { begin_messages(ranks, *flight, s, r); }, sent_.memory,
+          received_.memory);
     }
-    stream.synchronize();
-    const std::size_t next = (ranks.rank() + 1) % ranks.size(), previous = (ranks.rank() + ranks.size() - 1) % ranks.size();
-    receives_ = ranks.begin_receive(previous, received);
-    sends_ = ranks.begin_send(next, sent);
   }
-  /// After this, `to` is filled and `from` may be written.
+  /// What is queued next finds `to` filled and may write `from`.
   template <class Stream>
   void finish(Stream& stream) {
-    if (receives_) receives_->wait();
-    if (sends_) sends_->wait();
-    receives_.reset();
-    sends_.reset();
-    if constexpr (!directly) {
-      copy_to_device(stream, to_, std::span<const T>(received_));
-      stream.synchronize();
+    if constexpr (!detail::is_staged<Memory>) {
+      messages_.wait();
+    } else {
+      detail::in_stream_order(stream, [flight = in_flight_] { flight->wait(); }, sent_.memory, received_.memory);
+      copy_to_device(stream, to_, std::span<const T>(received_.values));
+      detail::hold(stream, received_.memory);
     }
   }
 
  private:
-  /// The host can dereference the pointers, or (in a dry run) nothing ever does.
-  static constexpr bool directly = clause::memory_is_host_addressable<Memory> || is_dry_memory<Memory>;
+  struct messages {
+    pending_message sends, receives;
 
+    void wait() {
+      if (receives) receives->wait();
+      if (sends) sends->wait();
+      receives.reset();
+      sends.reset();
+    }
+  };
+  template <class Group>
+  static void begin_messages(Group& ranks, messages& begun, std::span<const T> sent, std::span<T> received) {
+    const std::size_t next = (ranks.rank() + 1) % ranks.size(), previous = (ranks.rank() + ranks.size() - 1) % ranks.size();
+    begun.receives = ranks.begin_receive(previous, received);
+    begun.sends = ranks.begin_send(next, sent);
+  }
+
+  std::size_t first_slot_;
   device_span<T, Memory> to_{};
-  std::vector<T> sent_, received_;
-  pending_message sends_, receives_;  // last: destroyed before the buffers they use
+  detail::staged_span<T> sent_{}, received_{};
+  std::shared_ptr<messages> in_flight_{};  // through host memory
+  messages messages_{};                    // otherwise; last: destroyed before the memory they use
 };
 
 }  // namespace xtrain

@@ -1,6 +1,7 @@
 // Batches of token sequences on the device.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -10,6 +11,8 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry/dry.hpp>
+#include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/attention_mask.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/tensor/view.hpp>
@@ -31,6 +34,7 @@ struct device_batch {
   vector_view<const token, memory> withins_n{};      // second position of each token, for models with 2D positions
   vector_view<const token, memory> ends_n{};         // one past the last token that each token attends to; none: the token itself
   vector_view<const token, memory> segments_n{};     // segment (token type) of each token, for models that have segments
+  vector_view<const float, memory> weights_n{};      // weight of each token's loss; none: 1
   vector_view<const token, memory> labels_b{};       // label of each sequence; negative: ignored
   vector_view<const token, memory> firsts_b{};       // index of the first token of each sequence
   std::size_t first_sequence = 0;                    // index of the first sequence within the global batch
@@ -45,9 +49,10 @@ struct device_batch {
 
 namespace detail {
 
-/// The device reads host memory directly, so batches need not be copied. (The dry device behaves like the device it stands in for.)
+/// The device reads host memory directly and computes before it returns, so batches need not be copied. A stream that runs host functions
+/// works later: by then a batch may have been overwritten. (The dry device behaves like the device it stands in for.)
 template <class Device>
-inline constexpr bool reads_host_batches = host_addressable<Device>;
+inline constexpr bool reads_host_batches = host_addressable<Device> && !clause::device_runs_host_functions<Device>;
 template <class Device>
 inline constexpr bool reads_host_batches<dry<Device>> = reads_host_batches<Device>;
 
@@ -63,6 +68,26 @@ template <class HostBatch>
   else return {};
 }
 template <class HostBatch>
+[[nodiscard]] std::span<const float> token_weights_of(const HostBatch& host) {
+  if constexpr (requires { host.token_weights; }) return host.token_weights;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const token> teacher_tokens_of(const HostBatch& host) {
+  if constexpr (requires { host.teacher_tokens; }) return host.teacher_tokens;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const float> teacher_log_probs_of(const HostBatch& host) {
+  if constexpr (requires { host.teacher_log_probs; }) return host.teacher_log_probs;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const double> reference_log_probs_of(const HostBatch& host) {
+  if constexpr (requires { host.reference_log_probs; }) return host.reference_log_probs;
+  else return {};
+}
+template <class HostBatch>
 [[nodiscard]] std::span<const token> labels_of(const HostBatch& host) {
   if constexpr (requires { host.labels; }) return host.labels;
   else return {};
@@ -75,14 +100,43 @@ struct batch_view {
   std::size_t b = 0, t = 0;
   std::span<const token> tokens{}, targets{}, positions{}, starts{};
   std::span<const token> ends{}, segments{}, labels{};  // fields that only some batches have
+  std::span<const float> token_weights{};               // of each token's loss; empty: all 1
+  std::span<const token> teacher_tokens{};              // of each token, the k most probable next tokens by a teacher; empty: not in the data
+  std::span<const float> teacher_log_probs{};           // and their log-probabilities
+  std::span<const double> reference_log_probs{};        // of each sequence, by a reference model; empty: not in the data
   std::size_t target_count = 0, token_count = 0, first_sequence = 0;
 
   batch_view() = default;
   template <class HostBatch>
   explicit batch_view(const HostBatch& host)
       : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts),
-        ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)), target_count(host.target_count),
+        ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)),
+        token_weights(detail::token_weights_of(host)), teacher_tokens(detail::teacher_tokens_of(host)),
+        teacher_log_probs(detail::teacher_log_probs_of(host)), reference_log_probs(detail::reference_log_probs_of(host)), target_count(host.target_count),
         token_count(host.token_count), first_sequence(host.first_sequence) {}
+};
+
+/// Pinned host memory for the batches of several steps, used in turn: batches are copied to the device while the host goes on.
+template <class Device>
+class batch_staging {
+ public:
+  /// `slots` batches of up to `num_tokens` tokens. A slot is written again after as many batches: its copy must be done by then.
+  batch_staging(const typename Device::context& on, std::size_t num_tokens, std::size_t slots)
+      : slot_(arrays * num_tokens), slots_(slots), memory_(on, is_dry_run(on) ? 0 : bytes()) {}
+
+  /// What it takes; nothing if the device reads batches where they are. A dry run allocates nothing.
+  [[nodiscard]] std::size_t bytes() const { return detail::reads_host_batches<Device> ? 0 : slot_ * slots_ * sizeof(token); }
+  [[nodiscard]] bool exists() const { return memory_.bytes() > 0; }
+  [[nodiscard]] std::span<token> next() {
+    const std::size_t at = next_++ % slots_;
+    return memory_.template as<token>().subspan(at * slot_, slot_);
+  }
+
+ private:
+  static constexpr std::size_t arrays = 9;  // of a token or a sequence
+
+  std::size_t slot_, slots_, next_ = 0;
+  pinned_memory<Device> memory_;
 };
 
 /// Device memory for one batch of up to `num_tokens` tokens; none if the device reads host memory. Computes positions and attention masks from
@@ -93,22 +147,38 @@ class batch_memory {
   using memory = typename Device::memory;
 
   batch_memory(const typename Device::context& on, std::size_t num_tokens, const attention_mask& mask = {}, const context_shard& shard = {})
-      : num_tokens_(num_tokens), own_(std::make_unique<local_tokens>(shard, 4, num_tokens)),
+      : num_tokens_(num_tokens), own_(std::make_unique<local_tokens>(shard, 5, num_tokens)),
         laid_out_(mask.kind == attention_mask::rule::causal ? nullptr : std::make_unique<token_layout>(mask, num_tokens)),
-        buffer_(on, detail::reads_host_batches<Device> ? 0 : (laid_out_ ? 8 : 4) * num_tokens * sizeof(token), memory_role::batch) {}
+        buffer_(on, detail::reads_host_batches<Device> ? 0 : (laid_out_ ? 9 : 5) * num_tokens * sizeof(token), memory_role::batch) {}
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
   /// The batch as the device sees it. `host` has b, t, first_sequence, and tokens, targets, positions and starts of b · t elements each,
   /// or empty where not given. If the attention mask is not causal, it may have ends and segments of b · t elements, and b labels; if it
-  /// has withins, positions and mask are already computed. It must not change until the pass is done and the stream is synchronized.
+  /// has withins, positions and mask are already computed. Without staging memory it must not change until the pass is done and the stream
+  /// is synchronized, and the device must not have work in flight that uses this memory.
   ///   throws  shape_error when the batch is larger than the memory, an array has another size, or the sequence length is not divisible
   ///           among context-parallel ranks; data_error when a start or an end is invalid
   template <class HostBatch>
-  [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host) const {
+  [[nodiscard]] device_batch<Device> upload(typename Device::stream& stream, const HostBatch& host, batch_staging<Device>* staging = nullptr) const {
+    [[maybe_unused]] std::span<token> staged;
+    if (staging != nullptr && !staging->exists()) staging = nullptr;
+    if constexpr (!detail::reads_host_batches<Device>)
+      if (staging != nullptr) staged = staging->next();
+    std::size_t used = 0;
+    const device_batch<Device> on_device = lay_out(stream, host, staged, used);
+    if constexpr (!detail::reads_host_batches<Device>)
+      if (staging != nullptr) copy_to_device(stream, buffer_.template as<token>().subspan(0, used), staged.first(used));
+    return on_device;
+  }
+
+ private:
+  /// Into `staged`, or copied to the device at once.
+  template <class HostBatch>
+  [[nodiscard]] device_batch<Device> lay_out(typename Device::stream& stream, const HostBatch& host, [[maybe_unused]] std::span<token> staged,
+                                             std::size_t& next) const {
     const std::size_t n = host.b * host.t;
     require<shape_error>(n <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", host.b, " sequences of ", host.t);
-    std::size_t next = 0;
     const auto put = [&](std::span<const token> values, std::size_t size) -> vector_view<const token, memory> {
       if (values.empty()) return {};
       require<shape_error>(values.size() == size, "batch: every array must have ", n, " tokens, or one label for each of ", host.b,
@@ -117,8 +187,9 @@ class batch_memory {
         return {span_of<const token, memory>(values.data(), size), {size}};
       } else {
         const auto to = buffer_.template as<token>().subspan(next, size);
+        if (staged.empty()) copy_to_device(stream, to, values);
+        else std::copy(values.begin(), values.end(), staged.begin() + static_cast<std::ptrdiff_t>(next));
         next += size;
-        copy_to_device(stream, to, values);
         return {device_span<const token, memory>(to), {size}};
       }
     };
@@ -134,6 +205,12 @@ class batch_memory {
     on_device.tokens_n = put_own(host.tokens);
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
+    if (const auto weights = detail::token_weights_of(host); !weights.empty()) {
+      // carried as tokens, which have the same size
+      static_assert(sizeof(float) == sizeof(token));
+      const auto bits = put_own({reinterpret_cast<const token*>(weights.data()), weights.size()});
+      on_device.weights_n = {span_of<const float, memory>(reinterpret_cast<const float*>(bits.span().raw()), bits.shape(0)), {bits.shape(0)}};
+    }
     for (std::size_t i = 0; i < host.starts.size() && !on_device.is_packed; ++i)
       on_device.is_packed = host.starts[i] > 0 && (host.targets.empty() || host.targets[i] >= 0);
     const std::span<const token> ends = detail::ends_of(host), segments = detail::segments_of(host), labels = detail::labels_of(host);
@@ -158,7 +235,6 @@ class batch_memory {
     return on_device;
   }
 
- private:
   /// Samples of a sequence are contiguous: every token's start is that of the previous token, or the token's own index.
   static void require_starts(std::span<const token> starts, std::size_t t) {
     for (std::size_t i = 0; i < starts.size(); ++i) {

@@ -21,7 +21,8 @@ class classification_head {
 
   /// x [n, hidden_size], target_n read; loss_n written, 0 where there is no target. While training: saves dx, adds to the gradients of
   /// weight and bias, which are those of the losses times `gradient_scale`.
-  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n, double gradient_scale,
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> target_n,
+               kernel::scalar<memory> gradient_scale,
                vector_view<accumulate, memory> loss_n) const {
     if (!p.trains()) return ops::linear_cross_entropy(p, x, p.matrix(weight_), target_n, loss_n, p.vector(bias_));
     ops::linear_cross_entropy_with_gradient(p, x, p.matrix(weight_), target_n, gradient_scale, loss_n, p.save(x.shape(0), x.shape(1)),

@@ -44,7 +44,7 @@ class token_embedding {
     tokens_.forward(p, y);
     if (positions_.exists()) {
       ops::embedding(p, own_positions(p), p.matrix(positions_), y, ops::result::is_added);
-      position_adapter_.forward(p, p.batch.positions_n, y);
+      if (!p.internal.without_adapter) position_adapter_.forward(p, p.batch.positions_n, y);
     }
     if (drops(p)) p.dropout(y, dropout_, site_, y);
   }

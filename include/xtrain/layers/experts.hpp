@@ -25,8 +25,9 @@ namespace xtrain {
 
 /// y = Σ over the chosen experts of weight · W2 · f(W1 · x). Dropless: an expert takes every token that is routed to it. Copies of tokens
 /// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
-/// The number of tokens per expert determines how its matmuls are launched, so the host waits for these counts once per forward. Under
-/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. Under tensor
+/// How many tokens an expert has is known on the device alone: its matmuls are confined to its rows (execution::confined). Under
+/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back: the host waits for the
+/// counts, once per forward, because they are the sizes of messages. It also waits where an adapter's operations cannot be confined. Under tensor
 /// parallelism, each rank has some intermediate channels of every expert and a replicated router, so all ranks route alike; partial outputs are
 /// summed over ranks after those of a token's experts are combined, so the reduced array is as large as for any other layer.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
@@ -57,6 +58,7 @@ class mixture_of_experts {
     }
     build.parameters().begin_owner(std::nullopt);
     for (const expert& one : experts_) {
+      confines_ = confines_ && one.up.works_on_rows() && one.down.works_on_rows();
       up_needs_input_ = up_needs_input_ || one.up.needs_input();
       down_needs_input_ = down_needs_input_ || one.down.needs_input();
       // which elements are dropped depends on how many rows before were routed to the expert, on all context-parallel ranks; and a pass knows
@@ -80,14 +82,16 @@ class mixture_of_experts {
     const auto out = p.save(slots, c);
     const auto scope = p.scope();
     const auto a = saves_activation() ? p.save(slots, inner_) : p.temporary(slots, inner_);
+    rows_of_experts rows{.total = slots};
+    if (confines_) rows.range_e2 = {p.save_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
 
     const auto all_x = gather_from_sequence_parallel_region(p, x);
-    const expert_counts counts = route(p, all_x, routes);
+    route(p, all_x, routes, rows);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
-    experts_forward(p, n, counts, {.x = x_s, .u = u, .a = a, .out = out});
+    experts_forward(p, n, rows, {.x = x_s, .u = u, .a = a, .out = out});
     combine(p, routes, out, y, how);
-    for (std::size_t e = 0; e < experts_.size(); ++e) p.saved.push_number(counts[e]);
+    for (std::size_t e = 0; !confines_ && e < experts_.size(); ++e) p.saved.push_number(rows.counts[e]);
   }
 
   /// dx [n, hidden_size] written or added to
@@ -97,8 +101,9 @@ class mixture_of_experts {
       if (p.internal.parallel.experts().size() > 1) return backward_over_ranks(p, x, dy, dx, how);
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
-    expert_counts counts{};
-    for (std::size_t e = experts_.size(); e-- > 0;) counts[e] = p.saved.pop_number();
+    rows_of_experts rows{.total = slots};
+    for (std::size_t e = experts_.size(); !confines_ && e-- > 0;) rows.counts[e] = p.saved.pop_number();
+    if (confines_) rows.range_e2 = {p.pop_saved_tokens(2 * experts_.size()).span(), {experts_.size(), 2}};
     matrix a{};
     if (saves_activation()) a = p.pop_saved(slots, inner_);
     const auto out = p.pop_saved(slots, c);
@@ -108,7 +113,7 @@ class mixture_of_experts {
     const auto all_x = needs_input() ? gather_from_sequence_parallel_region(p, x) : x;
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     const auto da = p.temporary(slots, inner_);
-    experts_backward(p, n, counts, {.u = u, .a = a, .da = da, .out = out}, [&] {
+    experts_backward(p, n, rows, {.u = u, .a = a, .da = da, .out = out}, [&] {
       const auto x_s = p.temporary(slots, c);
       ops::embedding(p, routes.row_s, all_x, x_s);
       return x_s;
@@ -120,6 +125,14 @@ class mixture_of_experts {
   using sums = matrix_view<accumulate_t<compute>, memory>;
   using matrix = matrix_view<compute, memory>;
   using routes_type = ops::expert_routes<device, accumulate_t<compute>>;
+
+  /// Which rows each expert has.
+  struct rows_of_experts {
+    std::size_t total = 0;                   // rows of all experts
+    expert_counts counts{};                  // known on the host, in the order of this rank's experts; or
+    matrix_view<token, memory> range_e2{};   // on the device alone
+    const expert_exchange* exchange = nullptr;  // what dispatched the rows, if they were: random numbers are those of the source rank
+  };
 
   struct expert {
     column_parallel_linear<Recipe> up;
@@ -158,8 +171,8 @@ class mixture_of_experts {
     return {probability_ne, {choice.span(), {n, choices_}}, weight_nk, {slot.span(), {n, choices_}}, row};
   }
 
-  /// The routes of every token, and the number of tokens per expert.
-  [[nodiscard]] expert_counts route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes) const {
+  /// The routes of every token, and which rows each expert has: on the device if rows.range_e2 exists, otherwise on the host, which waits.
+  void route(pass<Recipe>& p, matrix_view<const compute, memory> x, const routes_type& routes, rows_of_experts& rows) const {
     const auto scope = p.scope();
     const std::size_t n = x.shape(0), e = experts_.size();
     const auto logits = p.temporary(n, e);
@@ -174,16 +187,18 @@ class mixture_of_experts {
       count_e = {p.workspace.template take<token>(e), {e}};
     }
     ops::expert_routing(p, logits, routes, count_e, probability_e);
+    if (rows.range_e2.exists()) return ops::expert_ranges(p, vector_view<const token, memory>(count_e), rows.range_e2);
 
     std::array<token, max_experts> host{};
     copy_to_host(p.stream, std::span<token>(host.data(), e), count_e.span());
     p.stream.synchronize();
-    expert_counts counts{};
-    const std::size_t slots = n * choices_;
     const bool nothing_is_real = counts_of(p.stream) != nullptr;
-    for (std::size_t i = 0; i < e; ++i)
-      counts[i] = nothing_is_real ? slots * (i + 1) / e - slots * i / e : static_cast<std::size_t>(host[i]);
-    return counts;
+    for (std::size_t i = 0; i < e; ++i) rows.counts[i] = nothing_is_real ? balanced(n * choices_, i) : static_cast<std::size_t>(host[i]);
+  }
+  /// Rows of an expert if all have equally many.
+  [[nodiscard]] std::size_t balanced(std::size_t slots, std::size_t index) const {
+    const std::size_t e = experts_.size();
+    return slots * (index + 1) / e - slots * index / e;
   }
 
   /// Rows of this rank's experts, one contiguous matrix per expert, with their activations.
@@ -195,16 +210,15 @@ class mixture_of_experts {
   };
 
   /// x read; u, a, out written
-  void experts_forward(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_rows& at,
-                       const expert_exchange* exchange = nullptr) const {
+  void experts_forward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at) const {
     // u = x · W1ᵀ
-    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
     });
     // a = f(u)
     if (at.u.shape(0) > 0) activation_.forward(p, at.u, at.a);
     // out = a · W2ᵀ
-    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
     });
   }
@@ -215,14 +229,13 @@ class mixture_of_experts {
   /// da    written
   /// input()  returns x, called only if it is needed
   template <class Input>
-  void experts_backward(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_rows& at, Input&& input,
-                        const expert_exchange* exchange = nullptr) const {
+  void experts_backward(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, const expert_rows& at, Input&& input) const {
     // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
     const auto deferred = std::exchange(p.internal.deferred, nullptr);
     const bool any = at.u.shape(0) > 0;
     if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
     // forward: out = a · W2ᵀ
-    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
     // forward: a = f(u); the gradient overwrites u
@@ -230,7 +243,7 @@ class mixture_of_experts {
     // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
     matrix x{};
     if (up_needs_input_) x = input();
-    each_expert(p, n, counts, exchange, [&](const expert& one, std::size_t first, std::size_t rows) {
+    each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.up.backward(p, up_needs_input_ ? x.rows(first, rows) : x, at.u.rows(first, rows), at.out.rows(first, rows));
     });
     p.internal.deferred = deferred;
@@ -289,12 +302,14 @@ class mixture_of_experts {
     const auto scope = p.scope();
     auto& ranks = p.internal.parallel.experts();
     const auto all_x = gather_from_sequence_parallel_region(p, x);
-    const expert_exchange exchange(ranks, experts_.size(), route(p, all_x, routes));
+    rows_of_experts leaving{.total = slots};
+    route(p, all_x, routes, leaving);
+    const expert_exchange exchange(ranks, experts_.size(), leaving.counts);
     const expert_rows here = rows_here(p, exchange.rows(), c);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     exchange.dispatch(p.stream, ranks, read(x_s), here.x);
-    experts_forward(p, n, exchange.counts(), here, &exchange);
+    experts_forward(p, n, {.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange}, here);
     exchange.combine(p.stream, ranks, read(here.out), out);
     combine(p, routes, out, y, how);
     exchange.push(p.saved);
@@ -311,7 +326,7 @@ class mixture_of_experts {
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     // forward: combined out
     exchange.dispatch(p.stream, ranks, read(out), here.out);
-    experts_backward(p, n, exchange.counts(), here, [&] { return here.x; }, &exchange);
+    experts_backward(p, n, {.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange}, here, [&] { return here.x; });
     // forward: dispatched x_s
     exchange.combine(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
@@ -341,17 +356,25 @@ class mixture_of_experts {
     return each;
   }
 
-  /// work(expert, first row, rows) for each of this rank's experts that has rows, at most n rows at a time: the most that one rank may
+  /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. Where the host knows them: for each that has rows,
+  /// at most n rows at a time: the most that one rank may
   /// send, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
-  /// rows, it also measures the memory for that, without counting it as work. `exchange`: what dispatched the rows, if they were: random
-  /// numbers are those of the source rank.
+  /// rows, it also measures the memory for that, without counting it as work.
   template <class Work>
-  void each_expert(pass<Recipe>& p, std::size_t n, const expert_counts& counts, const expert_exchange* exchange, Work&& work) const {
+  void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
+    if (all.range_e2.exists()) {
+      for (std::size_t e = 0; e < experts_.size(); ++e) {
+        p.confined = {device_span<const token, memory>(all.range_e2.rows(e, 1).span()), all.total, balanced(all.total, e)};
+        work(experts_[e], 0, all.total);
+      }
+      p.confined = {};
+      return;
+    }
     std::size_t first = 0;
     for (std::size_t i = 0; i < own_.count; ++i) {
       if constexpr (has_expert_parallel<Recipe>)
-        if (exchange != nullptr) p.internal.origin = exchange->origin(i, p.internal.parallel.experts().rank());
-      for (std::size_t left = counts[i]; left > 0;) {
+        if (all.exchange != nullptr) p.internal.origin = all.exchange->origin(i, p.internal.parallel.experts().rank());
+      for (std::size_t left = all.counts[i]; left > 0;) {
         const std::size_t rows = std::min(left, n);
         work(experts_[own_.begin + i], first, rows);
         first += rows;
@@ -373,6 +396,7 @@ class mixture_of_experts {
   linear<Recipe> router_;
   std::vector<expert> experts_;
   bool up_needs_input_ = false, down_needs_input_ = false;
+  bool confines_ = true;  // operations of experts can be confined to rows that only the device knows
 };
 
 }  // namespace xtrain

@@ -47,6 +47,12 @@ class linear {
     else return false;
   }
 
+  /// Whether forward and backward can be confined to rows that only the device knows (execution::confined). An adapter says so.
+  [[nodiscard]] bool works_on_rows() const {
+    if constexpr (requires { adapter_.works_on_rows(); }) return adapter_.works_on_rows();
+    else return false;
+  }
+
   /// x [n, in] read, y [n, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
                ops::result how = ops::result::replaces) const {
@@ -81,7 +87,7 @@ class linear {
                 vector_view<const compute, memory> bias) const {
     const auto scope = p.scope();
     with_weight(p, [&](auto weight) { ops::linear(p, x, weight, bias, y, how); });
-    adapter_.forward(p, x, y);
+    if (!p.internal.without_adapter) adapter_.forward(p, x, y);
   }
 
   /// A quantized weight is dequantized only for the duration of `work`.

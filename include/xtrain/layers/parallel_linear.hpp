@@ -41,6 +41,7 @@ class column_parallel_linear {
 
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
+  [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
 
   /// x [n or this rank's tokens, in] read, y [n, this rank's outputs] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,
@@ -96,6 +97,7 @@ class row_parallel_linear {
 
   [[nodiscard]] bool needs_input() const { return local_.needs_input(); }
   [[nodiscard]] bool drops_input() const { return local_.drops_input(); }
+  [[nodiscard]] bool works_on_rows() const { return local_.works_on_rows(); }
 
   /// x [n, this rank's inputs] read, y [n or this rank's tokens, out] written or added to
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y,

@@ -44,7 +44,7 @@ class pass : public execution<typename Recipe::device> {
   device_batch<device> batch{};
   pass_mode mode = pass_mode::training;
   random_site random{};         // seed and step
-  double gradient_scale = 1.0;  // of each token's loss: 1 / targets in the global batch, times the loss scale
+  kernel::scalar<memory> gradient_scale{};  // of each token's loss: 1 / targets in the global batch, times the loss scale on the device
   double label_weight = 1.0;    // weight of a sequence's label, in targets
   pass_internal<Recipe> internal;
 

@@ -45,7 +45,7 @@ class ring_attention {
     const auto scope = p.scope();
     s.t = p.batch.whole_t;
     const auto o_sums = sums_of(p, o);
-    travelling<compute> keys(p, o.shape(0), 2 * s.k * s.d);
+    travelling<compute> keys(p, o.shape(0), 2 * s.k * s.d, 0);
     ops::copy_rows(p, qkv.columns(s.key_offset(), 2 * s.k * s.d), keys.here);
     for (std::size_t turn = 0; turn < shard_.ranks; ++turn) {
       if (turn + 1 < shard_.ranks) keys.begin(p);
@@ -64,8 +64,8 @@ class ring_attention {
     s.t = p.batch.whole_t;
     const std::size_t n = o.shape(0), width = 2 * s.k * s.d;
     const auto dq = zeros(p, n, s.h * s.d), down = zeros(p, n, width);  // of queries; of this rank's keys from its own queries
-    travelling<compute> keys(p, n, width);
-    travelling<sum> gradients(p, n, width);  // of other ranks' keys
+    travelling<compute> keys(p, n, width, 0);
+    travelling<sum> gradients(p, n, width, 1);  // of other ranks' keys
     const auto made = zeros(p, n, width);    // this rank's contribution to them
     // forward: merged attention of this rank's queries over the keys
     const auto merged_backward = [&](const ops::attention_blocks& blocks, matrix_view<sum, memory> dkv) {
@@ -107,10 +107,12 @@ class ring_attention {
   template <class T>
   struct travelling {
     matrix_view<T, memory> here, coming;
-    ring_shift<T, memory> shift{};
+    ring_shift<T, memory> shift;
 
-    travelling(pass<Recipe>& p, std::size_t rows, std::size_t columns)
-        : here(p.workspace.template take<T>(rows * columns), {rows, columns}), coming(p.workspace.template take<T>(rows * columns), {rows, columns}) {}
+    /// `number`: arrays that travel at the same time have different ones
+    travelling(pass<Recipe>& p, std::size_t rows, std::size_t columns, std::size_t number)
+        : here(p.workspace.template take<T>(rows * columns), {rows, columns}), coming(p.workspace.template take<T>(rows * columns), {rows, columns}),
+          shift(number) {}
 
     void begin(pass<Recipe>& p) {
       shift.begin(p.stream, p.internal.parallel.context(), device_span<const T, memory>(here.span()), coming.span());

@@ -55,7 +55,7 @@ class vocab_parallel_embedding {
   /// y [n, hidden_size] written, of the batch's tokens; under sequence parallelism, of this rank's
   void forward(pass<Recipe>& p, matrix_view<compute, memory> y) const {
     look_up(p, y);
-    adapter_.forward(p, p.batch.tokens_n, y);
+    if (!p.internal.without_adapter) adapter_.forward(p, p.batch.tokens_n, y);
   }
 
   /// dy [n, hidden_size] read; the table's gradient added to

@@ -11,13 +11,15 @@ struct fp32;
 struct bf16_mixed;
 struct single;
 struct adamw;
+struct next_token;
 struct recompute_none;
 struct no_offload;
 struct no_adapter;
 struct lora;
 
 /// A recipe made of these policies: what a compiled model has in place of the user's recipe, whatever that is called.
-template <class Device, class Precision, class Parallel, class Optimizer, class Recompute, class Offload, class Adapter>
+template <class Device, class Precision, class Parallel, class Optimizer, class Recompute, class Offload, class Adapter,
+          class Objective = next_token>
 struct recipe_axes {
   using device = Device;
   using precision = Precision;
@@ -26,6 +28,7 @@ struct recipe_axes {
   using recompute = Recompute;
   using offload = Offload;
   using adapter = Adapter;
+  using objective = Objective;
 };
 
 namespace detail {
@@ -42,6 +45,7 @@ inline constexpr bool has_compiled_models = [] {
     using adapter = typename Recipe::adapter;
     return std::is_same_v<typename Recipe::device, cpu> && (std::is_same_v<precision, fp32> || std::is_same_v<precision, bf16_mixed>) &&
            std::is_same_v<typename Recipe::parallel, single> && std::is_same_v<typename Recipe::optimizer, adamw> &&
+           std::is_same_v<typename Recipe::objective, next_token> &&
            std::is_same_v<typename Recipe::recompute, recompute_none> && std::is_same_v<typename Recipe::offload, no_offload> &&
            (std::is_same_v<adapter, no_adapter> || std::is_same_v<adapter, lora>);
   }

@@ -13,6 +13,7 @@
 
 #include <xtrain/adapt/concepts.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/stream_drain.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/context_shard.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -246,7 +247,7 @@ class transformer {
   config_type config_;
   options options_;
   context_type context_;
-  std::unique_ptr<stream_type> stream_;
+  detail::owned_stream<stream_type> stream_;
   std::unique_ptr<store> parameters_;
   std::unique_ptr<parallel_state> parallel_;
   std::unique_ptr<builder<Recipe>> build_;
@@ -254,6 +255,7 @@ class transformer {
   typename Parts::embedding embedding_;
   std::vector<block_type> blocks_;
   output_type output_;
+  detail::stream_drain<stream_type> drain_;  // last: the host waits before what queued work uses is destroyed
 };
 
 // Members are defined outside of the class, so that a program that is given their instantiation (xtrain_add_library) does not make it again.
@@ -266,11 +268,13 @@ transformer<Recipe, Parts>::transformer(uninitialised_t, config_type sizes, cons
       build_(std::make_unique<builder<Recipe>>(*parameters_, options_.adapter, shard_of(*parallel_), experts_of(*parallel_),
                                                context_shard_of(*parallel_))),
       positions_(std::make_unique<positions>(context_, *stream_, Parts::positions(config_, first_position()))), embedding_(*build_, config_),
-      blocks_(make_blocks()), output_(make_output()) {
+      blocks_(make_blocks()), output_(make_output()), drain_(*stream_) {
   options_.adapter.finish(*parameters_);
   if (Parts::ties_embeddings(config_)) parameters_->reads_from(config_.num_layers + 1, 0);
   keep_own_blocks();
-  parameters_->allocate(parallel_->sharding());
+  shard_spec sharding = parallel_->sharding();
+  if constexpr (requires { Recipe::optimizer::layout_alignment; }) sharding.alignment = Recipe::optimizer::layout_alignment;
+  parameters_->allocate(sharding);
   build_.reset();
 }
 

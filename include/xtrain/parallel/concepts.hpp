@@ -10,6 +10,7 @@
 
 #include <xtrain/comm/concepts.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/optim/whole_matrices.hpp>
 #include <xtrain/tensor/parameters.hpp>
 
 namespace xtrain {
@@ -43,7 +44,7 @@ concept communicator_on =
 /// the same layers and sum their partial outputs. everyone(): all ranks of the run.
 template <class P, class Device, class Number>
 concept strategy_has_communicators = requires(strategy_state<P, Device>& state) {
-  requires communicator<std::remove_cvref_t<decltype(state.data())>>;
+  requires communicator_on<std::remove_cvref_t<decltype(state.data())>, Device, double>;
   requires communicator<std::remove_cvref_t<decltype(state.everyone())>>;
   requires communicator_on<std::remove_cvref_t<decltype(state.tensor())>, Device, Number>;
 };
@@ -55,23 +56,24 @@ concept strategy_divides_the_store = requires(const strategy_state<P, Device>& s
 };
 
 struct any_squares {
-  template <class Span>
-  double operator()(Span) const {
-    return 0;
-  }
+  template <class Spans, class Sum>
+  void operator()(Spans, Sum) const {}
 };
 
 /// In the order of a step: block_begins and block_ends around every block of every forward and backward pass (the weights must be
 /// available in between), gradients_ready after a block's backward of every micro-batch, finish_gradients once all gradients of the step
-/// are ready, gradient_squares (of the gradients of all ranks), weights_changed after the optimizer step.
+/// are ready, reduce_losses (over all ranks that have some of a step's losses), gradient_squares (of the gradients of all ranks, into device
+/// memory), weights_changed after the optimizer step. All of it is queued on the stream.
 template <class P, class Device, class Store>
 concept strategy_hooks_into_a_step = requires(strategy_state<P, Device>& state, typename Device::stream& stream, Store& store,
-                                              std::size_t block, any_squares squares) {
+                                              std::size_t block, any_squares squares,
+                                              device_span<double, typename Device::memory> sum) {
   state.block_begins(stream, store, block, block_visit::forward);
   state.block_ends(stream, store, block, block_visit::backward);
   state.gradients_ready(stream, store, block, true);
   state.finish_gradients(stream, store);
-  { state.gradient_squares(store, squares) } -> std::same_as<double>;
+  state.reduce_losses(stream, sum);
+  state.gradient_squares(stream, store, squares, sum);
   state.weights_changed(stream, store);
 };
 
@@ -83,6 +85,10 @@ concept strategy_collects_parameters =
              device_span<const typename Store::parameter_type, typename Device::memory> array, std::span<typename Store::parameter_type> whole) {
   state.collect(stream, store, entry, array, whole);
 };
+
+/// Where an optimizer sees whole matrices (muon, adafactor): sums and gathers over the ranks that have parts of one. Others need none of it.
+template <class P, class Device, class Store>
+concept strategy_combines_matrices = combines_matrices<strategy_state<P, Device>, Device, Store>;
 
 /// A strategy may run the micro-batches of a step itself, in its own order: then its runner<Model> replaces the trainer's loop.
 template <class P, class Model>

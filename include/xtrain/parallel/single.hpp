@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include <xtrain/comm/self.hpp>
 #include <xtrain/device/concepts.hpp>
@@ -33,16 +35,36 @@ struct single {
     void gradients_ready(Stream&, Store&, std::size_t, bool) {}
     template <class Stream, class Store>
     void finish_gradients(Stream&, Store&) {}
-    template <class Store, class Squares>
-    [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
-      return squares(store.gradients());
+    template <class Stream, class Sums>
+    void reduce_losses(Stream&, Sums) {}
+    template <class Stream, class Store, class Squares, class Sum>
+    void gradient_squares(Stream&, Store& store, Squares&& squares, Sum sum_1) {
+      const auto all = store.gradients();
+      squares(std::span(&all, 1), sum_1);
     }
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {}
     template <class Stream, class Store, class Entry, class Span, class T>
-    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole) {
-      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+    void collect(Stream& stream, const Store&, const Entry& entry, Span array, std::span<T> whole, std::optional<std::size_t> at = std::nullopt) {
+      copy_to_host(stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
       stream.synchronize();
+    }
+
+    // one rank has whole matrices
+    template <class Stream, class Store, class Entry, class Span>
+    void gather_pieces(Stream&, const Store&, const Entry&, Span) {}
+    template <class Stream, class Store, class Entry, class Span>
+    void sum_pieces(Stream&, const Store&, const Entry&, Span) {}
+    template <class Stream, class Entry, class Span>
+    void sum_tensor_shards(Stream&, const Entry&, Span) {}
+    template <class Stream, class Entry, class Span, class T>
+    void collect_state(Stream& stream, const Entry&, std::size_t, Span own, std::span<T> whole) {
+      copy_to_host(stream, whole, own);
+      stream.synchronize();
+    }
+    template <class Entry>
+    [[nodiscard]] bool writes_state(const Entry& entry, bool) const {
+      return entry.is_here;
     }
 
    private:

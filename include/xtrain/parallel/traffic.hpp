@@ -12,7 +12,8 @@ namespace xtrain {
 
 /// gradients, weights: reduced or gathered over the ranks with the same weights. partial_sums: partial gradients of replicated parameters,
 /// summed over tensor- or expert-parallel ranks. expert_parallel: dispatch and combine. pipeline_parallel: between stages. tied_table: a tied
-/// head's gradients, between the first stage and the last. scalars: what the host needs: target counts, losses and norms.
+/// head's gradients, between the first stage and the last. optimizer: pieces and sums of whole matrices. scalars: what the host needs: target
+/// counts; and sums that all ranks need, of losses and gradient norms.
 enum class traffic_role : std::uint8_t {
   gradients,
   partial_sums,
@@ -22,14 +23,15 @@ enum class traffic_role : std::uint8_t {
   expert_parallel,
   pipeline_parallel,
   tied_table,
+  optimizer,
   scalars
 };
 
-inline constexpr std::size_t traffic_roles = 9;
+inline constexpr std::size_t traffic_roles = 10;
 
 [[nodiscard]] constexpr std::string_view name_of(traffic_role role) {
   constexpr std::array<std::string_view, traffic_roles> names{"gradients", "partial sums", "weights",    "tensor", "context",
-                                                              "expert",    "stages",       "tied table", "scalars"};
+                                                              "expert",    "stages",       "tied table", "optimizer", "scalars"};
   return names[static_cast<std::size_t>(role)];
 }
 

@@ -10,7 +10,7 @@
 //     zero<2>           all      1/n        1/n                    the same, with gradients in every micro-batch
 //     zero<3>           1/n      1/n        1/n                    3 ψ (n−1)/n    and weights before forward and backward
 //
-// All communication is block by block, on a background thread, overlapped with the compute of other blocks.
+// All communication is block by block, beside the main stream, overlapped with the compute of other blocks.
 #pragma once
 
 #include <array>

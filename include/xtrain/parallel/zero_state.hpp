@@ -1,5 +1,5 @@
-// Hooks around every block for ranks that train the same weights: gradients are reduced and sharded weights are gathered on a background
-// thread, overlapped with the compute of other blocks. zero.hpp has the strategies that use it.
+// Hooks around every block for ranks that train the same weights: gradients are reduced and sharded weights are gathered beside
+// the main stream, overlapped with the compute of other blocks. zero.hpp has the strategies that use it.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <xtrain/comm/background.hpp>
 #include <xtrain/comm/group.hpp>
 #include <xtrain/comm/self.hpp>
+#include <xtrain/comm/side_stream.hpp>
 #include <xtrain/comm/threads.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/layers/builder.hpp>
@@ -33,7 +33,7 @@ enum class zero_stage : std::uint8_t { replicated, optimizer_state, gradients, p
 
 /// Communication that has begun for a block and must be waited for.
 struct begun_work {
-  std::size_t until = 0;  // background work items that must be done
+  std::size_t until = 0;  // items beside the main stream that must be done
   bool adds = false;      // whether the result is then added to the gradients that this rank stores
   bool is_open = false;   // whether the block's window accumulates gradients that have not been reduced yet
 };
@@ -50,12 +50,7 @@ class zero_state {
   /// throws config_error when the ranks are not a multiple of the axis sizes
   explicit zero_state(const rank_layout& config) : zero_state(network_of(config), rank_axes(config, Axes)) {}
   /// Other ranks may still wait for this rank's shard of the weights.
-  ~zero_state() {
-    try {
-      await_weights();
-    } catch (...) {  // the other ranks have stopped; the training loop reports it
-    }
-  }
+  ~zero_state() { behind_.drain(); }
   zero_state(const zero_state&) = delete;
   zero_state& operator=(const zero_state&) = delete;
 
@@ -93,10 +88,10 @@ class zero_state {
       // prefetches the next block while this one is computed, if it is this rank's
       const std::size_t last = store.blocks() - 1;
       if (goes_back(visit) ? block > 0 : block < last) fetch(stream, store, goes_back(visit) ? block - 1 : block + 1);
-      behind_.finish(until);
+      behind_.wait(stream, until);
     } else {
-      await_weights(block);
-      store.for_each_read_by(block, [&](std::size_t other) { await_weights(other); });
+      await_weights(stream, block);
+      store.for_each_read_by(block, [&](std::size_t other) { await_weights(stream, other); });
     }
     if (visit == block_visit::evaluation || visit == block_visit::backward_input) return;
     // gradients are written in the backward pass, and by the head already in the forward pass, of several micro-batches that may be in
@@ -123,25 +118,30 @@ class zero_state {
         gradients_.all_reduce(on, gradients.whole, reduction::sum);
       }
     });
-    pending(block) = {begun_, store.sharding().gradients, false};
+    pending(block) = {behind_.begun(), store.sharding().gradients, false};
   }
 
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
     for (std::size_t block = 0; block < store.blocks(); ++block) settle(stream, store, block);
-    behind_.finish(begun_);
+    behind_.wait(stream, behind_.begun());
   }
 
-  /// The sum of squares over the gradients of all ranks. squares(spans) returns it for several spans of this rank.
-  template <class Store, class Squares>
-  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+  /// Sums losses, in device memory, over all ranks that have some of a step.
+  void reduce_losses(stream_type& stream, device_span<double, typename Device::memory> sums) {
+    if constexpr (Axes.context) context_.all_reduce(stream, sums, reduction::sum);
+    losses_.all_reduce(stream, sums, reduction::sum);
+  }
+
+  /// The sum of squares over the gradients of all ranks, in device memory. squares(spans, sum_1) queues it for several spans of this rank.
+  template <class Store, class Squares, class Sum>
+  void gradient_squares(stream_type& stream, Store& store, Squares&& squares, Sum sum_1) {
     using gradients = decltype(store.gradients());
     const std::vector<gradients> own = counted_gradients(store);
-    std::array<double, 1> sum{squares(std::span<const gradients>(own))};
-    if constexpr (shards_optimizer) host_.all_reduce(std::span<double>(sum), reduction::sum);
-    if constexpr (Axes.tensor) tensor_.all_reduce(std::span<double>(sum), reduction::sum);
-    if constexpr (Axes.expert) owners_.all_reduce(std::span<double>(sum), reduction::sum);
-    return sum[0];
+    squares(std::span<const gradients>(own), sum_1);
+    if constexpr (shards_optimizer) host_.all_reduce(stream, sum_1, reduction::sum);
+    if constexpr (Axes.tensor) tensor_.all_reduce(stream, sum_1, reduction::sum);
+    if constexpr (Axes.expert) owners_.all_reduce(stream, sum_1, reduction::sum);
   }
 
   /// Called after every rank has stepped or loaded its shard. Blocks are gathered one after the other, overlapped with the compute of the
@@ -153,21 +153,67 @@ class zero_state {
     arriving_.resize(store.blocks());
     for (std::size_t block = 0; block < store.blocks(); ++block) {
       gather(stream, store, block, false);
-      arriving_[block] = begun_;
+      arriving_[block] = behind_.begun();
     }
-    store.when_read([this](std::size_t block) { await_weights(block); });
+    store.when_read([this, &stream](std::size_t block) { await_weights(stream, block); });
+  }
+
+  /// In place: every data-parallel rank gets all elements of a parameter's (tensor-parallel) shard. Of `array`, with as many elements as
+  /// the shard, this rank has those of its piece.
+  template <class Store, class Entry, class T>
+  void gather_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array) {
+    if (store.sharding().parts == 1) return;
+    const auto own = store.piece_of(entry);
+    own_pieces_.clear();
+    their_pieces_.clear();
+    for (std::size_t rank = 0; rank < pieces_.size(); ++rank) {
+      if (own.count != 0) own_pieces_.push_back({rank, own.first, own.count});
+      if (const auto theirs = store.piece_of(entry, rank); theirs.count != 0) their_pieces_.push_back({rank, theirs.first, theirs.count});
+    }
+    pieces_.exchange(stream, device_span<const T, typename Device::memory>(array), std::span<const message_part>(own_pieces_), array,
+                     std::span<const message_part>(their_pieces_), 1);
+  }
+  /// Sums an array over the data-parallel ranks with other pieces of a parameter's (tensor-parallel) shard.
+  template <class Store, class Entry, class T>
+  void sum_pieces(stream_type& stream, const Store& store, const Entry&, device_span<T, typename Device::memory> array) {
+    if (store.sharding().parts > 1) pieces_.all_reduce(stream, array, reduction::sum);
+  }
+  /// Sums an array over the tensor-parallel ranks with other shards of a parameter; of ranks with the same shard, one counts.
+  template <class Entry, class T>
+  void sum_tensor_shards(stream_type& stream, const Entry& entry, device_span<T, typename Device::memory> array) {
+    if (!entry.spec.cut.exists() || tensor_shards_.size() == 1) return;
+    if (tensor_shards_.rank() % copies_of(entry) != 0) fill_zero(stream, array);
+    tensor_shards_.all_reduce(stream, array, reduction::sum);
   }
 
   /// Gathers the whole values of a parameter on the first rank, from an array that is sharded like the weights or like the optimizer
-  /// state.
+  /// state; `at`: from an optimizer array that begins with this parameter there.
   template <class Store, class Entry, class T, class Number>
   void collect(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
-               std::span<Number> whole) {
+               std::span<Number> whole, std::optional<std::size_t> at = std::nullopt) {
     const std::size_t owner = entry.spec.owner.value_or(0);
-    if (owners_.rank() == owner) collect_layer(stream, store, entry, array, whole);
+    if (owners_.rank() == owner) collect_layer(stream, store, entry, array, whole, at);
     if (owner == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
     if (owners_.rank() == owner) owners_.send(0, std::span<const Number>(whole));
     else if (owners_.rank() == 0) owners_.receive(owner, whole);
+  }
+
+  /// Gathers a parameter's optimizer array of any shape on the first rank: this rank has elements first … first + own.size() - 1 of it.
+  template <class Entry, class T, class Number>
+  void collect_state(stream_type& stream, const Entry& entry, std::size_t first, device_span<T, typename Device::memory> own,
+                     std::span<Number> whole) {
+    const std::size_t owner = entry.spec.owner.value_or(0);
+    if (owners_.rank() == owner && tensor_.rank() == 0) collect_ranges(stream, first, own, whole);
+    if (owner == 0 || tensor_.rank() != 0 || gradients_.rank() != 0) return;
+    if (owners_.rank() == owner) owners_.send(0, std::span<const Number>(whole));
+    else if (owners_.rank() == 0) owners_.receive(owner, whole);
+  }
+  /// Of the ranks that have the same elements of a parameter's optimizer array, one writes them to files: of all ranks that have the
+  /// parameter, or (`is_sharded`) of those with the same data-parallel shard.
+  template <class Entry>
+  [[nodiscard]] bool writes_state(const Entry& entry, bool is_sharded) const {
+    const group& same = is_sharded && shards_optimizer ? replicas_ : gradients_;
+    return entry.is_here && tensor_.rank() == 0 && same.rank() == 0 && (entry.spec.owner || owners_.rank() == 0);
   }
 
   /// Which values of a parameter this rank stores in an array of `array_size` elements, sharded like the weights or like the optimizer
@@ -187,7 +233,7 @@ class zero_state {
   /// What this rank has sent so far, including gathers of weights still in flight.
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
-    await_weights();
+    behind_.finish();
     for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
     visit(traffic_role::partial_sums, spread_.sent());
     visit(traffic_role::weights, weights_.sent());
@@ -195,16 +241,19 @@ class zero_state {
     visit(traffic_role::context_parallel, context_.sent());
     visit(traffic_role::expert_parallel, experts_.sent());
     for (const auto& [copies, ranks] : copies_) visit(traffic_role::partial_sums, ranks.sent());
-    for (const group* one : {&data_, &host_, &owners_, &everyone_}) visit(traffic_role::scalars, one->sent());
+    for (const group* one : {&pieces_, &tensor_shards_}) visit(traffic_role::optimizer, one->sent());
+    for (const group* one : {&data_, &host_, &losses_, &owners_, &everyone_}) visit(traffic_role::scalars, one->sent());
   }
 
  private:
   static std::shared_ptr<transport> network_of(const rank_layout& config) { return config.ranks ? config.ranks : one_rank(); }
-  // the main thread and the background thread have separate channels
+  // the main stream and the one beside it have separate channels
   zero_state(const std::shared_ptr<transport>& network, const rank_axes& at)
       : everyone_(network, 0), data_(network, at.data(network->rank()), 1), host_(network, at.shard(network->rank()), 2),
         tensor_(network, at.layers(network->rank()), 3), context_(network, at.rows(network->rank()), 8),
-        experts_(network, at.expert_owners(network->rank()), 9), owners_(network, at.expert_owners(network->rank()), 10),
+        experts_(network, at.expert_owners(network->rank()), 9), losses_(network, at.data(network->rank()), 14),
+        owners_(network, at.expert_owners(network->rank()), 10),
+        pieces_(network, at.shard(network->rank()), 12), tensor_shards_(network, at.layers(network->rank()), 13),
         gradients_(network, at.alike(network->rank()), 4), shards_(network, at.shard(network->rank()), 5),
         replicas_(network, at.same_shard(network->rank()), 6), weights_(network, at.shard(network->rank()), 7),
         spread_(network, at.expert_owners(network->rank()), 11) {}
@@ -212,14 +261,14 @@ class zero_state {
   /// The same among ranks that hold the same experts: onto the first of the tensor-parallel ranks.
   template <class Store, class Entry, class T, class Number>
   void collect_layer(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
-                     std::span<Number> whole) {
+                     std::span<Number> whole, std::optional<std::size_t> at) {
     if (!entry.spec.cut.exists() || tensor_.size() == 1) {
-      if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole);
+      if (tensor_.rank() == 0) collect_pieces(stream, store, entry, array, whole, at);
       return;
     }
     // the first tensor-parallel rank assembles the shards
     std::vector<Number> part(entry.size());
-    collect_pieces(stream, store, entry, array, std::span<Number>(part));
+    collect_pieces(stream, store, entry, array, std::span<Number>(part), at);
     if (gradients_.rank() != 0) return;
     std::vector<std::uint64_t> ranges;
     entry.spec.for_each_range([&](std::size_t, std::size_t first, std::size_t count) { ranges.insert(ranges.end(), {first, count}); });
@@ -248,15 +297,15 @@ class zero_state {
   /// Gathers a rank's part of an array from all ranks with a shard of it (optimizer arrays, or sharded weights).
   template <class Store, class Entry, class T, class Number>
   void collect_pieces(stream_type& stream, const Store& store, const Entry& entry, device_span<T, typename Device::memory> array,
-                      std::span<Number> whole) {
-    const bool cut = store.sharding().parts > 1 && array.size() != store.total();
+                      std::span<Number> whole, std::optional<std::size_t> at) {
+    const bool cut = store.sharding().parts > 1 && (at || array.size() != store.total());
     if (!cut) {
-      copy_to_host(stream, whole, array.subspan(entry.offset, entry.size()));
+      copy_to_host(stream, whole, array.subspan(at.value_or(entry.offset), entry.size()));
       return stream.synchronize();
     }
     const auto mine = store.piece_of(entry);
     const std::span<Number> own = whole.subspan(mine.first, mine.count);
-    copy_to_host(stream, own, array.subspan(mine.kept, mine.count));
+    copy_to_host(stream, own, array.subspan(at.value_or(mine.kept), mine.count));
     stream.synchronize();
     if (host_.rank() != 0) {
       if (!own.empty()) host_.send(0, std::span<const Number>(own));
@@ -264,6 +313,24 @@ class zero_state {
     }
     for (std::size_t part = 1; part < host_.size(); ++part)
       if (const auto theirs = store.piece_of(entry, part); theirs.count != 0) host_.receive(part, whole.subspan(theirs.first, theirs.count));
+  }
+
+  /// Gathers ranges of an array from all ranks with a shard of the optimizer state.
+  template <class T, class Number>
+  void collect_ranges(stream_type& stream, std::size_t first, device_span<T, typename Device::memory> own, std::span<Number> whole) {
+    copy_to_host(stream, whole.subspan(first, own.size()), own);
+    stream.synchronize();
+    if (!shards_optimizer || host_.size() == 1) return;
+    std::array<std::uint64_t, 2> range{first, own.size()};
+    if (host_.rank() != 0) {
+      host_.send(0, std::span<const std::uint64_t>(range));
+      if (range[1] != 0) host_.send(0, std::span<const Number>(whole.subspan(range[0], range[1])));
+      return;
+    }
+    for (std::size_t part = 1; part < host_.size(); ++part) {
+      host_.receive(part, std::span<std::uint64_t>(range));
+      if (range[1] != 0) host_.receive(part, whole.subspan(range[0], range[1]));
+    }
   }
 
   /// How many tensor-parallel ranks hold the same copy of a parameter.
@@ -286,7 +353,7 @@ class zero_state {
       });
     }
   }
-  /// Used on the background thread.
+  /// Used beside the main stream.
   [[nodiscard]] group& group_of_copies(std::size_t copies) {
     const auto found = copies_.find(copies);
     if (found != copies_.end()) return found->second;
@@ -317,20 +384,10 @@ class zero_state {
     return own;
   }
 
-  /// Queues work(stream) on the background thread, to run after what is on the stream now; in a dry run it runs at once.
+  /// Queues work(stream) beside the main stream, to run after what is on that now; in a dry run it runs at once.
   template <class Store, class Work>
   void later(stream_type& stream, Store& store, Work work) {
-    if (counts_of(stream) != nullptr) {
-      work(stream);
-    } else {
-      if (!own_stream_) own_stream_.emplace(store.device());
-      behind_.begin([this, event = stream.record(), work] {
-        event.synchronize();
-        work(*own_stream_);
-        own_stream_->synchronize();
-      });
-      ++begun_;
-    }
+    behind_.begin(store.device(), stream, std::move(work));
   }
   begun_work& pending(std::size_t block) {
     if (pending_.size() <= block) pending_.resize(block + 1);
@@ -341,7 +398,7 @@ class zero_state {
   template <class Store>
   void settle(stream_type& stream, Store& store, std::size_t block) {
     begun_work& work = pending(block);
-    behind_.finish(work.until);
+    behind_.wait(stream, work.until);
     if (std::exchange(work.adds, false)) {
       const auto kept = store.stored_gradients(block);
       using dtype = typename Store::gradient_type;
@@ -362,12 +419,9 @@ class zero_state {
     fill_zero(stream, store.block_gradients(block).whole);
   }
 
-  /// Waits until a block's weights have been gathered after the optimizer step; without an argument, all blocks'.
-  void await_weights(std::size_t block) const {
-    if (block < arriving_.size() && arriving_[block] != 0) behind_.finish(std::exchange(arriving_[block], 0));
-  }
-  void await_weights() const {
-    for (std::size_t block = 0; block < arriving_.size(); ++block) await_weights(block);
+  /// What is queued on the stream next waits until a block's weights have been gathered after the optimizer step.
+  void await_weights(stream_type& stream, std::size_t block) {
+    if (block < arriving_.size() && arriving_[block] != 0) behind_.wait(stream, std::exchange(arriving_[block], 0));
   }
 
   /// All-gathers the shards of a block's weights.
@@ -390,21 +444,21 @@ class zero_state {
     gather(stream, store, block, false);
     gather(stream, store, block, true);
     there_[block] = true;
-    return fetched_[block] = begun_;
+    return fetched_[block] = behind_.begun();
   }
 
   self self_;
-  group everyone_, data_, host_, tensor_, context_, experts_, owners_;  // used by the training thread; the last two have the same members
-  group gradients_, shards_, replicas_, weights_, spread_;              // used on the background thread
+  // used by the training thread; experts_ and owners_ have the same members, so have host_ and pieces_, tensor_ and tensor_shards_
+  group everyone_, data_, host_, tensor_, context_, experts_, losses_, owners_, pieces_, tensor_shards_;
+  group gradients_, shards_, replicas_, weights_, spread_;              // used beside the main stream
   std::map<std::size_t, group> copies_;                                 // likewise
-  std::optional<stream_type> own_stream_;
+  std::vector<message_part> own_pieces_, their_pieces_;                 // of one parameter
   std::optional<arena<Device>> nothing_;  // adding needs no memory
   std::vector<begun_work> pending_;       // by block
   std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
   std::vector<std::size_t> fetched_;      // by block: the work items to wait for until they are
-  mutable std::vector<std::size_t> arriving_;  // by block: work items until the weights are gathered after a step; 0: none
-  std::size_t begun_ = 0;
-  mutable background behind_;  // last: destroyed before what its work uses
+  std::vector<std::size_t> arriving_;     // by block: work items until the weights are gathered after a step; 0: none
+  mutable side_stream<Device> behind_;    // last: destroyed before what its work uses
 };
 
 }  // namespace xtrain::detail

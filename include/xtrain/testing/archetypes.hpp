@@ -79,9 +79,12 @@ struct bare_strategy {
     void gradients_ready(Stream&, Store&, std::size_t, bool) {}
     template <class Stream, class Store>
     void finish_gradients(Stream&, Store&) {}
-    template <class Store, class Squares>
-    double gradient_squares(Store& store, Squares squares) {
-      return squares(store.gradients());
+    template <class Stream, class Sums>
+    void reduce_losses(Stream&, Sums) {}
+    template <class Stream, class Store, class Squares, class Sum>
+    void gradient_squares(Stream&, Store& store, Squares squares, Sum sum) {
+      const auto all = store.gradients();
+      squares(std::span(&all, 1), sum);
     }
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {}
@@ -103,7 +106,7 @@ struct bare_optimizer {
   template <class Device, class Precision>
   struct state {
     state(const config&, execution<Device>&, const parameter_store<Device, Precision>&) {}
-    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step&) {}
+    void step(execution<Device>&, const parameter_store<Device, Precision>&, const optimizer_step<Device>&) {}
     template <class Visit>
     void visit(Visit&&) const {}
   };

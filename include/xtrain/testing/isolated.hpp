@@ -1,15 +1,21 @@
 // A device whose memory the host cannot access and whose stream works as late as possible. Code that lacks a copy or a
-// synchronization fails on it, without an accelerator.
+// synchronization fails on it, without an accelerator. It counts how often the host waits for it.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -25,12 +31,71 @@ struct isolated_memory {
   static constexpr bool host_addressable = false;
 };
 
+/// How often the host has waited for a device, and what it has queued on it.
+struct host_waits {
+  std::size_t synchronizations = 0;  ///< of streams: the host waits for all work queued on one
+  std::size_t event_waits = 0;       ///< of the host for an event
+  std::size_t drains = 0;            ///< waits of either kind after which the stream has nothing left to do
+  std::size_t blocking_copies = 0;   ///< from or to host memory that is not pinned
+  std::size_t launches = 0;          ///< kernels, copies and fills queued
+  std::size_t host_functions = 0;    ///< queued on streams
+  double kernel_seconds = 0;         ///< that the device has spent in kernels
+
+  [[nodiscard]] host_waits since(const host_waits& before) const {
+    return {synchronizations - before.synchronizations,
+            event_waits - before.event_waits,
+            drains - before.drains,
+            blocking_copies - before.blocking_copies,
+            launches - before.launches,
+            host_functions - before.host_functions,
+            kernel_seconds - before.kernel_seconds};
+  }
+};
+
+/// When an isolated device does its work.
+struct isolated_timing {
+  bool is_late = true;                      ///< only when somebody waits for it; otherwise as soon as possible
+  std::chrono::microseconds launch{0};      ///< how long the host takes to queue a kernel
+  std::chrono::microseconds kernel{0};      ///< how long the device takes for a kernel, in addition to computing it
+};
+
 namespace detail {
+
+/// Shared by the streams of one isolated device: counts, and the pinned host memory.
+class isolated_host {
+ public:
+  explicit isolated_host(const isolated_timing& timing) : timing_(timing) {}
+
+  [[nodiscard]] const isolated_timing& timing() const { return timing_; }
+  std::atomic<std::size_t> synchronizations{0}, event_waits{0}, drains{0}, blocking_copies{0}, launches{0}, host_functions{0};
+  std::atomic<std::int64_t> kernel_nanoseconds{0};
+
+  void pin(const void* memory, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    pinned_[static_cast<const std::byte*>(memory)] = bytes;
+  }
+  void unpin(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    pinned_.erase(static_cast<const std::byte*>(memory));
+  }
+  void count_copy(const void* host, std::size_t bytes) {
+    ++launches;
+    const std::lock_guard lock(mutex_);
+    const auto* const first = static_cast<const std::byte*>(host);
+    const auto after = pinned_.upper_bound(first);
+    if (after == pinned_.begin() || std::prev(after)->first + std::prev(after)->second < first + bytes) ++blocking_copies;
+  }
+
+ private:
+  isolated_timing timing_;
+  std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> pinned_;
+};
 
 /// A queue of work and the thread that executes it, in order, and only when somebody waits for it.
 class late_worker {
  public:
-  late_worker() : thread_([this] { work(); }) {}
+  explicit late_worker(bool is_late) : is_late_(is_late), thread_([this] { work(); }) {}
   ~late_worker() {
     {
       const std::lock_guard lock(mutex_);
@@ -46,20 +111,30 @@ class late_worker {
   std::size_t queue(std::function<void()> item) {
     const std::lock_guard lock(mutex_);
     items_.push_back(std::move(item));
-    return ++queued_;
+    ++queued_;
+    if (!is_late_) want(queued_);
+    return queued_;
   }
   [[nodiscard]] std::size_t queued() {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
+  ///   throws  what an item before has thrown
   void finish(std::size_t number) {
     std::unique_lock lock(mutex_);
-    wanted_ = std::max(wanted_, number);
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return done_ >= number; });
+    want(number);
+    const auto mine = awaited_.insert(number);
+    finished_.wait(lock, [&] { return done_ >= number; });
+    awaited_.erase(mine);
+    if (problem_) std::rethrow_exception(problem_);
   }
 
  private:
+  void want(std::size_t number) {
+    if (number <= wanted_) return;
+    wanted_ = number;
+    changed_.notify_all();
+  }
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -67,19 +142,28 @@ class late_worker {
       if (stopping_) return;
       const std::function<void()> item = std::move(items_.front());
       items_.pop_front();
+      const bool runs = !problem_;
       lock.unlock();
-      item();
+      std::exception_ptr problem;
+      try {
+        if (runs) item();
+      } catch (...) {
+        problem = std::current_exception();
+      }
       lock.lock();
+      if (problem) problem_ = problem;
       ++done_;
-      changed_.notify_all();
+      if (!awaited_.empty() && done_ >= *awaited_.begin()) finished_.notify_all();  // nobody is woken for an item before the one awaited
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, finished_;
   std::deque<std::function<void()>> items_;
+  std::multiset<std::size_t> awaited_;
   std::size_t queued_ = 0, wanted_ = 0, done_ = 0;
-  bool stopping_ = false;
+  std::exception_ptr problem_;  // what follows in this stream is not run
+  bool stopping_ = false, is_late_;
   std::thread thread_;
 };
 
@@ -99,60 +183,135 @@ struct isolated {
 
   class context : public Device::context {
    public:
-    explicit context(const typename Device::context& inner) : Device::context(inner) {}
-    context() = default;
+    explicit context(const typename Device::context& inner, const isolated_timing& timing = {})
+        : Device::context(inner), host_(std::make_shared<detail::isolated_host>(timing)) {}
+    context() : context(typename Device::context{}) {}
+    [[nodiscard]] static context for_dry_run(const isolated::properties& like) requires clause::device_has_dry_run<Device> {
+      return context(Device::context::for_dry_run(like.of_device));
+    }
     [[nodiscard]] void* allocate(std::size_t bytes, memory_role role) const {
       void* fresh = Device::context::allocate(bytes, role);
-      std::memset(fresh, 0xff, bytes);
+      if (!xtrain::is_dry_run(static_cast<const typename Device::context&>(*this))) std::memset(fresh, 0xff, bytes);
       return fresh;
     }
     [[nodiscard]] isolated::properties properties() const { return {Device::context::properties()}; }
+    [[nodiscard]] void* allocate_pinned(std::size_t bytes) const {
+      void* const memory = ::operator new(bytes);
+      host_->pin(memory, bytes);
+      return memory;
+    }
+    void release_pinned(void* memory) const {
+      host_->unpin(memory);
+      ::operator delete(memory);
+    }
+    /// How often the host has waited so far, on all streams of this device.
+    [[nodiscard]] host_waits waits() const {
+      return {host_->synchronizations, host_->event_waits, host_->drains, host_->blocking_copies, host_->launches, host_->host_functions,
+              1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
+    }
+    [[nodiscard]] const std::shared_ptr<detail::isolated_host>& host() const { return host_; }
+
+   private:
+    std::shared_ptr<detail::isolated_host> host_;
   };
 
   class stream {
    public:
     class event {
      public:
-      event(std::shared_ptr<detail::late_worker> worker, std::size_t number) : worker_(std::move(worker)), number_(number) {}
-      void synchronize() const { worker_->finish(number_); }
+      event(std::shared_ptr<detail::isolated_host> host, std::shared_ptr<detail::late_worker> worker, std::size_t number)
+          : host_(std::move(host)), worker_(std::move(worker)), number_(number) {}
+      /// The host waits.
+      void synchronize() const {
+        ++host_->event_waits;
+        if (number_ >= worker_->queued()) ++host_->drains;
+        worker_->finish(number_);
+      }
 
      private:
+      friend class stream;
+      std::shared_ptr<detail::isolated_host> host_;
       std::shared_ptr<detail::late_worker> worker_;
       std::size_t number_;
     };
     explicit stream(const context& device)
-        : inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))),
-          worker_(std::make_shared<detail::late_worker>()) {}
+        : device_(device), host_(device.host()), inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))),
+          worker_(std::make_shared<detail::late_worker>(host_->timing().is_late)) {}
     ~stream() {
-      if (worker_) synchronize();
+      if (!worker_) return;
+      try {
+        worker_->finish(worker_->queued());
+      } catch (...) {  // synchronize() reports it
+      }
     }
     stream(stream&&) = default;
     stream& operator=(stream&&) = default;
 
+    /// The record of a dry run, which computes nothing.
+    [[nodiscard]] dry_record* counts() const { return counts_of(*inner_); }
+
     void copy_from_host(void* to, const void* from, std::size_t bytes) {
+      host_->count_copy(from, bytes);
       queue([=](auto& inner) { inner.copy_from_host(to, from, bytes); });
     }
     void copy_to_host(void* to, const void* from, std::size_t bytes) {
+      host_->count_copy(to, bytes);
       queue([=](auto& inner) { inner.copy_to_host(to, from, bytes); });
     }
     void copy_within(void* to, const void* from, std::size_t bytes) {
+      ++host_->launches;
       queue([=](auto& inner) { inner.copy_within(to, from, bytes); });
     }
     void fill_zero(void* to, std::size_t bytes) {
+      ++host_->launches;
       queue([=](auto& inner) { inner.fill_zero(to, bytes); });
     }
-    void synchronize() { worker_->finish(worker_->queued()); }
-    [[nodiscard]] event record() { return {worker_, worker_->queued()}; }
+    void synchronize() {
+      if (counts() != nullptr) return inner_->synchronize();
+      ++host_->synchronizations;
+      ++host_->drains;
+      worker_->finish(worker_->queued());
+    }
+    [[nodiscard]] const context& device() const { return device_; }
+    [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
     void wait(const event& other) {
-      queue([=](auto&) { other.synchronize(); });
+      queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); });
+    }
+    /// Runs f() on the host, in the order of the stream. It may block, and does not hold up other streams.
+    template <class Function>
+    void queue_host_function(Function f) {
+      ++host_->host_functions;
+      queue([f = std::move(f)](auto&) { f(); });
     }
 
     template <class Work>
     void queue(Work work) {
+      if (counts() != nullptr) return work(*inner_);
       worker_->queue([inner = inner_, work = std::move(work)] { work(*inner); });
+    }
+    /// The same for a kernel.
+    template <class Work>
+    void launch(Work work) {
+      ++host_->launches;
+      const isolated_timing& timing = host_->timing();
+      if (timing.launch.count() > 0) busy_wait(timing.launch);
+      queue([work = std::move(work), host = host_](auto& inner) {
+        const auto begin = std::chrono::steady_clock::now();
+        work(inner);
+        if (const auto kernel = host->timing().kernel; kernel.count() > 0) std::this_thread::sleep_for(kernel);
+        host->kernel_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+      });
     }
 
    private:
+    static void busy_wait(std::chrono::microseconds time) {
+      const auto until = std::chrono::steady_clock::now() + time;
+      while (std::chrono::steady_clock::now() < until) {
+      }
+    }
+
+    context device_;
+    std::shared_ptr<detail::isolated_host> host_;
     std::shared_ptr<typename Device::stream> inner_;
     std::shared_ptr<detail::late_worker> worker_;
   };
@@ -179,7 +338,7 @@ requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&
     std::is_same_v<Kernel, typename Kernel::template on<isolated_memory<Device>>> &&
     runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
-  stream.queue([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
+  stream.launch([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
     run_kernel(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
   });
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <xtrain/device/offload.hpp>
+#include <xtrain/objective/concepts.hpp>
 #include <xtrain/optim/concepts.hpp>
 #include <xtrain/parallel/concepts.hpp>
+#include <xtrain/train/config.hpp>
 #include <xtrain/train/recipe.hpp>
 
 namespace xtrain::detail {
@@ -15,11 +17,12 @@ struct checked_recipe {
   using device = typename recipe::device;
   using precision = typename recipe::precision;
   using optimizer = typename recipe::optimizer;
+  using objective = typename recipe::objective;
   using store = typename Model::store;
 
   static_assert(
       clause::recipe_names_every_axis<recipe>,
-      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, objective, recompute, offload, adapter); inherit xtrain::defaults; see "
       "train/README.md");
   static_assert(xtrain::optimizer<optimizer>,
                 "xtrain recipe: 'optimizer' must be an optimizer policy: a name, a config, a state; see optim/README.md");
@@ -30,8 +33,16 @@ struct checked_recipe {
   static_assert(
       parallel_strategy_for<typename recipe::parallel, device, store>,
       "xtrain recipe: 'parallel' must be a parallel strategy for this device: communicators, and hooks around blocks; see parallel/README.md");
+  static_assert(
+      objective_for<objective, recipe>,
+      "xtrain recipe: 'objective' must be an objective policy for this recipe: a name, a config, counts and checks of batches, a state that prepares "
+      "passes; see objective/README.md");
   static_assert(offload_policy<typename recipe::offload>, "xtrain recipe: 'offload' must be an offload policy; see device/README.md");
 };
+
+/// The settings of a run with this model.
+template <class Model>
+using run_config_of = training_config<typename Model::recipe::optimizer, typename Model::recipe::objective>;
 
 /// A pipeline strategy runs a step's micro-batches in an order of its own.
 template <class Model>

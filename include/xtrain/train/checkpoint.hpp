@@ -71,8 +71,9 @@ class checkpoint_folder final : public observer {
   checkpoint_folder& operator=(const checkpoint_folder&) = delete;
 
   using observer::on;
+  [[nodiscard]] bool reads_weights_after(std::size_t step) const override { return options_.save_steps > 0 && step % options_.save_steps == 0; }
   void on(const step_done& done) override {
-    if (options_.save_steps > 0 && done.step % options_.save_steps == 0) save();
+    if (reads_weights_after(done.step)) save();
   }
   void on(const run_ended& ended) override {
     if (ended.stopped && (!saved_ || *saved_ != ended.step)) save();
@@ -92,6 +93,7 @@ class checkpoint_folder final : public observer {
   ///   throws  file_error, non_finite_error when a weight is not finite: earlier checkpoints remain. If one rank cannot write its
   ///           part, all ranks throw
   std::string save() {
+    trainer_->require_no_queued_steps("checkpoint_folder: save()");
     finish();
     trainer_->require_finite_weights();
     const std::size_t step = trainer_->progress().step;
@@ -178,7 +180,8 @@ class checkpoint_folder final : public observer {
                            .ranks = trainer_->model().parallel().data().size(),
                            .seq_length = c.seq_length,
                            .precision = std::string(model_type::precision::name),
-                           .optimizer = std::string(model_type::recipe::optimizer::name)};
+                           .optimizer = std::string(model_type::recipe::optimizer::name),
+                           .objective = std::string(model_type::recipe::objective::name)};
     json_settings& all = state.settings;
     all.set("max_steps", c.max_steps);
     all.set("epochs", c.epochs);
@@ -191,6 +194,13 @@ class checkpoint_folder final : public observer {
     if constexpr (requires { c.optimizer.weight_decay; }) all.set("weight_decay", c.optimizer.weight_decay);
     if constexpr (requires { c.optimizer.beta1; c.optimizer.beta2; }) all.set("betas", std::vector<double>{c.optimizer.beta1, c.optimizer.beta2});
     if constexpr (requires { c.optimizer.momentum; }) all.set("momentum", c.optimizer.momentum);
+    if constexpr (requires { c.objective.beta; }) all.set("beta", c.objective.beta);
+    if constexpr (requires { c.objective.label_smoothing; }) all.set("label_smoothing", c.objective.label_smoothing);
+    if constexpr (requires { c.objective.z_loss; }) all.set("z_loss", c.objective.z_loss);
+    if constexpr (requires { c.objective.ratio; c.objective.temperature; }) {
+      all.set("ratio", c.objective.ratio);
+      all.set("temperature", c.objective.temperature);
+    }
     return state;
   }
 

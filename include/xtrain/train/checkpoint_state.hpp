@@ -20,7 +20,7 @@ struct checkpoint_state {
   training_progress progress{};
   std::uint64_t seed = 0;
   std::size_t micro_batch_size = 0, gradient_accumulation_steps = 0, ranks = 0, seq_length = 0;
-  std::string precision{}, optimizer{};
+  std::string precision{}, optimizer{}, objective{};
   json_settings settings{};  ///< those that may change when a run is resumed
 };
 

@@ -62,6 +62,7 @@ XTRAIN_INLINE void write_checkpoint_state(const std::string& folder, const check
            {"seq_length", state.seq_length},
            {"precision", state.precision},
            {"optimizer", state.optimizer},
+           {"objective", state.objective},
            {"settings", state.settings.object()},
            {"checksums", checksums(folder)}};
   all["checksum"] = checksum_text(all.dump());
@@ -134,6 +135,9 @@ XTRAIN_INLINE training_progress resumed_progress(const json_settings& s, const c
   for (const auto& [key, now] : {std::pair<const char*, std::string_view>{"precision", c.precision}, {"optimizer", c.optimizer}})
     require<config_error>(s.text_or("", {key}) == now, path, ": a resumed run must have the same ", key, "; it was '",
                           s.text_or("", {key}), "', now it is '", now, "'");
+  const std::string objective = s.text_or("next_token", {"objective"});  // checkpoints written before there were others
+  require<config_error>(objective == c.objective, path, ": a resumed run must have the same objective; it was '", objective, "', now it is '", c.objective,
+                        "'");
   return p;
 }
 

@@ -1,7 +1,9 @@
 // Events that a trainer reports to observers. The library itself writes nothing to the terminal.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,10 +33,12 @@ struct step_done {
   double learning_rate = 0;
   double gradient_norm = 0;  ///< before clipping
   std::size_t tokens = 0;    ///< in this step, without padding
-  std::size_t targets = 0;
+  std::size_t targets = 0;   ///< losses of which `loss` is the mean: targets, or pairs; with weights per token, their sum, rounded
   double seconds = 0;     ///< duration of this step
   double operations = 0;  ///< FLOPs of this step
   double loss_scale = 1;
+  std::array<double, 4> statistics{};  ///< of the objective beside the loss; mean over its losses
+  std::span<const std::string_view> statistic_names{};
   std::size_t peak_memory = 0;  ///< of the device, in bytes
 
   [[nodiscard]] double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
@@ -94,6 +98,9 @@ class observer {
   virtual void on(const evaluation_done&) {}
   virtual void on(const checkpoint_written&) {}
   virtual void on(const run_ended&) {}
+  /// Whether this observer reads weights when step `step` is done. With late metrics, the next step may otherwise have been queued before the
+  /// event of this one, and weights may be those after it.
+  [[nodiscard]] virtual bool reads_weights_after(std::size_t) const { return false; }
 };
 
 }  // namespace xtrain

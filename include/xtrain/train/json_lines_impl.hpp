@@ -42,6 +42,7 @@ XTRAIN_INLINE void json_lines_record::on(const step_done& done) {
   put("seconds", done.seconds);
   put("loss_scale", done.loss_scale);
   put("peak_memory", done.peak_memory);
+  for (std::size_t i = 0; i < done.statistic_names.size(); ++i) put(std::string(done.statistic_names[i]).c_str(), done.statistics[i]);
   if (peak_ > 0 && done.seconds > 0) put("mfu", done.operations / done.seconds / peak_);
   end();
 }

@@ -9,6 +9,7 @@
 #include <xtrain/device/cpu/cpu.hpp>
 #include <xtrain/device/offload.hpp>
 #include <xtrain/layers/recompute.hpp>
+#include <xtrain/objective/next_token.hpp>
 #include <xtrain/optim/adamw.hpp>
 #include <xtrain/parallel/single.hpp>
 #include <xtrain/precision/precision.hpp>
@@ -21,6 +22,7 @@ struct defaults {
   using precision = fp32;
   using parallel = single;
   using optimizer = adamw;
+  using objective = next_token;
   using recompute = recompute_none;
   using offload = no_offload;
   using adapter = no_adapter;
@@ -34,6 +36,7 @@ concept recipe_names_every_axis = requires {
   typename R::precision;
   typename R::parallel;
   typename R::optimizer;
+  typename R::objective;
   typename R::recompute;
   typename R::offload;
   typename R::adapter;
@@ -46,7 +49,7 @@ template <class Recipe>
 [[nodiscard]] std::string describe() {
   static_assert(
       clause::recipe_names_every_axis<Recipe>,
-      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, recompute, offload, adapter); inherit xtrain::defaults; see "
+      "xtrain recipe: must name every axis (device, precision, parallel, optimizer, objective, recompute, offload, adapter); inherit xtrain::defaults; see "
       "train/README.md");
   using p = typename Recipe::precision;
   std::string device(Recipe::device::name);
@@ -59,6 +62,7 @@ template <class Recipe>
                 p::scales_loss ? ", loss scaled)\n" : ")\n",                       //
                 "parallel   ", Recipe::parallel::name, "\n",                       //
                 "optimizer  ", Recipe::optimizer::name, "\n",                      //
+                "objective  ", Recipe::objective::name, "\n",                      //
                 "recompute  ", Recipe::recompute::name, "\n",                      //
                 "offload    ", Recipe::offload::name, "\n",                        //
                 "adapter    ", Recipe::adapter::name, "\n");

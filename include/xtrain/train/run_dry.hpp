@@ -16,17 +16,15 @@
 #include <xtrain/train/config.hpp>
 #include <xtrain/train/require_room.hpp>
 #include <xtrain/train/run_settings.hpp>
-#include <xtrain/train/step_guard.hpp>
 #include <xtrain/train/training_step.hpp>
 
 namespace xtrain::detail {
 
 /// One step on full sequences, of a model for dry runs.
 ///   c   completed
-template <class Model, class Optimizer>
-[[nodiscard]] dry_run run_dry_step(Model& model, const training_config<Optimizer>& c) {
+template <class Model, class Optimizer, class Objective>
+[[nodiscard]] dry_run run_dry_step(Model& model, const training_config<Optimizer, Objective>& c) {
   using recipe = typename Model::recipe;
-  const step_guard guard(c.loss_scale, recipe::precision::scales_loss, c.max_bad_steps);
   training_step<Model> step(model, c, {});
   std::vector<batch_view> batches(c.gradient_accumulation_steps);
   const std::vector<std::size_t> rows = unequal_micro_batches(model, c);
@@ -43,8 +41,8 @@ template <class Model, class Optimizer>
   model.context().record() = {};  // constructing the model is not part of a step
   const step_traffic before = traffic_of(model.parallel());
   step.require_batches(batches);
-  const step_sums sums = step.forward_backward(batches, guard.loss_scale(), 0);
-  step.change_weights(sums.gradient_norm, 0.0, guard.loss_scale(), 1);
+  step.forward_backward(batches, 0);
+  step.change_weights(0.0, 0);
   dry_run found;
   found.sent = traffic_of(model.parallel()).since(before);
   found.record = model.context().record();
@@ -54,7 +52,8 @@ template <class Model, class Optimizer>
   found.num_tokens = c.micro_batch_size * c.gradient_accumulation_steps * c.seq_length;
   const memory_count counted = model.context().memory();
   found.in_files = recipe::offload::roles;
-  found.host = static_cast<std::size_t>(bytes_of_batches(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length)) + found.sent.total().scratch;
+  found.host = static_cast<std::size_t>(bytes_of_batches(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length)) + found.sent.total().scratch +
+               step.staging_bytes();
   if (model.parallel().everyone().size() > 1) {  // a whole parameter, and the part of one rank
     std::size_t largest = 0;
     for (const auto& entry : model.parameters().entries()) largest = std::max(largest, entry.size());
@@ -69,7 +68,7 @@ template <class Model, class Optimizer>
 /// The same for a model that is not there yet.
 template <class Model>
 [[nodiscard]] dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
-                              const training_config<typename Model::recipe::optimizer>& settings, const typename Model::device::properties& properties) {
+                              const run_config_of<Model>& settings, const typename Model::device::properties& properties) {
   auto model = make_dry_model<Model>(sizes, options, properties);
   // every micro-batch is like the one before, so the difference that the last one makes is extrapolated; in a pipeline, the last `depth` ones
   const auto all = complete_config(model, settings);

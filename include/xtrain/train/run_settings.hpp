@@ -31,8 +31,9 @@ template <class Strategy>
 
 /// longest, sharing, divisor: the model's max_position_embeddings, and the two numbers above.
 ///   throws  config_error, memory_error
-template <class Optimizer>
-[[nodiscard]] training_config<Optimizer> complete_config(training_config<Optimizer> c, std::size_t longest, std::size_t sharing, std::size_t divisor) {
+template <class Optimizer, class Objective>
+[[nodiscard]] training_config<Optimizer, Objective> complete_config(training_config<Optimizer, Objective> c, std::size_t longest, std::size_t sharing,
+                                                                    std::size_t divisor) {
   if (c.seq_length == 0) c.seq_length = longest;
   require<config_error>(c.seq_length <= longest, "seq_length: must not be longer than the model's ", longest, " tokens; given ", c.seq_length);
   require<config_error>(c.seq_length % divisor == 0, "seq_length: must be divisible by ", divisor > sharing ? "twice the " : "the ", sharing,
@@ -48,22 +49,23 @@ template <class Optimizer>
   require_host_room(c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length);
   return c;
 }
-template <class Model, class Optimizer>
-[[nodiscard]] training_config<Optimizer> complete_config(const Model& model, training_config<Optimizer> c) {
+template <class Model, class Optimizer, class Objective>
+[[nodiscard]] training_config<Optimizer, Objective> complete_config(const Model& model, training_config<Optimizer, Objective> c) {
   return complete_config(std::move(c), model.config().max_position_embeddings, ranks_sharding_sequences(model.parallel()),
                          seq_length_divisor(model.parallel()));
 }
 
 /// Sequences per micro-batch, if the strategy is configured with unequal ones.
-template <class Model, class Optimizer>
-[[nodiscard]] std::vector<std::size_t> unequal_micro_batches([[maybe_unused]] const Model& model, [[maybe_unused]] const training_config<Optimizer>& c) {
+template <class Model, class Optimizer, class Objective>
+[[nodiscard]] std::vector<std::size_t> unequal_micro_batches([[maybe_unused]] const Model& model,
+                                                             [[maybe_unused]] const training_config<Optimizer, Objective>& c) {
   if constexpr (strategy_runs<Model>) return model.parallel().micro_batch_sizes(c.micro_batch_size, c.gradient_accumulation_steps);
   else return {};
 }
 
 /// How a dataset is read for training.
-template <class Model, class Optimizer>
-[[nodiscard]] loader_config loader_settings_of(const Model& model, const training_config<Optimizer>& c) {
+template <class Model, class Optimizer, class Objective>
+[[nodiscard]] loader_config loader_settings_of(const Model& model, const training_config<Optimizer, Objective>& c) {
   return {.micro_batch_size = c.micro_batch_size,
           .gradient_accumulation_steps = c.gradient_accumulation_steps,
           .seq_length = c.seq_length,
@@ -82,12 +84,12 @@ template <class Model, class Optimizer>
   return settings;
 }
 
-template <class Optimizer>
-[[nodiscard]] std::size_t steps_of(const training_config<Optimizer>& c, std::size_t steps_per_epoch) {
+template <class Optimizer, class Objective>
+[[nodiscard]] std::size_t steps_of(const training_config<Optimizer, Objective>& c, std::size_t steps_per_epoch) {
   return c.max_steps > 0 ? c.max_steps : c.epochs * steps_per_epoch;
 }
-template <class Optimizer>
-[[nodiscard]] learning_rate_schedule lr_schedule_for(const training_config<Optimizer>& c, std::size_t steps) {
+template <class Optimizer, class Objective>
+[[nodiscard]] learning_rate_schedule lr_schedule_for(const training_config<Optimizer, Objective>& c, std::size_t steps) {
   const auto warmup = c.warmup_steps > 0 ? c.warmup_steps : static_cast<std::size_t>(std::ceil(c.warmup_ratio * static_cast<double>(steps)));
   return {c.lr_schedule, c.learning_rate, warmup, steps, c.min_lr_ratio};
 }

@@ -1,10 +1,12 @@
 // The memory of a training step, allocated once: of its passes, batches and losses, and of the micro-batches in flight in a pipeline.
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <vector>
 
+#include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/models/pass_memory.hpp>
@@ -19,6 +21,7 @@ struct no_runner {
   template <class Model>
   no_runner(Model&, std::size_t batch, std::size_t, std::size_t context, const pass_sizes&) : max_num_tokens(batch * context) {}
   [[nodiscard]] std::size_t num_tokens() const { return max_num_tokens; }
+  [[nodiscard]] static std::size_t chunks() { return 1; }
 };
 template <class Model, bool Runs = strategy_runs<Model>>
 struct runner_of {
@@ -39,18 +42,35 @@ struct step_memory {
   typename runner_of<Model>::type runner;
   pass_memory<Model> passes;
   batch_memory<device> batch;
-  buffer<device> losses, norm;
-  std::vector<accumulate> host_losses;
+  batch_staging<device> staging;  // of two steps, one of which may be in flight, and twice: a reference may see the batches first; by chunk
+  buffer<device> losses;
+  buffer<device> step;                                // step_values
+  pinned_memory<device> reports;                      // of two steps
 
   template <class Config>
   step_memory(Model& of, const Config& c, const pass_sizes& sizes)
       : runner(of, c.micro_batch_size, c.gradient_accumulation_steps, c.seq_length, sizes),
         passes(of, strategy_runs<Model> ? pass_sizes{.workspace = sizes.workspace} : sizes),  // the runner has its own stashes
         batch(of.context(), strategy_runs<Model> ? 0 : runner.num_tokens(), attention_mask_of(of), context_shard_of(of.parallel())),
-        losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), norm(of.context(), sizeof(double), memory_role::batch),
-        host_losses(local_tokens_of(of)) {}
+        staging(of.context(), runner.num_tokens(), 4 * c.gradient_accumulation_steps * runner.chunks()),
+        losses(of.context(), local_tokens_of(of) * sizeof(accumulate), memory_role::batch), step(of.context(), sizeof(step_values), memory_role::batch),
+        reports(of.context(), 2 * sizeof(kernel::step_report)) {}
 
   [[nodiscard]] std::size_t local_tokens_of(const Model& of) const { return runner.num_tokens() / context_shard_of(of.parallel()).ranks; }
+  // Scalars of the step, on the device.
+  [[nodiscard]] device_span<double, memory> loss_1() const { return value<double>(offsetof(step_values, losses)); }
+  /// The losses' sum, followed by those of `statistics` numbers.
+  [[nodiscard]] device_span<double, memory> losses_and_statistics(std::size_t statistics) const {
+    return span_of<double, memory>(loss_1().raw(), 1 + statistics);
+  }
+  [[nodiscard]] device_span<double, memory> squares_1() const { return value<double>(offsetof(step_values, squares)); }
+  [[nodiscard]] device_span<kernel::step_state, memory> state_1() const { return value<kernel::step_state>(offsetof(step_values, state)); }
+  [[nodiscard]] device_span<kernel::step_scalars, memory> scalars_1() const { return value<kernel::step_scalars>(offsetof(step_values, scalars)); }
+  [[nodiscard]] device_span<kernel::step_report, memory> report_1() const { return value<kernel::step_report>(offsetof(step_values, report)); }
+  [[nodiscard]] device_span<const double, memory> loss_scale_1() const {
+    return value<const double>(offsetof(step_values, state) + offsetof(kernel::step_state, loss_scale));
+  }
+
   [[nodiscard]] vector_view<accumulate, memory> losses_of(std::size_t n) const { return {losses.template as<accumulate>().subspan(0, n), {n}}; }
   [[nodiscard]] pass_sizes high_water() const {
     pass_sizes most = passes.high_water();
@@ -70,6 +90,19 @@ struct step_memory {
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const {
     if constexpr (strategy_runs<Model>) return runner.stash_bytes(each);
     else return each.stash();
+  }
+
+ private:
+  struct step_values {
+    std::array<double, 1 + kernel::max_statistics> losses;  // sums: of the losses, and of an objective's statistics
+    double squares;                                 // sum
+    kernel::step_state state;
+    kernel::step_scalars scalars;
+    kernel::step_report report;
+  };
+  template <class T>
+  [[nodiscard]] device_span<T, memory> value(std::size_t offset) const {
+    return span_of<T, memory>(reinterpret_cast<T*>(step.template as<std::byte>().raw() + offset), 1);
   }
 };
 

@@ -13,6 +13,7 @@
 
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/library.hpp>
+#include <xtrain/core/text.hpp>
 #include <xtrain/train/events.hpp>
 #include <xtrain/train/tensorboard.hpp>
 
@@ -66,6 +67,7 @@ XTRAIN_INLINE void tensorboard_record::on(const step_done& done) {
   scalar("train/learning_rate", done.learning_rate, done.step);
   scalar("train/grad_norm", done.gradient_norm, done.step);
   scalar("train/tokens_per_second", done.tokens_per_second(), done.step);
+  for (std::size_t i = 0; i < done.statistic_names.size(); ++i) scalar(concat("train/", done.statistic_names[i]), done.statistics[i], done.step);
   scalar("memory/peak_bytes", static_cast<double>(done.peak_memory), done.step);
 }
 

@@ -11,6 +11,8 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,13 +52,17 @@ class trainer {
   using device = typename recipe::device;
   using precision = typename recipe::precision;
   using optimizer = typename recipe::optimizer;
-  using config = training_config<optimizer>;
+  using objective = typename recipe::objective;
+  static_assert(causal_model<Model> || std::is_same_v<objective, next_token>,
+                "xtrain recipe: 'objective' must be next_token for a bidirectional model: others are of models that predict the next token; see "
+                "objective/README.md");
+  using config = training_config<optimizer, objective>;
   using store = typename Model::store;
   using accumulate = typename Model::accumulate;
   using memory = typename device::memory;
 
   /// throws  config_error when the settings do not suit the model, memory_error when the run does not fit: with the sizes
-  explicit trainer(Model& model, training_config<typename Model::recipe::optimizer> settings = {});
+  explicit trainer(Model& model, detail::run_config_of<Model> settings = {});
 
   /// Dry run of one step with this trainer: what a run would need. Allocates nothing.
   [[nodiscard]] static dry_run run_dry(const typename Model::config_type& sizes, const typename Model::options& options,
@@ -90,10 +96,21 @@ class trainer {
   ///           several, ranks may be in different states, and later calls throw comm_error
   template <class Batch>
   step_done step(std::span<const Batch> batches, double learning_rate) {
+    require_no_queued_steps("trainer: step()");
+    queue_step(batches, learning_rate);
+    return finish_step();
+  }
+  /// The same in two parts. At most two steps may be queued: the device then has work while the host reads the result of the first, and the
+  /// host never makes it wait. Weights, and all that a step's result does not contain, are those after all queued steps.
+  template <class Batch>
+  void queue_step(std::span<const Batch> batches, double learning_rate) {
     views_.clear();
     for (const Batch& batch : batches) views_.emplace_back(batch);
-    return step_of(views_, learning_rate);
+    queue_step_of(views_, learning_rate);
   }
+  /// Waits for the oldest step that is queued, and counts it in progress().
+  step_done finish_step();
+  [[nodiscard]] std::size_t queued_steps() const { return step_->pending(); }
 
   [[nodiscard]] const config& settings() const { return config_; }
   [[nodiscard]] Model& model() { return *model_; }
@@ -102,13 +119,21 @@ class trainer {
   [[nodiscard]] const training_progress& progress() const { return progress_; }
   /// Whether the last fit() ended because a stop was requested, on any rank.
   [[nodiscard]] bool is_stopped() const { return stopped_; }
+  /// A reference model for an objective that needs one, as dpo: see reference_model. It must live as long as the trainer uses it.
+  void use_reference(log_prob_source<device>& source) { step_->use_reference(&source); }
+  /// A teacher for distillation: see teacher_model. It must live as long as the trainer uses it.
+  template <class Teacher>
+  void use_teacher(Teacher& source) {
+    step_->use_teacher(source);
+  }
   /// Restores the state of a saved run: fit() then continues from there.
   ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
+    require_no_queued_steps("trainer: restore()");
     failed_.restore();
     progress_ = saved;
     restored_ = true;
-    guard_.restore(saved.loss_scale);
+    restore_device();
   }
   /// Calls visit(name, span) for every array of the optimizer's state.
   template <class Visit>
@@ -118,6 +143,10 @@ class trainer {
 
   /// throws non_finite_error when a weight is not finite
   void require_finite_weights();
+  /// throws config_error while a step is queued: weights would be those after it, and progress() that before it
+  void require_no_queued_steps(std::string_view who) const {
+    require<config_error>(queued_steps() == 0, who, " must not be called while steps are queued; call finish_step() for each; queued are ", queued_steps());
+  }
 
   /// How this trainer reads a dataset.
   [[nodiscard]] loader_config loader_settings() const { return detail::loader_settings_of(*model_, config_); }
@@ -130,6 +159,7 @@ class trainer {
         "xtrain trainer::save: the 'io' component must be included, and an adapter of your own that freezes weights must have a "
         "save_pretrained of its own; include <xtrain/io.hpp> and link xtrain::io; see io/README.md");
     failed_.require_whole_steps();
+    require_no_queued_steps("trainer: save()");
     save_pretrained(*model_, folder, arguments...);
   }
 
@@ -139,9 +169,17 @@ class trainer {
 
   // ---- a step ----
 
-  step_done step_of(std::span<const batch_view> batches, double learning_rate);
-  /// A step whose loss or gradients are not finite changes no weights.
-  void skip(const detail::step_sums& sums);
+  void queue_step_of(std::span<const batch_view> batches, double learning_rate);
+  /// A step whose loss or gradients were not finite has changed no weights.
+  void tell_of_skipped(const detail::step_result& result);
+  /// Tells the device where the run is.
+  void restore_device() {
+    const dynamic_loss_scale::memory& scale = progress_.loss_scale;
+    step_->restore({.loss_scale = precision::scales_loss ? scale.scale : 1.0,
+                    .good_steps = static_cast<double>(scale.good),
+                    .overflows_left = static_cast<double>(scale.overflows_left),
+                    .updates = static_cast<double>(progress_.updates)});
+  }
   /// Runs work that all ranks do together: what `remaining` says is left behind when it throws on the only rank.
   template <class Work>
   decltype(auto) together(remains remaining, Work&& work) {
@@ -153,6 +191,7 @@ class trainer {
   template <class Rows, class Data>
   void fit_loader(Rows& rows, const Data* held_out, std::stop_token stop) {
     failed_.require_whole_steps();
+    while (queued_steps() > 0) (void)finish_step();  // left by a fit() that was ended by an exception
     if (!std::exchange(restored_, false)) progress_.step = 0;  // a new run
     else rows.restore(progress_.data);
     std::unique_ptr<Rows> held_out_rows;
@@ -162,13 +201,23 @@ class trainer {
     const auto begin = clock::now();
     tell(run_began{progress_.step, steps, rows.steps_per_epoch(), model_->parameters().count(), model_->parameters().trained_count(),
                    rows.sequences_per_step(), config_.seq_length, plan_.record.operations(), model_->context().memory()});
-    while (progress_.step < steps) {
+    bool ends = false;
+    while (progress_.step < steps && !ends) {
       stopwatch_.begin();
-      if (stopped_anywhere(stop)) break;
-      const auto batches = together(remains::nothing, [&] { return rows.next(); });
-      step_and_tell(batches, rates.at(progress_.step), steps, rows);
-      tell_of_ranks();
-      if (held_out_rows && config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0) evaluate_and_tell(*held_out_rows);
+      const std::size_t step = progress_.step + queued_steps();
+      ends = step >= steps || stopped_anywhere(stop);
+      if (!ends) {
+        const auto batches = together(remains::nothing, [&] { return rows.next(); });
+        queued_data& data = queued_data_[(step + 1) % queued_data_.size()];
+        data = {.after = rows.state()};
+        for (const host_batch& batch : batches) data.tokens += batch.token_count;
+        queue_step(batches, rates.at(step));
+      }
+      const bool waits = ends || !config_.late_metrics || needs_results_of(step + 1);
+      while (queued_steps() > (waits ? 0 : 1)) {
+        finish_and_tell(steps, rows);
+        if (held_out_rows && config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0) evaluate_and_tell(*held_out_rows);
+      }
     }
     // a stop request should lead to a checkpoint quickly, so skip the evaluation
     const bool evaluated = config_.eval_steps > 0 && progress_.step % config_.eval_steps == 0;
@@ -176,19 +225,32 @@ class trainer {
     tell(run_ended{progress_.step, steps, progress_.step < steps, seconds_since(begin), progress_.skipped, model_->context().memory()});
   }
   template <class Rows>
-  void step_and_tell(std::span<const host_batch> batches, double learning_rate, std::size_t steps, const Rows& rows) {
-    progress_.data = rows.state();  // the state from which the next step continues
+  void finish_and_tell(std::size_t steps, const Rows& rows) {
+    const queued_data& data = queued_data_[(progress_.step + 1) % queued_data_.size()];
+    progress_.data = data.after;
     const std::size_t skipped_before = progress_.skipped;
-    step_done done = step(batches, learning_rate);
-    std::size_t own_tokens = 0;
-    for (const host_batch& batch : batches) own_tokens += batch.token_count;
-    stopwatch_.end(own_tokens);
-    if (progress_.skipped != skipped_before) return;
-    done.steps = steps;
-    done.epoch = static_cast<double>(progress_.step) / static_cast<double>(rows.steps_per_epoch());
-    tell(done);
+    step_done done = finish_step();
+    stopwatch_.end(data.tokens);
+    stopwatch_.begin();  // of the next, if it is queued
+    if (progress_.skipped == skipped_before) {
+      done.steps = steps;
+      done.epoch = static_cast<double>(progress_.step) / static_cast<double>(rows.steps_per_epoch());
+      tell(done);
+    }
+    tell_of_ranks();
+  }
+  /// Whether something reads the weights after this step, so that the next one must not be queued before it is done.
+  [[nodiscard]] bool needs_results_of(std::size_t step) const {
+    const auto every = [&](std::size_t steps) { return steps > 0 && step % steps == 0; };
+    return every(config_.eval_steps) || every(config_.measure_ranks_every) ||
+           std::any_of(observers_.begin(), observers_.end(), [&](const observer* one) { return one->reads_weights_after(step); });
   }
 
+  /// throws config_error when samples that the objective compares do not stay together
+  static void require_groups(const dataset& data) {
+    require<config_error>(data.group_size == objective::group_size, objective::name, ": the data's group_size must be ", objective::group_size,
+                          ", the number of consecutive samples that it compares; ", data.source(), " has ", data.group_size);
+  }
   /// Gathers one small message per rank, every measure_ranks_every steps.
   void tell_of_ranks();
   /// Makes all ranks stop after the same step.
@@ -221,12 +283,18 @@ class trainer {
   bool stopped_ = false;
   std::vector<observer*> observers_;
   std::vector<batch_view> views_;  // of the current step
+  struct queued_data {
+    loader_state after{};    // from which the next step continues
+    std::size_t tokens = 0;  // of this rank
+  };
+  std::array<queued_data, 2> queued_data_{};  // of the steps that are queued, by step
+  clock::time_point step_began_{};
 };
 
 template <class Model>
-trainer<Model>::trainer(Model& model, training_config<typename Model::recipe::optimizer> settings)
+trainer<Model>::trainer(Model& model, detail::run_config_of<Model> settings)
     : model_(&model), config_(detail::complete_config(model, std::move(settings))),
-      guard_(config_.loss_scale, precision::scales_loss, config_.max_bad_steps) {
+      guard_(config_.max_bad_steps) {
   if constexpr (!is_dry<device>) {
     if (!is_dry_run(model.context())) {
       plan_ = run_dry(model.config(), model.settings(), config_, model.context().properties());
@@ -236,56 +304,65 @@ trainer<Model>::trainer(Model& model, training_config<typename Model::recipe::op
   step_.emplace(model, config_, plan_.passes);
   views_.reserve(config_.gradient_accumulation_steps);
   progress_.seed = config_.seed;
-  progress_.loss_scale = guard_.save();
+  progress_.loss_scale = dynamic_loss_scale::initial(config_.loss_scale);
+  restore_device();
 }
 
 template <class Model>
-auto trainer<Model>::step_of(std::span<const batch_view> batches, double learning_rate) -> step_done {
-  const auto begin = clock::now();
+void trainer<Model>::queue_step_of(std::span<const batch_view> batches, double learning_rate) {
   failed_.require_whole_steps();
+  require<config_error>(queued_steps() < queued_data_.size(), "trainer: at most ", queued_data_.size(),
+                        " steps must be queued; finish_step() must be called for the first");
+  if (queued_steps() == 0) step_began_ = clock::now();
   step_->require_batches(batches);
-  const detail::step_sums sums = together(remains::nothing, [&] {
-    // counted across fit() calls, so that random numbers are not repeated
-    return step_->forward_backward(batches, guard_.loss_scale(), static_cast<std::uint32_t>(progress_.updates + progress_.skipped));
-  });
-  step_done done{.step = progress_.step + 1,
-                 .steps = config_.max_steps,
-                 .loss = sums.loss,
-                 .learning_rate = learning_rate,
-                 .gradient_norm = sums.gradient_norm,
-                 .tokens = sums.tokens,
-                 .targets = sums.targets,
-                 .loss_scale = guard_.loss_scale()};
-  if (sums.are_finite()) {
-    together(remains::half_a_step,
-             [&] { step_->change_weights(sums.gradient_norm, learning_rate, guard_.loss_scale(), progress_.updates + 1); });
-    guard_.count_good(progress_);
-  } else {
-    skip(sums);
-  }
+  // counted across fit() calls, so that random numbers are not repeated
+  const auto number = static_cast<std::uint32_t>(progress_.updates + progress_.skipped + queued_steps());
+  together(remains::nothing, [&] { step_->forward_backward(batches, number); });
+  together(remains::half_a_step, [&] { step_->change_weights(learning_rate, number); });
+}
+
+template <class Model>
+auto trainer<Model>::finish_step() -> step_done {
+  failed_.require_whole_steps();
+  require<config_error>(queued_steps() > 0, "trainer: finish_step() must follow queue_step(); no step is queued");
+  const detail::step_result result = together(remains::half_a_step, [&] { return step_->finish(); });
   ++progress_.step;
-  progress_.loss_scale = guard_.save();
-  done.seconds = seconds_since(begin);
+  detail::step_guard::count(progress_, result.report);
+  const auto now = clock::now();
+  step_done done{.step = progress_.step,
+                 .steps = config_.max_steps,
+                 .loss = result.report.loss,
+                 .learning_rate = result.learning_rate,
+                 .gradient_norm = result.report.gradient_norm,
+                 .tokens = result.tokens,
+                 .targets = result.targets,
+                 .seconds = std::chrono::duration<double>(now - step_began_).count(),
+                 .loss_scale = result.report.loss_scale,
+                 .statistics = result.report.statistics,
+                 .statistic_names = objective::statistics};
+  step_began_ = now;  // of the next, if one is queued
   done.operations =
-      plan_.record.operations() * static_cast<double>(sums.num_tokens) / static_cast<double>(std::max<std::size_t>(plan_.num_tokens, 1));
+      plan_.record.operations() * static_cast<double>(result.num_tokens) / static_cast<double>(std::max<std::size_t>(plan_.num_tokens, 1));
   done.peak_memory = model_->context().memory().total_peak;
+  if (result.report.is_skipped != 0) tell_of_skipped(result);
   return done;
 }
 
 template <class Model>
-void trainer<Model>::skip(const detail::step_sums& sums) {
-  const double loss_scale = guard_.loss_scale();
-  const bool overflow = guard_.count_skipped(progress_, sums.loss);
-  const step_skipped skipped{progress_.step + 1,
-                             overflow ? guard_.overflow_text(loss_scale)
-                                      : detail::name_not_finite(model_->stream(), model_->parameters(), sums.loss, sums.gradient_norm),
-                             overflow, progress_.bad_in_a_row};
+void trainer<Model>::tell_of_skipped(const detail::step_result& result) {
+  const auto reason = [&] {
+    if (result.report.is_overflow != 0) return guard_.overflow_text(result.report.loss_scale);
+    if (queued_steps() > 0) return concat("the loss is ", result.report.loss, " and the gradient's norm ", result.report.gradient_norm);
+    return detail::name_not_finite(model_->stream(), model_->parameters(), result.report.loss, result.report.gradient_norm);
+  };
+  const step_skipped skipped{progress_.step, reason(), result.report.is_overflow != 0, progress_.bad_in_a_row};
   tell(skipped);
   guard_.require_good_steps(progress_, skipped.reason);
 }
 
 template <class Model>
 auto trainer<Model>::evaluate(const dataset& data) -> evaluation {
+  require_groups(data);
   require_tokens_below(data, model_->config().vocab_size);
   loader rows(data, evaluation_settings());
   return evaluate(rows);
@@ -316,7 +393,8 @@ auto trainer<Model>::evaluate_loader(const loader& rows) -> evaluation {
       [&](std::span<double> sums) {
         step_->all_reduce_losses(sums.first(1));  // every rank of the model knows the number of targets
         model_->parallel().data().all_reduce(sums, reduction::sum);
-      });
+      },
+      [](const host_batch& batch) { return objective::count_losses(batch_view(batch)); });
 }
 
 template <class Model>
@@ -356,7 +434,7 @@ template <class Model>
 void trainer<Model>::require_finite_weights() {
   failed_.require_whole_steps();
   const store& all = model_->parameters();
-  detail::require_finite_weights(model_->stream(), all, [&](auto values) { return step_->squares_of(values); });
+  detail::require_finite_weights(model_->stream(), all, [&](auto values) { return step_->squares_on_host(values); });
 }
 
 template <class Model>
@@ -373,6 +451,8 @@ void trainer<Model>::fit(loader& rows, const dataset* held_out, std::stop_token 
       causal_model<Model>,
       "xtrain trainer::fit: the model must be causal, to train on a dataset; this one is bidirectional; give it a sentence_dataset, or call step() with a "
       "batch from sentence_batch(); see models/README.md");
+  require_groups(rows.data());
+  if (held_out != nullptr) require_groups(*held_out);
   fit_loader(rows, held_out, std::move(stop));
 }
 
@@ -389,6 +469,6 @@ void trainer<Model>::fit(const sentence_dataset& data, const sentence_dataset* h
 
 /// Trainers of families that are made of the same layers share one type.
 template <class Model>
-trainer(Model&, training_config<typename Model::recipe::optimizer> = {}) -> trainer<shared_model<Model>>;
+trainer(Model&, training_config<typename Model::recipe::optimizer, typename Model::recipe::objective> = {}) -> trainer<shared_model<Model>>;
 
 }  // namespace xtrain

@@ -99,7 +99,7 @@ struct bench {
       p.saved.drop(0);
       passes.layer_inputs().drop(0);
     }
-    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale.value;
   }
 };
 

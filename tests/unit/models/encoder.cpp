@@ -91,7 +91,7 @@ struct bench {
     CHECK((!with_gradients || p.saved.entries() == 0));
     p.saved.drop(0);
     passes.layer_inputs().drop(0);
-    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale;
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * p.gradient_scale.value;
   }
 };
 

@@ -28,12 +28,18 @@ void counts_once(std::size_t ranks, std::size_t messages, typename Parallel::con
     model.parameters().allocate_gradients();
     const step_traffic before = traffic_of(model.parallel());
     std::size_t asked = 0;
-    const double numbers = model.parallel().gradient_squares(model.parameters(), [&]<class Span>(std::span<const Span> all) {
-      ++asked;
-      double sum = 0;
-      for (const Span& span : all) sum += static_cast<double>(span.size());
-      return sum;
-    });
+    const buffer<cpu> result(model.context(), sizeof(double), memory_role::other);
+    const auto sum_1 = result.as<double>();
+    model.parallel().gradient_squares(
+        model.stream(), model.parameters(),
+        [&]<class Span>(std::span<const Span> all, device_span<double, host_memory> sum) {
+          ++asked;
+          double numbers_here = 0;
+          for (const Span& span : all) numbers_here += static_cast<double>(span.size());
+          sum.raw()[0] = numbers_here;
+        },
+        sum_1);
+    const double numbers = sum_1.raw()[0];
     std::size_t all_of_model = 0;
     for (const auto& entry : model.parameters().entries()) all_of_model += entry.whole_size();
     CHECK(asked == 1);

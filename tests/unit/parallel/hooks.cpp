@@ -54,10 +54,15 @@ struct watched {
     void finish_gradients(Stream&, Store&) {
       calls().push_back("finish");
     }
-    template <class Store, class Squares>
-    double gradient_squares(Store& store, Squares squares) {
+    template <class Stream, class Sums>
+    void reduce_losses(Stream&, Sums) {
+      calls().push_back("losses");
+    }
+    template <class Stream, class Store, class Squares, class Sum>
+    void gradient_squares(Stream&, Store& store, Squares squares, Sum sum) {
       calls().push_back("squares");
-      return squares(store.gradients());
+      const auto all = store.gradients();
+      squares(std::span(&all, 1), sum);
     }
     template <class Stream, class Store>
     void weights_changed(Stream&, Store&) {
@@ -134,11 +139,11 @@ TEST_CASE("hooks surround every block forth and back; gradients are ready once, 
       expected.push_back(concat(micro_batch == 1 ? "ready " : "made ", block));
     }
   }
-  for (const char* what : {"finish", "squares", "changed"}) expected.push_back(what);
+  for (const char* what : {"finish", "losses", "squares", "changed"}) expected.push_back(what);
   CHECK(calls() == expected);
   // row parallel: the outputs of attention and of feed-forward, in the forward; column parallel: their input gradients, in the backward
   CHECK(model.parallel().tensor().device_reductions == 2 * 2 * (2 + 2));
-  CHECK(model.parallel().data().host_reductions == 2);  // target counts, then the loss
+  CHECK(model.parallel().data().host_reductions == 1);  // target counts
 }
 
 TEST_CASE("hooks surround every block of a pass that is only read from, the head included") {

@@ -1,12 +1,12 @@
 // Load statistics of balanced experts in flight from stage to stage: the load-balancing loss covers all layers together.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include <xtrain/comm/group.hpp>
+#include <xtrain/comm/host_staging.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/pass.hpp>
@@ -15,7 +15,7 @@
 namespace xtrain {
 
 /// Forward: the token count of each expert in the layers so far, and their probabilities. Backward: the last stage's gradient of each
-/// expert's probability, over all layers. These few values, for which the host has synchronized already, are sent from host memory.
+/// expert's probability, over all layers. These few values are sent from host memory, in the order of the stream.
 template <class Device, class T>
 class load_message {
  public:
@@ -25,58 +25,94 @@ class load_message {
   /// Of the first `layers` layers.
   void take_counts(stream& on, const load& of, std::size_t layers) {
     const std::size_t n = layers * of.count_le.shape(1);
-    counts_.resize(n);
-    sums_.resize(n);
-    copy_to_host(on, std::span(counts_), of.count_le.span().subspan(0, n));
-    copy_to_host(on, std::span(sums_), of.probability_le.span().subspan(0, n));
-    on.synchronize();
-    numbers_.assign(counts_.begin(), counts_.end());
-    numbers_.insert(numbers_.end(), sums_.begin(), sums_.end());
+    const auto counts = staging_.template take<token>(on, 1, n);
+    const auto sums = staging_.template take<sum>(on, 2, n);
+    numbers_ = staging_.template take<double>(on, 0, 2 * n);
+    copy_to_host(on, counts.values, of.count_le.span().subspan(0, n));
+    copy_to_host(on, sums.values, of.probability_le.span().subspan(0, n));
+    detail::in_stream_order(
+        on,
+        [n, c = counts.values, s = sums.values, all = numbers_.values] {
+          for (std::size_t i = 0; i < n; ++i) {
+            all[i] = static_cast<double>(c[i]);
+            all[n + i] = static_cast<double>(s[i]);
+          }
+        },
+        counts.memory, sums.memory, numbers_.memory);
   }
   void give_counts(stream& on, const load& to) {
-    const std::size_t n = numbers_.size() / 2;
-    counts_.resize(n);
-    sums_.resize(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      counts_[i] = static_cast<token>(numbers_[i]);
-      sums_[i] = static_cast<sum>(numbers_[n + i]);
-    }
-    copy_to_device(on, to.count_le.span().subspan(0, n), std::span<const token>(counts_));
-    copy_to_device(on, to.probability_le.span().subspan(0, n), std::span<const sum>(sums_));
-    on.synchronize();
+    const std::size_t n = numbers_.values.size() / 2;
+    const auto counts = staging_.template take<token>(on, 1, n);
+    const auto sums = staging_.template take<sum>(on, 2, n);
+    detail::in_stream_order(
+        on,
+        [n, c = counts.values, s = sums.values, all = numbers_.values] {
+          for (std::size_t i = 0; i < n; ++i) {
+            c[i] = static_cast<token>(all[i]);
+            s[i] = static_cast<sum>(all[n + i]);
+          }
+        },
+        numbers_.memory);
+    copy_to_device(on, to.count_le.span().subspan(0, n), std::span<const token>(counts.values));
+    copy_to_device(on, to.probability_le.span().subspan(0, n), std::span<const sum>(sums.values));
+    detail::hold(on, counts.memory, sums.memory);
   }
   void take_gradient(stream& on, const load& of) {
-    sums_.resize(of.dprobability_e.size());
-    copy_to_host(on, std::span(sums_), of.dprobability_e.span());
-    on.synchronize();
-    numbers_.assign(sums_.begin(), sums_.end());
+    const std::size_t n = of.dprobability_e.size();
+    const auto sums = staging_.template take<sum>(on, 2, n);
+    numbers_ = staging_.template take<double>(on, 0, n);
+    copy_to_host(on, sums.values, of.dprobability_e.span());
+    detail::in_stream_order(
+        on,
+        [s = sums.values, all = numbers_.values] {
+          for (std::size_t i = 0; i < s.size(); ++i) all[i] = static_cast<double>(s[i]);
+        },
+        sums.memory, numbers_.memory);
   }
   void give_gradient(stream& on, const load& to) {
-    sums_.resize(numbers_.size());
-    std::transform(numbers_.begin(), numbers_.end(), sums_.begin(), [](double x) { return static_cast<sum>(x); });
-    copy_to_device(on, to.dprobability_e.span(), std::span<const sum>(sums_));
-    on.synchronize();
+    const auto sums = staging_.template take<sum>(on, 2, numbers_.values.size());
+    detail::in_stream_order(
+        on,
+        [s = sums.values, all = numbers_.values] {
+          for (std::size_t i = 0; i < s.size(); ++i) s[i] = static_cast<sum>(all[i]);
+        },
+        numbers_.memory);
+    copy_to_device(on, to.dprobability_e.span(), std::span<const sum>(sums.values));
+    detail::hold(on, sums.memory);
   }
 
   /// Sends what take_counts or take_gradient has read.
-  void send(group& between, std::size_t to) { begun_ = between.begin_send(to, std::span<const double>(numbers_)); }
-  /// Receives as many values as the other stage sends.
-  void receive(group& between, std::size_t from, std::size_t numbers) {
-    numbers_.resize(numbers);
-    begun_ = between.begin_receive(from, std::span<double>(numbers_));
+  void send(stream& on, group& between, std::size_t to) {
+    in_flight_ = std::make_shared<pending_message>();
+    detail::in_stream_order(
+        on, [&between, to, flight = in_flight_, all = numbers_.values] { *flight = between.begin_send(to, std::span<const double>(all)); },
+        numbers_.memory);
   }
-  void wait() {
-    if (begun_) begun_->wait();
-    begun_.reset();
+  /// Receives as many values as the other stage sends.
+  void receive(stream& on, group& between, std::size_t from, std::size_t numbers) {
+    numbers_ = staging_.template take<double>(on, 0, numbers);
+    in_flight_ = std::make_shared<pending_message>();
+    detail::in_stream_order(
+        on, [&between, from, flight = in_flight_, all = numbers_.values] { *flight = between.begin_receive(from, all); }, numbers_.memory);
+  }
+  void wait(stream& on) {
+    if (!in_flight_) return;
+    detail::in_stream_order(
+        on,
+        [flight = in_flight_] {
+          if (*flight) (*flight)->wait();
+          flight->reset();
+        },
+        numbers_.memory);
+    in_flight_.reset();
   }
 
  private:
   using sum = accumulate_t<T>;
 
-  std::vector<double> numbers_;  // holds counts and sums without rounding
-  std::vector<token> counts_;
-  std::vector<sum> sums_;
-  pending_message begun_;  // last: destroyed before its buffer
+  detail::message_staging staging_;
+  detail::staged_span<double> numbers_{};  // holds counts and sums without rounding
+  std::shared_ptr<pending_message> in_flight_{};
 };
 
 }  // namespace xtrain

@@ -123,6 +123,8 @@ class pipeline_runner {
   }
 
   [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
+  /// Model chunks of this rank: a micro-batch passes each of them.
+  [[nodiscard]] std::size_t chunks() const { return schedule_.chunks; }
   /// Tokens of the largest micro-batch.
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
@@ -145,30 +147,31 @@ class pipeline_runner {
   [[nodiscard]] std::size_t stash_bytes(const pass_sizes& each) const { return in_flight_.size() * each.stash() + deferred_.size() * each.deferred; }
 
   /// Runs all micro-batches of a step, which require_batches has checked, forward and backward; adds to the gradients and finishes them.
-  /// Returns the sum of losses, which only the last stage has: 0 on the others.
-  ///   prepare(pass)   sets the pass's per-step values
+  /// Only the last stage has losses.
+  ///   staging         for batches
+  ///   prepare(pass, micro-batch)   sets the pass's per-step values
   ///   losses(n)       memory for n losses
-  ///   sum(n)          their sum, once the stream has computed them
+  ///   sum(n)          queues their sum
   template <class Prepare, class Losses, class Sum>
-  double run(const execution<device>& on, std::span<const batch_view> batches, Prepare&& prepare, Losses&& losses, Sum&& sum) {
+  void run(const execution<device>& on, std::span<const batch_view> batches, batch_staging<device>& staging, Prepare&& prepare, Losses&& losses,
+           Sum&& sum) {
     std::fill(ended_.begin(), ended_.end(), std::size_t{0});
-    double loss = 0;
     for (const pipeline_action& action : list()) {
       const batch_view& batch = batches[action.micro_batch];
       switch (action.kind) {
         case action_kind::receive_forward:
           await_input(on.stream, action, sequence_parallel_tokens(batch));
-          if (balances()) receive_buffer_of(action).load.receive(strategy().between(), action.peer, 2 * experts_before(action));
+          if (balances()) receive_buffer_of(action).load.receive(on.stream, strategy().between(), action.peer, 2 * experts_before(action));
           break;
         case action_kind::forward: {
-          in_flight& f = begin_micro_batch(on, action, batch, pass_mode::training);
-          prepare(*f.going);
+          in_flight& f = begin_micro_batch(on, action, batch, pass_mode::training, &staging);
+          prepare(*f.going, action.micro_batch);
           begin_load(on.stream, action, f);
           const std::size_t n = f.going->batch.n();  // tokens whose losses this rank has
           const bool last = strategy().is_last(action.chunk);
           f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f),
                                        last ? losses(n) : losses_view{});
-          if (last) loss += sum(n);
+          if (last) sum(n);
           break;
         }
         case action_kind::send_forward: {
@@ -176,15 +179,15 @@ class pipeline_runner {
           f.message.send(on.stream, strategy().between(), action.peer, f.y.span());
           if (!balances()) break;
           f.load.take_counts(on.stream, f.going->internal.load, blocks_of(action).last - 1);
-          f.load.send(strategy().between(), action.peer);
+          f.load.send(on.stream, strategy().between(), action.peer);
           break;
         }
         case action_kind::receive_backward: {
           in_flight& f = in_flight_of(action);
           f.message.wait(on.stream);  // the gradient overwrites what was sent
-          f.load.wait();
+          f.load.wait(on.stream);
           f.message.receive(on.stream, strategy().between(), action.peer, f.y.span());
-          if (balances()) f.load.receive(strategy().between(), action.peer, model_->balanced_experts());
+          if (balances()) f.load.receive(on.stream, strategy().between(), action.peer, model_->balanced_experts());
           break;
         }
         case action_kind::backward:
@@ -197,7 +200,7 @@ class pipeline_runner {
         case action_kind::send_backward: {
           receive_buffer& a = receive_buffer_of(action);
           a.message.send(on.stream, strategy().between(), action.peer, a.x.span());
-          if (balances()) a.load.send(strategy().between(), action.peer);
+          if (balances()) a.load.send(on.stream, strategy().between(), action.peer);
           a.is_free = true;  // once the message has been sent
           break;
         }
@@ -207,27 +210,26 @@ class pipeline_runner {
     }
     for (receive_buffer& a : receive_buffers_) {
       a.message.wait(on.stream);
-      a.load.wait();
+      a.load.wait(on.stream);
     }
     strategy().finish_gradients(on.stream, model_->parameters());
-    return loss;
   }
 
-  /// Runs one batch forward through all stages, without a backward pass; the arguments are as run's.
+  /// Runs one batch forward through all stages, without a backward pass; the arguments are as run's, but prepare(pass).
   template <class Prepare, class Losses, class Sum>
-  double evaluate(const execution<device>& on, const batch_view& batch, Prepare&& prepare, Losses&& losses, Sum&& sum) {
+  void evaluate(const execution<device>& on, const batch_view& batch, Prepare&& prepare, Losses&& losses, Sum&& sum,
+                batch_staging<device>* staging = nullptr) {
     const std::size_t ranks = strategy().depth(), own = strategy().position();
-    double loss = 0;
     for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
       const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
       if (!first) await_input(on.stream, action, sequence_parallel_tokens(batch));
-      in_flight& f = begin_micro_batch(on, action, batch, pass_mode::evaluation);
+      in_flight& f = begin_micro_batch(on, action, batch, pass_mode::evaluation, staging);
       prepare(*f.going);
       const std::size_t n = f.going->batch.n();
       f.y = model_->forward_blocks(*f.going, f.layer_inputs, blocks_of(action), input_of(on.stream, action, f), last ? losses(n) : losses_view{});
       if (last) {
-        loss += sum(n);
+        sum(n);
       } else {
         f.message.send(on.stream, strategy().between(), (own + 1) % ranks, f.y.span());
         f.message.wait(on.stream);
@@ -235,7 +237,6 @@ class pipeline_runner {
       end_micro_batch(f);
       if (!first) receive_buffer_of(action).is_free = true;
     }
-    return loss;
   }
 
  private:
@@ -318,7 +319,7 @@ class pipeline_runner {
                          ": a list must not have more messages in flight than was counted; ", receive_buffers_.size());
     free->is_free = false;
     free->message.wait(on);  // until the gradient has been sent from it
-    free->load.wait();
+    free->load.wait(on);
     const std::size_t c = model_->config().hidden_size;
     free->x = {free->values.template as<compute>().subspan(0, n * c), {n, c}};
     free->message.receive(on, strategy().between(), action.peer, free->x.span());
@@ -332,7 +333,7 @@ class pipeline_runner {
     model_->begin_load(*f.going);
     if (strategy().is_first(action.chunk)) return;
     receive_buffer& a = receive_buffer_of(action);
-    a.load.wait();
+    a.load.wait(on);
     a.load.give_counts(on, f.going->internal.load);
   }
 
@@ -345,14 +346,15 @@ class pipeline_runner {
     return a.x;
   }
 
-  [[nodiscard]] in_flight& begin_micro_batch(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode) {
+  [[nodiscard]] in_flight& begin_micro_batch(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode,
+                                            batch_staging<device>* staging = nullptr) {
     const auto free = std::find_if(in_flight_.begin(), in_flight_.end(), [](const in_flight& f) { return f.is_free; });
     require<shape_error>(free != in_flight_.end(), schedule_.name, ": a list must not save more activations than was counted; ", in_flight_.size());
     free->is_free = false;
     free->going.emplace(on, model_->parameters(), free->saved, strategy());
     free->going->mode = mode;
     free->going->internal.number = static_cast<std::size_t>(free - in_flight_.begin());
-    free->going->batch = free->rows.upload(on.stream, batch);
+    free->going->batch = free->rows.upload(on.stream, batch, staging);
     begin_sequence_parallel(*free->going);
     in_flight_of_[at(action)] = &*free;
     return *free;
@@ -373,7 +375,7 @@ class pipeline_runner {
       const matrix d = last ? p.temporary(f.y.shape(0), f.y.shape(1)) : f.y;
       if (!last) f.message.wait(on.stream);
       if (!last && balances()) {
-        f.load.wait();
+        f.load.wait(on.stream);
         f.load.give_gradient(on.stream, p.internal.load);
       }
       bool last_of_step = false;

@@ -2,18 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include <xtrain/comm/group.hpp>
+#include <xtrain/comm/host_staging.hpp>
 #include <xtrain/comm/transport.hpp>
-#include <xtrain/device/dry/dry.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
 
 /// One message at a time, begun where the action list says and waited for where it is needed. Until then its memory must stay unchanged.
-/// Where the host cannot access device memory, a host copy is sent.
+/// Where the host cannot access device memory, a host copy is sent: messages are begun and waited for in the order of the stream, and the
+/// host goes on.
 template <class Device, class T>
 class stage_message {
  public:
@@ -21,41 +22,57 @@ class stage_message {
   using memory = typename Device::memory;
 
   void send(stream& on, group& between, std::size_t to, device_span<const T, memory> values) {
-    if constexpr (!directly) {
-      host_.resize(values.size());
-      copy_to_host(on, std::span<T>(host_), values);
+    if constexpr (!detail::is_staged<memory>) {
+      on.synchronize();
+      begun_ = between.begin_send(to, std::span<const T>(values.raw(), values.size()));
+    } else {
+      host_ = staging_.template take<T>(on, 0, values.size());
+      copy_to_host(on, host_.values, values);
+      in_flight_ = std::make_shared<pending_message>();
+      detail::in_stream_order(
+          on, [&between, to, flight = in_flight_, sent = host_.values] { *flight = between.begin_send(to, std::span<const T>(sent)); }, host_.memory);
     }
-    on.synchronize();
-    begun_ = between.begin_send(to, directly ? std::span<const T>(values.raw(), values.size()) : std::span<const T>(host_));
   }
   void receive(stream& on, group& between, std::size_t from, device_span<T, memory> values) {
-    if constexpr (directly) {
+    if constexpr (!detail::is_staged<memory>) {
       on.synchronize();  // previous users of the memory are done
       begun_ = between.begin_receive(from, std::span<T>(values.raw(), values.size()));
     } else {
-      host_.resize(values.size());
-      begun_ = between.begin_receive(from, std::span<T>(host_));
+      host_ = staging_.template take<T>(on, 0, values.size());
       received_ = values;
+      in_flight_ = std::make_shared<pending_message>();
+      detail::in_stream_order(
+          on, [&between, from, flight = in_flight_, received = host_.values] { *flight = between.begin_receive(from, received); }, host_.memory);
     }
   }
-  /// Afterwards the sent memory may be overwritten, and received values are available to what is queued on the stream next.
+  /// What is queued on the stream next may overwrite sent memory, and finds received values.
   void wait([[maybe_unused]] stream& on) {
-    if (begun_) begun_->wait();
-    begun_.reset();
-    if constexpr (!directly) {
+    if constexpr (!detail::is_staged<memory>) {
+      if (begun_) begun_->wait();
+      begun_.reset();
+    } else {
+      if (!in_flight_) return;
+      detail::in_stream_order(
+          on,
+          [flight = in_flight_] {
+            if (*flight) (*flight)->wait();
+            flight->reset();
+          },
+          host_.memory);
+      in_flight_.reset();
       if (received_.empty()) return;
-      copy_to_device(on, received_, std::span<const T>(host_));
-      on.synchronize();
+      copy_to_device(on, received_, std::span<const T>(host_.values));
+      detail::hold(on, host_.memory);
       received_ = {};
     }
   }
 
  private:
-  static constexpr bool directly = clause::memory_is_host_addressable<memory> || is_dry_memory<memory>;
-
-  std::vector<T> host_;
+  detail::message_staging staging_;
+  detail::staged_span<T> host_{};  // where the host cannot access device memory
   device_span<T, memory> received_{};
-  pending_message begun_;  // last: destroyed before its buffer
+  std::shared_ptr<pending_message> in_flight_{};
+  pending_message begun_;  // otherwise; last: destroyed before the memory it uses
 };
 
 }  // namespace xtrain

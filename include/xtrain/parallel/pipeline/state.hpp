@@ -93,12 +93,16 @@ class pipeline_state {
     beside_.finish_gradients(stream, store);
   }
 
+  void reduce_losses(stream_type& stream, device_span<double, typename Device::memory> sums) {
+    if (depth() > 1) numbers_.all_reduce(stream, sums, reduction::sum);
+    beside_.reduce_losses(stream, sums);
+  }
   /// Over all stages' gradients. The table of a tied head is on two stages and counts once.
-  template <class Store, class Squares>
-  [[nodiscard]] double gradient_squares(Store& store, Squares&& squares) {
+  template <class Store, class Squares, class Sum>
+  void gradient_squares(stream_type& stream, Store& store, Squares&& squares, Sum sum_1) {
     const auto copy = store.sharding().gradients ? store.stored_gradients(0) : store.block_gradients(0).whole;
     const bool skips = holds_table() && position() != 0 && !copy.empty();
-    const auto once = [&]<class Span>(std::span<const Span> all) {
+    const auto once = [&]<class Span>(std::span<const Span> all, Sum of_this_rank) {
       std::vector<Span> own(all.begin(), all.end());
       for (Span& span : own) {
         if (!skips || span.raw() < copy.raw() || span.raw() >= copy.raw() + copy.size()) continue;
@@ -106,11 +110,10 @@ class pipeline_state {
         span = span.subspan(counted, span.size() - counted);
       }
       std::erase_if(own, [](const Span& span) { return span.empty(); });
-      return squares(std::span<const Span>(own));
+      squares(std::span<const Span>(own), of_this_rank);
     };
-    std::array<double, 1> sum{beside_.gradient_squares(store, once)};
-    add_up(sum);
-    return sum[0];
+    beside_.gradient_squares(stream, store, once, sum_1);
+    if (depth() > 1) numbers_.all_reduce(stream, sum_1, reduction::sum);
   }
   template <class Store>
   void weights_changed(stream_type& stream, Store& store) {
@@ -119,12 +122,31 @@ class pipeline_state {
 
   /// Gathers the whole values of a parameter on rank 0, from the rank of the first pipeline that has them.
   template <class Store, class Entry, class Span, class T>
-  void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole) {
-    const std::size_t owner = rank_of_block(entry.block);
-    if (position() == owner) beside_.collect(stream, store, entry, array, whole);
-    if (owner == 0 || beside_.everyone().rank() != 0) return;
-    if (position() == owner) numbers_.send(0, std::span<const T>(whole));
-    else if (position() == 0) numbers_.receive(owner, whole);
+  void collect(stream_type& stream, const Store& store, const Entry& entry, Span array, std::span<T> whole,
+               std::optional<std::size_t> at = std::nullopt) {
+    if (position() == rank_of_block(entry.block)) beside_.collect(stream, store, entry, array, whole, at);
+    pass_to_first(entry, whole);
+  }
+  template <class Entry, class Span, class T>
+  void collect_state(stream_type& stream, const Entry& entry, std::size_t first, Span own, std::span<T> whole) {
+    if (position() == rank_of_block(entry.block)) beside_.collect_state(stream, entry, first, own, whole);
+    pass_to_first(entry, whole);
+  }
+  template <class Entry>
+  [[nodiscard]] bool writes_state(const Entry& entry, bool is_sharded) const {
+    return position() == rank_of_block(entry.block) && beside_.writes_state(entry, is_sharded);
+  }
+  template <class Store, class Entry, class Span>
+  void gather_pieces(stream_type& stream, const Store& store, const Entry& entry, Span array) {
+    beside_.gather_pieces(stream, store, entry, array);
+  }
+  template <class Store, class Entry, class Span>
+  void sum_pieces(stream_type& stream, const Store& store, const Entry& entry, Span array) {
+    beside_.sum_pieces(stream, store, entry, array);
+  }
+  template <class Entry, class Span>
+  void sum_tensor_shards(stream_type& stream, const Entry& entry, Span array) {
+    beside_.sum_tensor_shards(stream, entry, array);
   }
 
   /// Of a table that is on two ranks, the first counts as its owner.
@@ -191,6 +213,14 @@ class pipeline_state {
   }
 
  private:
+  /// Sends what was collected from a parameter's own rank of the first pipeline to rank 0.
+  template <class Entry, class T>
+  void pass_to_first(const Entry& entry, std::span<T> whole) {
+    const std::size_t owner = rank_of_block(entry.block);
+    if (owner == 0 || beside_.everyone().rank() != 0) return;
+    if (position() == owner) numbers_.send(0, std::span<const T>(whole));
+    else if (position() == 0) numbers_.receive(owner, whole);
+  }
   /// The table of a tied head is on the first rank and on the last.
   [[nodiscard]] bool holds_table() const { return table_.exists() && (position() == 0 || position() + 1 == depth()); }
 

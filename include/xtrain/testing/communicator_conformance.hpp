@@ -1,0 +1,167 @@
+// The conformance suite of communicators: collectives on device memory, queued on a stream, against values that each rank computes itself; that
+// they run in the order of the stream; and that an event marks their end for another stream. All ranks of a run call it; run it when
+// you bring up a communicator.
+//
+//     for (const std::string& problem : xtrain::testing::communicator_conformance<acme>(on, ranks)) std::puts(problem.c_str());
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/text.hpp>
+#include <xtrain/device/concepts.hpp>
+#include <xtrain/device/memory.hpp>
+#include <xtrain/device/pinned_memory.hpp>
+
+namespace xtrain::testing {
+
+namespace detail {
+
+template <class Device, class Communicator, class T>
+class communicator_check {
+ public:
+  using memory = typename Device::memory;
+  using stream_type = typename Device::stream;
+
+  communicator_check(const typename Device::context& on, Communicator& ranks, std::vector<std::string>& problems)
+      : on_(on), ranks_(&ranks), problems_(&problems), main_(on), other_(on) {}
+
+  void all(std::size_t n) {
+    const std::size_t size = ranks_->size(), me = ranks_->rank();
+    const buffer<Device> whole(on_, n * size * sizeof(T), memory_role::other), part(on_, n * sizeof(T), memory_role::other);
+    const auto whole_span = whole.template as<T>(), part_span = part.template as<T>();
+    using in = device_span<const T, memory>;
+    std::vector<T> expected(n, T{0});
+    for (std::size_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (std::size_t r = 0; r < size; ++r) sum += value(r, i);
+      expected[i] = static_cast<T>(sum);  // small whole numbers: exact in every dtype
+    }
+    // the copy to the device, the collective and the copy back are only queued, in this order
+    put(part_span, values_of(me, n));
+    ranks_->all_reduce(main_, part_span, reduction::sum);
+    same("all_reduce, sum", got(part_span), expected);
+    put(part_span, values_of(me, n));
+    ranks_->all_reduce(main_, part_span, reduction::largest);
+    for (std::size_t i = 0; i < n; ++i) {
+      double most = value(0, i);
+      for (std::size_t r = 1; r < size; ++r) most = std::max(most, value(r, i));
+      expected[i] = static_cast<T>(most);
+    }
+    same("all_reduce, largest", got(part_span), expected);
+
+    put(part_span, values_of(me, n));
+    ranks_->all_gather(main_, in(part_span), whole_span);
+    expected.clear();
+    for (std::size_t r = 0; r < size; ++r) {
+      const std::vector<T> theirs = values_of(r, n);
+      expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    same("all_gather", got(whole_span), expected);
+
+    put(whole_span, values_of(me, n * size));
+    ranks_->reduce_scatter(main_, in(whole_span), part_span, reduction::sum);
+    expected.assign(n, T{0});
+    for (std::size_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (std::size_t r = 0; r < size; ++r) sum += value(r, me * n + i);
+      expected[i] = static_cast<T>(sum);
+    }
+    same("reduce_scatter", got(part_span), expected);
+
+    for (std::size_t root = 0; root < size; ++root) {
+      put(part_span, values_of(me, n));
+      ranks_->broadcast(main_, part_span, root);
+      same("broadcast", got(part_span), values_of(root, n));
+    }
+    many_in_order(n);
+    seen_by_another_stream(n);
+  }
+
+ private:
+  [[nodiscard]] static double value(std::size_t rank, std::size_t i) { return static_cast<double>((rank * 7 + i * 3) % 13) - 5.0; }
+  [[nodiscard]] static std::vector<T> values_of(std::size_t rank, std::size_t n) {
+    std::vector<T> all(n);
+    for (std::size_t i = 0; i < n; ++i) all[i] = static_cast<T>(value(rank, i));
+    return all;
+  }
+  /// Queued; the host memory lives until got().
+  void put(device_span<T, memory> to, std::vector<T> values) {
+    kept_.push_back(std::move(values));
+    copy_to_device(main_, to, std::span<const T>(kept_.back()));
+  }
+  [[nodiscard]] std::vector<T> got(device_span<T, memory> from) {
+    std::vector<T> host(from.size());
+    copy_to_host(main_, std::span<T>(host), from);
+    main_.synchronize();
+    kept_.clear();
+    return host;
+  }
+  void same(std::string_view what, const std::vector<T>& found, const std::vector<T>& expected) {
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (!(found[i] == expected[i])) {
+        problems_->push_back(concat(what, " of ", expected.size(), " ", dtype_traits<T>::name, ", rank ", ranks_->rank(), ": element ", i, " is ",
+                                    static_cast<double>(found[i]), ", must be ", static_cast<double>(expected[i])));
+        return;
+      }
+  }
+
+  /// Several collectives are queued before any result is looked at; each reads what the one before has written.
+  void many_in_order(std::size_t n) {
+    const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
+    const auto span = values.template as<T>();
+    put(span, values_of(ranks_->rank(), n));
+    ranks_->all_reduce(main_, span, reduction::largest);
+    std::vector<T> expected(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      double most = value(0, i);
+      for (std::size_t r = 1; r < ranks_->size(); ++r) most = std::max(most, value(r, i));
+      expected[i] = static_cast<T>(most * static_cast<double>(ranks_->size()));
+    }
+    ranks_->all_reduce(main_, span, reduction::sum);
+    ranks_->broadcast(main_, span, ranks_->size() - 1);
+    same("several in a row", got(span), expected);
+  }
+  /// Another stream waits for an event that is recorded after a collective.
+  void seen_by_another_stream(std::size_t n) {
+    const buffer<Device> values(on_, n * sizeof(T), memory_role::other);
+    const auto span = values.template as<T>();
+    put(span, values_of(ranks_->rank(), n));
+    ranks_->broadcast(main_, span, 0);
+    other_.wait(main_.record());
+    std::vector<T> host(n);
+    copy_to_host(other_, std::span<T>(host), span);
+    other_.synchronize();
+    same("seen by another stream", host, values_of(0, n));
+    main_.synchronize();
+    kept_.clear();
+  }
+
+  typename Device::context on_;
+  Communicator* ranks_;
+  std::vector<std::string>* problems_;
+  stream_type main_, other_;
+  std::vector<std::vector<T>> kept_;
+};
+
+}  // namespace detail
+
+/// Returns what is wrong; empty: nothing.
+template <class Device, class Communicator>
+[[nodiscard]] std::vector<std::string> communicator_conformance(const typename Device::context& on, Communicator& ranks) {
+  std::vector<std::string> problems;
+  for (const std::size_t n : {std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
+    detail::communicator_check<Device, Communicator, float>(on, ranks, problems).all(n);
+    detail::communicator_check<Device, Communicator, bf16>(on, ranks, problems).all(n);
+    detail::communicator_check<Device, Communicator, double>(on, ranks, problems).all(n);
+  }
+  return problems;
+}
+
+}  // namespace xtrain::testing
