@@ -226,16 +226,17 @@ struct adamw {
       : gradient(numbers<T>(n * width)), weight(gradient), m(numbers<float>(n * width)), v(n * width, 1.0f),
         master(std::is_same_v<T, float> ? 0 : n * width) {
     kernel = {.n = n * width,
-              .learning_rate = 1e-3,
               .beta1 = 0.9,
               .beta2 = 0.999,
               .epsilon = 1e-8,
+              .scalars_1 = span_of(&scalars, 1),
               .gradient_n = read(gradient),
               .parameter_n = write(weight),
               .m_n = write(m),
               .v_n = write(v)};
     if (!master.empty()) kernel.master_n = write(master);
   }
+  static constexpr xtrain::kernel::step_scalars scalars{.learning_rate = 1e-3};
   std::vector<T> gradient, weight;
   std::vector<float> m, v, master;
   xtrain::kernel::adamw<host_memory, T, T, float, float> kernel;
@@ -247,6 +248,49 @@ struct adamw {
       weight[i] = static_cast<T>(static_cast<float>(weight[i]) - 1e-3f * m[i] / (std::sqrt(v[i]) + 1e-8f));
     }
   }
+};
+template <class T>
+struct adamw_8bit {
+  explicit adamw_8bit(std::size_t n)
+      : gradient(numbers<T>(n * width)), weight(gradient), master(std::is_same_v<T, float> ? 0 : n * width), m_code(n * width),
+        v_code(n * width), m_scale(xtrain::dynamic_code::blocks(n * width)), v_scale(m_scale.size()) {
+    kernel = {.n = n * width,
+              .beta1 = 0.9,
+              .beta2 = 0.999,
+              .epsilon = 1e-8,
+              .scalars_1 = span_of(&scalars, 1),
+              .gradient_n = read(gradient),
+              .parameter_n = write(weight),
+              .m_code_n = write(m_code),
+              .v_code_n = write(v_code),
+              .m_scale_k = write(m_scale),
+              .v_scale_k = write(v_scale)};
+    if (!master.empty()) kernel.master_n = write(master);
+  }
+  static constexpr xtrain::kernel::step_scalars scalars{.learning_rate = 1e-3};
+  std::vector<T> gradient, weight;
+  std::vector<float> master;
+  std::vector<std::uint8_t> m_code, v_code;
+  std::vector<float> m_scale, v_scale;
+  xtrain::kernel::adamw_8bit<host_memory, T, T, float> kernel;
+};
+template <class T>
+struct lion {
+  explicit lion(std::size_t n)
+      : gradient(numbers<T>(n * width)), weight(gradient), m(numbers<float>(n * width)), master(std::is_same_v<T, float> ? 0 : n * width) {
+    kernel = {.n = n * width,
+              .beta1 = 0.9,
+              .beta2 = 0.99,
+              .scalars_1 = span_of(&scalars, 1),
+              .gradient_n = read(gradient),
+              .parameter_n = write(weight),
+              .m_n = write(m)};
+    if (!master.empty()) kernel.master_n = write(master);
+  }
+  static constexpr xtrain::kernel::step_scalars scalars{.learning_rate = 1e-3};
+  std::vector<T> gradient, weight;
+  std::vector<float> m, master;
+  xtrain::kernel::lion<host_memory, T, T, float, float> kernel;
 };
 template <class T>
 struct sum_of_squares {
@@ -407,6 +451,8 @@ int main(int argc, char** argv) {
   add_benchmarks<embedding>(many);
   add_benchmarks<embedding_backward>(many);
   add_benchmarks<adamw>(many);
+  add_benchmarks<adamw_8bit>(many);
+  add_benchmarks<lion>(many);
   add_benchmarks<sum_of_squares>(many);
   add_benchmarks<attention>(2 * context);
   add_benchmarks<attention_backward>(2 * context);
