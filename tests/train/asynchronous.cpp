@@ -70,6 +70,7 @@ steps_taken take_steps(const decoder_config& shape, const typename Model::option
   decoder_config shape = sizes(false);
   shape.num_experts = 4;
   shape.num_experts_per_token = 2;
+  shape.balances_experts = true;
   shape.router_aux_loss_coef = 0.02;
   return shape;
 }

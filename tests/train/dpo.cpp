@@ -199,12 +199,12 @@ TEST_CASE("what is missing or does not fit is said") {
   decoder_config balanced = shape();
   balanced.num_experts = 4;
   balanced.num_experts_per_token = 2;
-  balanced.router_aux_loss_coef = 0.01;
+  balanced.balances_experts = true;
   mixtral<dpo_recipe<single>> experts(balanced);
   auto free = settings();
   free.objective.reference_free = true;
   xtrain::trainer router(experts, free);
-  CHECK_THROWS_WITH_AS((void)router.step(std::span<const host_batch>(whole), 1e-2), doctest::Contains("set router_aux_loss_coef to 0"), config_error);
+  CHECK_THROWS_WITH_AS((void)router.step(std::span<const host_batch>(whole), 1e-2), doctest::Contains("set balances_experts to false"), config_error);
 }
 
 TEST_CASE("fitted on pairs: the chosen answers become more likely than the rejected ones, and pairs stay together") {

@@ -190,7 +190,7 @@ class training_step {
   void require_plain_balance([[maybe_unused]] const batch_view& batch) const {
     if constexpr (requires { model_->balances_load(); })
       require<config_error>(!model_->balances_load() || (objective::group_size == 1 && batch.token_weights.empty()), objective::name,
-                            ": a load-balancing loss of experts must not be combined with losses of pairs or weights per token; set router_aux_loss_coef to 0");
+                            ": a load-balancing loss of experts must not be combined with losses of pairs or weights per token; set balances_experts to false");
   }
   /// Whether the objective has a teacher.
   static constexpr bool has_teacher() {
