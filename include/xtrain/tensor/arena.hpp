@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/memory.hpp>

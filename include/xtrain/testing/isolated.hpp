@@ -12,6 +12,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include <utility>
 
 #include <xtrain/device/concepts.hpp>
+#include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::testing {
