@@ -153,9 +153,10 @@ TEST_CASE("log-probabilities of the whole vocabulary in the data are the teacher
     using parallel_type = decltype(parallel);
     std::vector<result> all(ranks);
     run_ranks(ranks, [&](const std::shared_ptr<transport>& network) {
-      if constexpr (requires { layout.ranks = network; }) layout.ranks = network;
+      auto own = layout;
+      if constexpr (requires { own.ranks = network; }) own.ranks = network;
       teacher<single> knows(teacher_shape(), {}, {.seed = 7});
-      student<parallel_type> model(student_shape(), {}, {.parallel = layout});
+      student<parallel_type> model(student_shape(), {}, {.parallel = own});
       trainer trainer(model, settings({.ratio = 0.5, .top_k = vocabulary}));
       result mine;
       for (std::size_t step = 0; step < 4; ++step) {
