@@ -249,9 +249,15 @@ TEST_CASE("at most two steps may be queued, and every result is that of its step
     if (step > 0) two.push_back(second.finish_step().loss);
   }
   CHECK_THROWS_WITH_AS((void)second.step(std::span<const host_batch>(batches_of(1, 0)), 1e-2), doctest::Contains("while steps are queued"), config_error);
-  CHECK_THROWS_AS(second.restore({}), config_error);
   two.push_back(second.finish_step().loss);
   CHECK_THROWS_AS((void)second.finish_step(), config_error);
   CHECK(one == two);
   CHECK(all_weights(model) == all_weights(other));
+  // a run that is restored knows nothing of steps queued before
+  const std::vector<host_batch> more = batches_of(1, 0);
+  second.queue_step(std::span<const host_batch>(more), 1e-2);
+  const training_progress saved = first.progress();
+  second.restore(saved);
+  CHECK(second.queued_steps() == 0);
+  CHECK(second.progress().step == saved.step);
 }

@@ -126,11 +126,11 @@ class trainer {
   void use_teacher(Teacher& source) {
     step_->use_teacher(source);
   }
-  /// Restores the state of a saved run: fit() then continues from there.
+  /// Restores the state of a saved run: fit() then continues from there. Results of steps that are queued are dropped.
   ///   throws  comm_error after a step that failed on one of several ranks
   void restore(const training_progress& saved) {
-    require_no_queued_steps("trainer: restore()");
     failed_.restore();
+    while (queued_steps() > 0) (void)step_->finish();
     progress_ = saved;
     restored_ = true;
     restore_device();
