@@ -29,8 +29,9 @@ class chat_record_reader {
  public:
   chat_record_reader(std::string_view path, std::size_t line) : path_(path), line_(line) {}
 
+  ///   field   of the list of messages, in the forms messages and conversations; empty: the form's name
   ///   throws  data_error with file and line if the record is not a conversation of that form
-  [[nodiscard]] chat_record read(const jinja_value& record, chat_form form) const {
+  [[nodiscard]] chat_record read(const jinja_value& record, chat_form form, std::string_view field = {}) const {
     if (form == chat_form::automatic) form = form_of(record);
     if (form == chat_form::instruction) return read_instruction(record);
     if (form == chat_form::moss) return read_moss(record);
@@ -40,14 +41,41 @@ class chat_record_reader {
       if (const std::string* system = text(record, "system"); system != nullptr && !system->empty()) add(result, "system", *system);
       result.tools = tools_of(record);
     }
-    const jinja_value* list = is_list ? &record : find(record, form == chat_form::messages ? "messages" : "conversations");
-    must(list != nullptr && list->as_sequence() != nullptr, "a record must have a list of ",
-         form == chat_form::messages ? "messages" : "conversations", "; it has none");
+    if (field.empty()) field = form == chat_form::messages ? "messages" : "conversations";
+    const jinja_value* list = is_list ? &record : find(record, field);
+    must(list != nullptr && list->as_sequence() != nullptr, "a record must have a list of ", field, "; it has none");
     for (const jinja_value& message : list->as_sequence()->items) result.messages.push_back(read_message(message));
     return result;
   }
 
- private:
+  /// A question and its answer. The input may be missing or empty.
+  struct question {
+    std::string_view instruction{}, input{}, output{};
+  };
+  [[nodiscard]] question read_question(const jinja_value& record, std::string_view instruction, std::string_view input, std::string_view output) const {
+    const std::string *asks = text(record, instruction), *adds = text(record, input), *answers = text(record, output);
+    must(asks != nullptr, "a record must have '", instruction, "'; it is missing");
+    must(answers != nullptr, "a record must have '", output, "'; it is missing");
+    return {*asks, adds == nullptr ? std::string_view{} : std::string_view(*adds), *answers};
+  }
+  [[nodiscard]] static chat_record dialogue(std::string_view asks, std::string_view answers) {
+    chat_record result;
+    add(result, "user", asks);
+    add(result, "assistant", answers);
+    return result;
+  }
+  /// A system message at the beginning, and no other.
+  static void set_system(chat_record& of, std::string_view content) {
+    std::vector<jinja_value> others = std::move(of.messages);
+    of.messages.clear();
+    add(of, "system", content);
+    for (jinja_value& one : others) {
+      const jinja_value* role = find(one, "role");
+      if (role == nullptr || !role->is_text() || role->text() != "system") of.messages.push_back(std::move(one));
+    }
+  }
+
+ protected:
   template <class... Parts>
   void must(bool holds, const Parts&... parts) const {
     require<data_error>(holds, path_, ": line ", line_, ": ", parts...);
@@ -110,7 +138,7 @@ class chat_record_reader {
     one.set("role", role_of(*role));
     must(content != nullptr || find(message, "tool_calls") != nullptr, "every message must have content or value; one has neither");
     if (*role == "function_call") {
-      must(content->is_text(), "a function_call must be a string of JSON; it is ", content->type());
+      must(content != nullptr && content->is_text(), "a function_call must be a string of JSON; it is ", content == nullptr ? "missing" : content->type());
       one.set("content", "");
       one.set("tool_calls", std::vector<jinja_value>{
                                 as_function(jinja_value_from_json(content->text(), concat(path_, ": line ", line_, ": function_call")))});

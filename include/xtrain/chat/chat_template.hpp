@@ -79,6 +79,9 @@ class chat_template {
   /// template rejects a chat of one question and its answer.
   [[nodiscard]] std::string end_of_turn() const;
 
+  /// A checksum of the template's text, that of the one for tools, and its special tokens.
+  [[nodiscard]] std::string fingerprint() const;
+
   /// Writes chat_template.jinja, without special tokens: these are the tokenizer's.
   void save(const std::string& folder) const;
 
@@ -120,7 +123,7 @@ class chat_template {
   void read_tokens(const json& from);
 
   std::shared_ptr<const jinja_template> standard_, with_tools_;
-  std::string text_;  ///< of standard_
+  std::string text_, tools_text_;  ///< of standard_, of with_tools_
   jinja_mapping tokens_;
 };
 

@@ -15,6 +15,7 @@
 #include <xtrain/chat/chat_template.hpp>
 #include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/chat/jinja/template.hpp>
+#include <xtrain/core/checksum.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
@@ -91,6 +92,12 @@ XTRAIN_INLINE std::string chat_template::end_of_turn() const {
   } catch (const error&) {
     return {};
   }
+}
+
+XTRAIN_INLINE std::string chat_template::fingerprint() const {
+  std::string all = concat(text_.size(), " ", text_, tools_text_.size(), " ", tools_text_);
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) all += concat("\n", token(name));
+  return checksum_text(all);
 }
 
 XTRAIN_INLINE void chat_template::save(const std::string& folder) const { write_file(folder + "/chat_template.jinja", text_); }
@@ -219,8 +226,12 @@ XTRAIN_INLINE void chat_template::read_templates(const json& from, const std::st
     if (name != "default" && name != "tool_use") continue;
     const auto& text = one["template"].get_ref<const std::string&>();
     const std::string who = path + ": chat_template '" + name + "'";
-    if (name == "default") set_standard(text, who);
-    else with_tools_ = std::make_shared<const jinja_template>(text, who);
+    if (name == "default") {
+      set_standard(text, who);
+    } else {
+      with_tools_ = std::make_shared<const jinja_template>(text, who);
+      tools_text_ = text;
+    }
   }
   require<config_error>(standard_ != nullptr, path, ": a list of chat_templates must have one of the name 'default'; it has none");
 }

@@ -1,6 +1,7 @@
 // Definitions of checksum.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <xtrain/core/checksum.hpp>
 #include <xtrain/core/library.hpp>
@@ -49,6 +51,14 @@ XTRAIN_INLINE std::string checksum_text(std::string_view bytes) {
   std::string text(16, '0');
   for (std::size_t i = 0; i < 16; ++i) text[i] = "0123456789abcdef"[(hash >> (60 - 4 * i)) & 15];
   return text;
+}
+
+XTRAIN_INLINE std::vector<std::uint64_t> sampled_checksums(std::string_view bytes, std::size_t unit) {
+  constexpr std::size_t blocks = 64, block_bytes = 4096;
+  const std::size_t size = bytes.size() / unit, block = block_bytes / unit, count = std::min(blocks, (size + block - 1) / block);
+  std::vector<std::uint64_t> all;
+  for (std::size_t i = 0; i < count; ++i) all.push_back(checksum(bytes.substr((count > 1 ? (size - block) / (count - 1) * i : 0) * unit, block * unit)));
+  return all;
 }
 
 }  // namespace xtrain

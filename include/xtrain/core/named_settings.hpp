@@ -21,6 +21,8 @@ class named_settings {
   virtual ~named_settings() = default;
 
   [[nodiscard]] virtual bool has(names keys) const = 0;
+  /// Whether the key is there, and null; the other members take null for missing.
+  [[nodiscard]] virtual bool is_null(const char* key) const = 0;
   /// A positive whole number. throws config_error when missing
   [[nodiscard]] virtual std::size_t size(names keys) const = 0;
   [[nodiscard]] virtual std::size_t size_or(std::size_t otherwise, names keys) const = 0;

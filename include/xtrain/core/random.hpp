@@ -20,6 +20,8 @@ struct random_site {
   std::uint32_t step = 0;
   std::uint32_t site = 0;
   std::uint64_t first = 0;
+
+  friend bool operator==(const random_site&, const random_site&) = default;
 };
 
 /// Philox-4x32 with ten rounds: four random words for a 128-bit counter and a 64-bit key.

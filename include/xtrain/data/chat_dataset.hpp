@@ -8,6 +8,7 @@
 #include <xtrain/chat/chat_form.hpp>
 #include <xtrain/chat/chat_template.hpp>
 #include <xtrain/data/dataset.hpp>
+#include <xtrain/data/json_dataset.hpp>
 #include <xtrain/text/tokenizer.hpp>
 
 namespace xtrain {
@@ -18,6 +19,11 @@ struct chat_options {
   bool train_on_input = false;  ///< the other roles' text contributes to the loss as well
   bool packed = false;          ///< several conversations per sequence, kept apart
   overlong when_too_long = overlong::refuse;
+  /// Of the form instruction: what the user says, with {instruction} and {input}. Empty: the instruction and the input as they are, with earlier turns.
+  prompt_template prompt{};
+  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< what a record of that form calls them
+  std::string conversation_field{};  ///< the list of messages, in the forms messages and conversations; empty: the form's name
+  std::string system_prompt{};       ///< a system message at the beginning, in place of the conversation's own
   chat_variables variables{};  ///< for the template; tools of a record override those given here
 };
 

@@ -1,9 +1,7 @@
 // Definitions of chat_dataset.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,12 +9,12 @@
 
 #include <xtrain/chat/chat_record.hpp>
 #include <xtrain/chat/chat_template.hpp>
-#include <xtrain/chat/jinja/characters.hpp>
 #include <xtrain/chat/jinja/from_json.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/library.hpp>
 #include <xtrain/data/chat_dataset.hpp>
+#include <xtrain/data/chat_encoder.hpp>
 #include <xtrain/data/dataset.hpp>
 #include <xtrain/data/json_dataset.hpp>
 #include <xtrain/data/json_records.hpp>
@@ -25,71 +23,37 @@
 
 namespace xtrain {
 
-namespace detail {
-
-/// Tokenizes a conversation's text. A special token that the template writes but the tokenizer would split is inserted as the
-/// single token that it is.
-class chat_encoder {
- public:
-  chat_encoder(const tokenizer& with, const chat_template& form) : with_(with) {
-    const special_tokens& special = with.special();
-    for (const auto& [text, id] : {std::pair{form.token("bos_token"), special.bos}, std::pair{form.token("eos_token"), special.eos}})
-      if (id >= 0 && !text.empty() && with.encode(text) != std::vector<token>{id}) marks_.emplace_back(text, id);
-  }
-
-  void encode(const chat_text& chat, text_with_loss_mask& sample) const {
-    const std::string_view text = chat.text;
-    sample.clear();
-    for (std::size_t at = 0; at < text.size();) {
-      const auto [begin, found] = next_mark(text, at);
-      if (begin > at) sample.add(text.substr(at, begin - at), at, chat.answers, with_);
-      if (found == nullptr) break;
-      const std::size_t end = begin + found->first.size();
-      sample.add(found->second, is_answer(chat, begin, end));
-      at = end;
-    }
-    const std::vector<token> beginning = with_.beginning();
-    const bool has_it = sample.tokens.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), sample.tokens.begin());
-    if (!has_it) {
-      sample.tokens.insert(sample.tokens.begin(), beginning.begin(), beginning.end());
-      sample.learned.insert(sample.learned.begin(), beginning.size(), false);
-    }
-  }
-
- private:
-  using mark = std::pair<std::string, token>;
-  [[nodiscard]] static bool is_answer(const chat_text& chat, std::size_t begin, std::size_t end) {
-    return std::any_of(chat.answers.begin(), chat.answers.end(), [&](const text_span& a) { return a.begin < end && begin < a.end; });
-  }
-  [[nodiscard]] std::pair<std::size_t, const mark*> next_mark(std::string_view text, std::size_t at) const {
-    std::pair<std::size_t, const mark*> first{text.size(), nullptr};
-    for (const mark& m : marks_)
-      if (const std::size_t found = text.find(m.first, at); found < first.first) first = {found, &m};
-    return first;
-  }
-
-  const tokenizer& with_;
-  std::vector<mark> marks_;
-};
-
-/// Whether the text ends with the content of the last answer: then the template left the turn open.
-[[nodiscard]] inline bool ends_open(const chat_text& chat, const chat_record& record) {
-  if (record.messages.empty() || chat.answers.empty() || chat.answers.back().end != chat.text.size()) return false;
-  const jinja_value* content = record.messages.back().as_mapping()->find_name("content");
-  if (content == nullptr || !content->is_text()) return false;
-  const std::string_view words = jinja::stripped(content->text(), true, true);
-  return !words.empty() && jinja::stripped(chat.text, false, true).ends_with(words);
-}
-
-}  // namespace detail
-
 XTRAIN_INLINE std::vector<token> encode_chat(std::string_view text, const tokenizer& with, const chat_template& form) {
   detail::text_with_loss_mask sample;
   detail::chat_encoder(with, form).encode({std::string(text), {}}, sample);
   return std::move(sample.tokens);
 }
 
+namespace detail {
+
+/// The conversation of a record, with what the options say of its fields.
+[[nodiscard]] inline chat_record chat_of_record(const chat_record_reader& reader, const jinja_value& record, const chat_options& options) {
+  const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();
+  chat_record result;
+  if (has_prompt) {
+    const auto asked = reader.read_question(record, options.instruction_field, options.input_field, options.output_field);
+    result = chat_record_reader::dialogue(options.prompt.text(asked.instruction, asked.input), asked.output);
+  } else {
+    result = reader.read(record, options.form, options.conversation_field);
+  }
+  if (!options.system_prompt.empty()) chat_record_reader::set_system(result, options.system_prompt);
+  return result;
+}
+
+}  // namespace detail
+
 XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& with, const chat_template& form, const chat_options& options) {
+  const bool has_prompt = !options.prompt.with_input.empty() || !options.prompt.without_input.empty();
+  require<config_error>(!has_prompt || options.form == chat_form::instruction, "chat_dataset: a prompt template needs the form instruction");
+  const bool renamed = options.instruction_field != "instruction" || options.input_field != "input" || options.output_field != "output";
+  require<config_error>(!renamed || has_prompt, "chat_dataset: names of the fields instruction, input and output need a prompt template");
+  require<config_error>(options.conversation_field.empty() || options.form == chat_form::messages || options.form == chat_form::conversations,
+                        "chat_dataset: conversation_field needs the form messages or conversations; given '", options.conversation_field, "'");
   const mapped_file file(path);
   dataset all(path, options.packed ? sequence_layout::packed : sequence_layout::separate);
   all.when_too_long = options.when_too_long;
@@ -106,7 +70,7 @@ XTRAIN_INLINE dataset chat_dataset(const std::string& path, const tokenizer& wit
   };
   const auto add_line = [&](std::string_view text, std::size_t line) {
     const jinja_value record = jinja_value_from_json(text, path, line);
-    const detail::chat_record chat = detail::chat_record_reader(path, line).read(record, options.form);
+    const detail::chat_record chat = detail::chat_of_record(detail::chat_record_reader(path, line), record, options);
     try {
       add_record(chat);
     } catch (const data_error& problem) {

@@ -41,6 +41,11 @@ struct instruct_options {
   bool packed = false;          ///< several samples per sequence, kept apart
   prompt_template prompt = alpaca_template();
   overlong when_too_long = overlong::refuse;
+  std::string instruction_field = "instruction", input_field = "input", output_field = "output";  ///< what a record calls them
+  std::size_t max_prompt_tokens = 0, max_answer_tokens = 0;  ///< the prompt, and the answer without its end token, are cut at so many tokens; 0: they are not
+  bool skips_empty = false;  ///< records with an empty instruction or answer are left out; false: they are samples
+  /// The last of the tokens that the tokenizer puts behind a prompt is a target, as in ChatGLM-6B's P-tuning; false: they are not.
+  bool learns_prompt_ending = false;
 };
 
 /// Records of instruction, input (may be missing or empty) and output. The targets are the tokens that overlap the answer's

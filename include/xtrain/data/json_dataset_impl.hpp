@@ -1,6 +1,7 @@
 // Definitions of json_dataset.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
@@ -77,21 +78,28 @@ XTRAIN_INLINE dataset instruct_dataset(const std::string& path, const tokenizer&
   const std::vector<token> beginning = with.beginning(), ending = with.prompt_ending();
   detail::text_with_loss_mask sample;
   detail::for_each_record(file, [&](const json& record, std::size_t line) {
-    const std::string instruction = detail::text_field(record, "instruction", path, line);
-    const std::string input =
-        record.contains("input") && !record["input"].is_null() ? detail::text_field(record, "input", path, line) : std::string{};
+    const std::string instruction = detail::text_field(record, options.instruction_field, path, line);
+    const auto given = record.find(options.input_field);
+    const std::string input = given != record.end() && !given->is_null() ? detail::text_field(record, options.input_field, path, line) : std::string{};
     const std::string prompt = options.prompt.text(instruction, input);
-    const std::string answer = detail::text_field(record, "output", path, line);
+    const std::string answer = detail::text_field(record, options.output_field, path, line);
+    if (options.skips_empty && (instruction.empty() || answer.empty())) return;
     const std::string text = prompt + answer;
     const text_span answered{prompt.size(), text.size()};
     sample.clear();
     for (const token id : beginning) sample.add(id, false);
-    if (ending.empty()) {
+    if (ending.empty() && options.max_prompt_tokens == 0 && options.max_answer_tokens == 0) {
       sample.add(text, 0, std::span(&answered, 1), with);
     } else {
+      const auto cut = [&](std::size_t from, std::size_t most) {
+        if (most > 0) sample.shorten(std::min(sample.tokens.size(), from + most));
+      };
       sample.add(prompt, 0, std::span(&answered, 1), with);
-      for (const token id : ending) sample.add(id, false);
+      cut(beginning.size(), options.max_prompt_tokens);
+      for (std::size_t i = 0; i < ending.size(); ++i) sample.add(ending[i], options.learns_prompt_ending && i + 1 == ending.size());
+      const std::size_t begin = sample.tokens.size();
       sample.add(answer, prompt.size(), std::span(&answered, 1), with);
+      cut(begin, options.max_answer_tokens);
     }
     if (special.eos >= 0) sample.add(special.eos, true);
     sample.add_to(all, options.train_on_input);

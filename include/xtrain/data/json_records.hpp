@@ -10,6 +10,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/json.hpp>
+#include <xtrain/core/plain_json.hpp>
 
 namespace xtrain {
 
@@ -99,7 +100,7 @@ void for_each_record_text(const mapped_file& file, Visit&& visit) {
 template <class Visit>
 void for_each_record(const mapped_file& file, Visit&& visit) {
   for_each_record_text(file,
-                       [&](std::string_view text, std::size_t line) { visit(parse_json<data_error>(text, file.path(), line), line); });
+                       [&](std::string_view text, std::size_t line) { visit(parse_record<data_error>(text, file.path(), line), line); });
 }
 
 /// A string field of a record.
@@ -113,5 +114,15 @@ void for_each_record(const mapped_file& file, Visit&& visit) {
 }
 
 }  // namespace detail
+
+/// The first record of a file, to see its fields before the whole file is read. Null: the file is empty, or the record is not JSON.
+[[nodiscard]] inline json first_record(const std::string& path) {
+  const mapped_file file(path);
+  const std::string_view text = file.text();
+  std::size_t at = detail::skip_space(text, text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  if (at < text.size() && text[at] == '[') at = detail::skip_space(text, at + 1);
+  json parsed = json::parse(text.substr(at, detail::value_end(text, at) - at), nullptr, false);
+  return parsed.is_discarded() ? json() : parsed;
+}
 
 }  // namespace xtrain

@@ -37,6 +37,11 @@ struct dataset_parts {
   static void visit_arrays(dataset& of, Visit&& visit) {
     visit(of.tokens_);
     visit(of.begins_);
+    visit(of.labels_);
+    visit(of.reference_log_probs_);
+    visit(of.token_weights_);
+    visit(of.teacher_tokens_);
+    visit(of.teacher_log_probs_);
   }
   template <class Visit>
   static void visit_fields(dataset& of, Visit&& visit) {
@@ -46,6 +51,9 @@ struct dataset_parts {
     visit(of.group_size);
     visit(of.targets_);
     visit(of.largest_);
+    visit(of.top_k_);
+    visit(of.reference_seq_length_);
+    visit(of.teacher_seq_length_);
   }
   template <class Visit>
   static void visit_arrays(sentence_dataset& of, Visit&& visit) {
@@ -63,11 +71,14 @@ struct dataset_parts {
     visit(of.largest_);
     visit(of.has_labels_);
   }
+  /// Whether other processes can map what it holds. A dataset that reads samples from files cannot: every rank maps those files itself.
+  static bool can_be_mapped(const dataset& of) { return of.samples_ == nullptr; }
+  static bool can_be_mapped(const sentence_dataset&) { return true; }
   static dataset empty(const dataset*) { return dataset("", sequence_layout::stream); }
   static sentence_dataset empty(const sentence_dataset*) { return sentence_dataset(""); }
 };
 
-/// An array in another process: its process, its file there, and which file that must be.
+/// An array in another process: its process, its file there, and which file that must be. An empty array has none.
 struct shared_array {
   std::int64_t process = 0, descriptor = 0;
   std::uint64_t device = 0, inode = 0, count = 0;
@@ -135,7 +146,10 @@ struct host_notice {
 template <class Data>
 [[nodiscard]] packed_values pack(Data& data) {
   packed_values all;
+  all.put(static_cast<std::uint8_t>(dataset_parts::can_be_mapped(data) ? 1 : 0));
+  if (!dataset_parts::can_be_mapped(data)) return all;
   dataset_parts::visit_arrays(data, [&](auto& array) {
+    if (array.size() == 0) return all.put(shared_array{});
     array.move_to_file();
     struct ::stat status {};
     require<file_error>(array.in_file() && ::fstat(array.file(), &status) == 0, "once_per_host: tokens must be in a file; the system says: ", reason(errno));
@@ -144,13 +158,15 @@ template <class Data>
   dataset_parts::visit_fields(data, [&](const auto& field) { all.put(field); });
   return all;
 }
-/// None where this process is not allowed to open the other one's files.
+/// None where this process is not allowed to open the other one's files, or there is nothing to map.
 template <class Data>
 [[nodiscard]] std::optional<Data> unpack(packed_values from) {
+  if (from.get<std::uint8_t>() == 0) return std::nullopt;
   std::optional<Data> data(dataset_parts::empty(static_cast<const Data*>(nullptr)));
   bool all_there = true;
   dataset_parts::visit_arrays(*data, [&](auto& array) {
     const auto where = from.get<shared_array>();
+    if (where.count == 0) return;
     descriptor file(::open(concat("/proc/", where.process, "/fd/", where.descriptor).c_str(), O_RDONLY | O_CLOEXEC));
     struct ::stat status {};
     const bool same = file.valid() && ::fstat(file.get(), &status) == 0 && status.st_dev == where.device && status.st_ino == where.inode;
@@ -165,7 +181,8 @@ template <class Data>
 
 /// What make() returns, a dataset or a sentence_dataset. All ranks call this, threads or processes; on each host only the first rank calls
 /// make(), and the others map its tokens from an unnamed file, which is gone with its last process, however that ends. A rank that is not
-/// allowed to open the first rank's files (another user's, another container's) calls make() itself.
+/// allowed to open the first rank's files (another user's, another container's) calls make() itself, as do all ranks for a gpt_dataset, which maps its
+/// files anyway.
 ///   beat    the heartbeat interval of the first rank while it works; must be shorter than the timeout of the transport
 ///   throws  what make() throws, on the rank that calls it; comm_error on those that wait for it
 template <class Make>

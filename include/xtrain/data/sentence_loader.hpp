@@ -22,8 +22,9 @@ class sentence_loader {
   sentence_loader(const sentence_dataset& from, const loader_config& settings);
 
   [[nodiscard]] std::size_t rows() const { return data_->size(); }
-  [[nodiscard]] std::size_t sequences_per_step() const { return config_.micro_batch_size * config_.gradient_accumulation_steps * config_.ranks; }
-  [[nodiscard]] std::size_t steps_per_epoch() const { return (rows() + sequences_per_step() - 1) / sequences_per_step(); }
+  [[nodiscard]] std::size_t sequences_per_step() const { return config_.sequences_per_step(); }
+  [[nodiscard]] global_batch_sizes batch_sizes() const { return config_.batch_sizes(); }
+  [[nodiscard]] std::size_t steps_per_epoch() const { return config_.steps_per_epoch(rows()); }
   [[nodiscard]] const loader_config& config() const { return config_; }
   [[nodiscard]] const sentence_dataset& data() const { return *data_; }
 

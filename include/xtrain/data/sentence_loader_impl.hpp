@@ -27,10 +27,13 @@ XTRAIN_INLINE sentence_loader::sentence_loader(const sentence_dataset& from, con
   for (const std::size_t size : settings.micro_batch_sizes)  // a pipeline gives them also where they are equal
     require<config_error>(size == settings.micro_batch_size, "sentence_loader: micro-batches must have equal numbers of sequences, ",
                           settings.micro_batch_size, "; given one of ", size);
+  require<config_error>(!settings.rampup, "sentence_loader: rampup_batch_size must be left out: it is for samples of a whole run (gpt_dataset)");
   require<config_error>(settings.rank < settings.ranks, "sentence_loader: rank must be below the ", settings.ranks, " ranks; given ",
                         settings.rank);
   require<data_error>(from.longest() <= settings.seq_length, from.source(), ": sequences must fit the sequence length of ", settings.seq_length,
                       " tokens; the longest has ", from.longest(), ". Raise the sequence length, or truncate sequences when the data is read");
+  require<config_error>(steps_per_epoch() > 0 || rows() == 0, from.source(), ": with drop_last an epoch must fill a step of ", sequences_per_step(),
+                        " sequences; it has ", rows());
   current_.resize(settings.gradient_accumulation_steps);
   for (host_batch& batch : current_) clear(batch, settings.seq_length);  // allocate all memory a step needs
 }

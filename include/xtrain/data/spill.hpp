@@ -31,7 +31,14 @@ class spilled_array {
   spilled_array(spilled_array&& from) noexcept
       : limit_(from.limit_), buffer_(std::move(from.buffer_)), file_(std::move(from.file_)), written_(std::exchange(from.written_, 0)),
         mapped_(std::exchange(from.mapped_, nullptr)) {}
-  spilled_array& operator=(spilled_array&&) = delete;
+  spilled_array& operator=(spilled_array&& from) noexcept {
+    std::swap(limit_, from.limit_);
+    std::swap(buffer_, from.buffer_);
+    std::swap(file_, from.file_);
+    std::swap(written_, from.written_);
+    std::swap(mapped_, from.mapped_);
+    return *this;
+  }
   ~spilled_array() {
     if (mapped_ != nullptr) ::munmap(mapped_, written_ * sizeof(T));
   }

@@ -28,6 +28,10 @@ struct text_with_loss_mask {
     tokens.push_back(id);
     learned.push_back(learn);
   }
+  void shorten(std::size_t size) {
+    tokens.resize(size);
+    learned.resize(size);
+  }
   /// Appends the tokens of `text`, whose first byte has offset `at` in the coordinates of `answers`. A token that overlaps an answer by
   /// even one byte is a target. Answers are in order.
   void add(std::string_view text, std::size_t at, std::span<const text_span> answers, const tokenizer& with) {

@@ -7,50 +7,20 @@
 #include <string_view>
 #include <vector>
 
+#include <xtrain/core/utf8.hpp>
+
 namespace xtrain::detail::jinja {
 
 /// Length in bytes of the character at `at`. Invalid UTF-8 is read one byte at a time.
-[[nodiscard]] inline std::size_t character_bytes(std::string_view text, std::size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const std::size_t claimed = lead >= 0xF0U && lead < 0xF8U ? 4 : lead >= 0xE0U && lead < 0xF0U ? 3 : lead >= 0xC0U && lead < 0xE0U ? 2 : 1;
-  for (std::size_t i = 1; i < claimed; ++i)
-    if (at + i >= text.size() || (static_cast<unsigned char>(text[at + i]) & 0xC0U) != 0x80U) return 1;
-  return claimed;
-}
+[[nodiscard]] inline std::size_t character_bytes(std::string_view text, std::size_t at) { return detail::character_at(text, at).bytes; }
 
 /// The code point at `at`; an invalid byte is its own value.
 [[nodiscard]] inline char32_t character_at(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
-  switch (character_bytes(text, at)) {
-    case 2:
-      return ((byte(0) & 0x1FU) << 6) | (byte(1) & 0x3FU);
-    case 3:
-      return ((byte(0) & 0x0FU) << 12) | ((byte(1) & 0x3FU) << 6) | (byte(2) & 0x3FU);
-    case 4:
-      return ((byte(0) & 0x07U) << 18) | ((byte(1) & 0x3FU) << 12) | ((byte(2) & 0x3FU) << 6) | (byte(3) & 0x3FU);
-    default:
-      return byte(0);
-  }
+  const std::int32_t code = detail::character_at(text, at).code;
+  return code < 0 ? static_cast<unsigned char>(text[at]) : static_cast<char32_t>(code);
 }
 
-inline void append_character(std::string& to, char32_t c) {
-  const auto put = [&](char32_t byte) { to.push_back(static_cast<char>(static_cast<unsigned char>(byte))); };
-  if (c < 0x80U) {
-    put(c);
-  } else if (c < 0x800U) {
-    put(0xC0U | (c >> 6));
-    put(0x80U | (c & 0x3FU));
-  } else if (c < 0x10000U) {
-    put(0xE0U | (c >> 12));
-    put(0x80U | ((c >> 6) & 0x3FU));
-    put(0x80U | (c & 0x3FU));
-  } else {
-    put(0xF0U | (c >> 18));
-    put(0x80U | ((c >> 12) & 0x3FU));
-    put(0x80U | ((c >> 6) & 0x3FU));
-    put(0x80U | (c & 0x3FU));
-  }
-}
+inline void append_character(std::string& to, char32_t c) { detail::append_character(to, static_cast<std::int32_t>(c)); }
 
 [[nodiscard]] inline std::size_t character_count(std::string_view text) {
   std::size_t count = 0;
@@ -70,18 +40,10 @@ inline void append_character(std::string& to, char32_t c) {
 }
 
 /// Whether str.isspace holds.
-[[nodiscard]] inline bool is_space(char32_t c) {
-  if (c < 0x80U) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
-  return c == 0x85U || c == 0xA0U || c == 0x1680U || (c >= 0x2000U && c <= 0x200AU) || c == 0x2028U || c == 0x2029U || c == 0x202FU ||
-         c == 0x205FU || c == 0x3000U;
-}
+[[nodiscard]] inline bool is_space(char32_t c) { return is_python_space(static_cast<std::int32_t>(c)); }
 
 /// Where the character that ends at `end` begins.
-[[nodiscard]] inline std::size_t character_before(std::string_view text, std::size_t end) {
-  for (std::size_t back = 2; back <= 4 && back <= end; ++back)
-    if (character_bytes(text, end - back) == back) return end - back;
-  return end - 1;
-}
+[[nodiscard]] inline std::size_t character_before(std::string_view text, std::size_t end) { return end - detail::character_before(text, end).bytes; }
 
 [[nodiscard]] inline std::size_t end_of_spaces(std::string_view text, std::size_t at) {
   while (at < text.size() && is_space(character_at(text, at))) at += character_bytes(text, at);

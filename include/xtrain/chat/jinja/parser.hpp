@@ -241,7 +241,7 @@ class expression_parser {
   }
   std::string parse_dotted_name(std::string_view what) {
     std::string name = expect_name(what);
-    while (skip(".")) name += "." + expect_name(what);
+    while (skip(".")) name.append(1, '.').append(expect_name(what));
     return name;
   }
 

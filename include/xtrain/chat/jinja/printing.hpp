@@ -32,7 +32,7 @@ namespace xtrain::detail::jinja {
   std::string text = whole[0] == '-' ? "-" : "";
   if (exponent < -4 || exponent >= 16) {
     text += digits[0];
-    if (digits.size() > 1) text += "." + digits.substr(1);
+    if (digits.size() > 1) text.append(1, '.').append(digits, 1);
     const int size = std::abs(exponent);
     return concat(text, "e", exponent < 0 ? "-" : "+", size < 10 ? "0" : "", size);
   }

@@ -1,0 +1,200 @@
+// Megatron's indexed datasets: PREFIX.bin, tokens back to back, and PREFIX.idx, where sequences and documents are in it. Read by
+// memory mapping, written as a stream, byte for byte as Megatron-LM, AscendSpeed and GPT-NeoX write them (MMIDIDX, version 1).
+//
+// PREFIX.idx, little-endian, nothing aligned: "MMIDIDX\0\0"; u64 version 1; u8 dtype code; u64 number of sequences S; u64 number of document
+// boundaries D; S x i32 lengths in tokens; S x i64 offsets into PREFIX.bin in bytes; D x i64 document boundaries, the first 0: document d is
+// the sequences [boundary d, boundary d + 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <xtrain/core/dtype.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/core/file.hpp>
+
+namespace xtrain {
+
+/// How a token is stored; the values are the codes in the file. (6 and 7 are floating-point dtypes, which no tokens have.)
+enum class indexed_dtype : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8 };
+
+/// Bytes per token.
+[[nodiscard]] constexpr std::size_t bytes_of(indexed_dtype dtype) {
+  switch (dtype) {
+    case indexed_dtype::u8:
+    case indexed_dtype::i8:
+      return 1;
+    case indexed_dtype::i16:
+    case indexed_dtype::u16:
+      return 2;
+    case indexed_dtype::i32:
+      return 4;
+    case indexed_dtype::i64:
+      break;
+  }
+  return 8;
+}
+
+/// The dtype Megatron chooses for tokens of a vocabulary: u16 below 65500, else i32. (Instruction datasets are always i32: labels are -100.)
+[[nodiscard]] constexpr indexed_dtype indexed_dtype_for(std::size_t vocabulary) {
+  return vocabulary < 65500 ? indexed_dtype::u16 : indexed_dtype::i32;
+}
+
+/// How much an indexed_writer has written: what an interrupted program needs to go on from.
+struct indexed_position {
+  std::uint64_t tokens = 0, sequences = 0, documents = 0;
+
+  friend bool operator==(const indexed_position&, const indexed_position&) = default;
+};
+
+/// Writes PREFIX.bin and PREFIX.idx as a stream: memory is bounded for any size. Until finish() everything lies in PREFIX.bin.part and
+/// PREFIX.idx.part (the lengths of the sequences so far), which stay when the program ends early: a pair under its own names is whole.
+///
+/// To survive an interruption, record what sync() returns from time to time, and how much of the input that is; then construct a writer with
+/// the recorded position, which cuts off what was written after it.
+class indexed_writer {
+ public:
+  /// Begins a new dataset; parts that an interrupted writer left are overwritten.
+  ///   throws  file_error if the files cannot be created, or another writer has them
+  indexed_writer(std::string prefix, indexed_dtype dtype);
+  /// Continues an interrupted one from a position that sync() returned.
+  ///   throws  file_error if the parts are missing, shorter than that, or do not fit the position
+  indexed_writer(std::string prefix, indexed_dtype dtype, const indexed_position& from);
+  indexed_writer(indexed_writer&&) = default;
+  indexed_writer& operator=(indexed_writer&&) = delete;
+
+  /// Adds tokens to the current sequence: a text too large for memory arrives in pieces.
+  ///   throws  data_error if a token does not fit the dtype, or a sequence has 2^31 tokens or more
+  void extend(std::span<const token> tokens);
+  /// Ends the current sequence, which may be empty.
+  void end_sequence();
+  /// extend and end_sequence.
+  void add_sequence(std::span<const token> tokens);
+  /// Ends the current document: the sequences since the last one. A document may have no sequence.
+  ///   throws  config_error if a sequence was begun by extend and not ended
+  void end_document();
+  /// A document of one sequence.
+  void add_document(std::span<const token> tokens);
+
+  [[nodiscard]] indexed_position position() const { return at_; }
+  /// Puts everything so far on disk and returns the position. Call it between documents.
+  ///   throws  config_error within a document, file_error if the disk is full
+  indexed_position sync();
+
+  /// Writes PREFIX.idx, and gives both files their names, PREFIX.idx last. An existing pair is replaced. Call it once.
+  ///   throws  config_error within a document, file_error if the disk is full
+  void finish();
+  /// Removes the parts of a dataset that shall not be continued.
+  void discard();
+
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+
+ private:
+  static constexpr std::int32_t end_of_document = -1;  // among the lengths in PREFIX.idx.part
+
+  void open(bool create);
+  void log(std::int32_t entry);
+  void flush();
+  void require_between_documents() const;
+
+  std::string prefix_;
+  indexed_dtype dtype_;
+  indexed_position at_;
+  std::uint64_t sequence_tokens_ = 0;  // of the current sequence
+  std::uint64_t document_begin_ = 0;   // sequences before the current document
+  detail::descriptor bin_, log_;
+  std::vector<std::byte> tokens_;  // not written yet
+  std::vector<std::int32_t> entries_;
+};
+
+/// A mapped, validated indexed dataset: only pages that are read take memory.
+class indexed_file {
+ public:
+  /// throws  file_error if a file is missing, malformed, contradicts itself or the other one; older formats (TNTIDX), floating-point dtypes
+  ///         and multimodal indices are refused by name
+  explicit indexed_file(const std::string& prefix);
+
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+  [[nodiscard]] indexed_dtype dtype() const { return dtype_; }
+  [[nodiscard]] std::size_t sequences() const { return sequences_; }
+  [[nodiscard]] std::size_t documents() const { return boundaries_ - 1; }
+  [[nodiscard]] std::size_t tokens() const { return tokens_; }
+  /// Length of a sequence, and its first token in the file, in tokens.
+  [[nodiscard]] std::size_t length(std::size_t sequence) const {
+    return static_cast<std::size_t>(load<std::int32_t>(lengths_ + 4 * sequence));
+  }
+  [[nodiscard]] std::size_t begin(std::size_t sequence) const {
+    return static_cast<std::size_t>(load<std::int64_t>(offsets_ + 8 * sequence)) / bytes_of(dtype_);
+  }
+  /// The first sequence of a document; document_begin(documents()) is where the last one ends.
+  [[nodiscard]] std::size_t document_begin(std::size_t document) const {
+    return static_cast<std::size_t>(load<std::int64_t>(documents_ + 8 * document));
+  }
+  /// The document a sequence belongs to.
+  [[nodiscard]] std::size_t document_of(std::size_t sequence) const;
+  /// The sequence that token i of the file belongs to.
+  [[nodiscard]] std::size_t sequence_of(std::size_t i) const;
+
+  /// Calls visit(k, value of token first + k of the file as std::int64_t) for `count` tokens: one switch over the dtype, not one per token.
+  template <class Visit>
+  void for_each(std::size_t first, std::size_t count, Visit&& visit) const {
+    switch (dtype_) {
+      case indexed_dtype::u8:
+        return walk<std::uint8_t>(first, count, visit);
+      case indexed_dtype::i8:
+        return walk<std::int8_t>(first, count, visit);
+      case indexed_dtype::i16:
+        return walk<std::int16_t>(first, count, visit);
+      case indexed_dtype::u16:
+        return walk<std::uint16_t>(first, count, visit);
+      case indexed_dtype::i32:
+        return walk<std::int32_t>(first, count, visit);
+      case indexed_dtype::i64:
+        return walk<std::int64_t>(first, count, visit);
+    }
+  }
+  /// Reads tokens from token `first` of the file on, which must be at least 0 and below `vocabulary`.
+  ///   throws  data_error with file, document and offset of a token outside the vocabulary
+  void read(std::size_t first, std::span<token> into, std::size_t vocabulary) const;
+  /// A checksum of the whole index and of some blocks of the tokens, which may be larger than memory.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+  /// Advice that short ranges will be read in any order: a page that is read does not bring the pages around it.
+  void expect_random_access() const;
+  /// "PREFIX.bin: document 3, sequence 5, offset 17" for token i of the file; counted from 0.
+  [[nodiscard]] std::string place_of(std::size_t i) const;
+
+ private:
+  template <class T>
+  [[nodiscard]] static T load(const char* from) {  // nothing in the file is aligned
+    T value;
+    std::memcpy(&value, from, sizeof(T));
+    return value;
+  }
+  template <class T, class Visit>
+  void walk(std::size_t first, std::size_t count, Visit& visit) const {
+    const char* const from = bin_.data() + first * sizeof(T);
+    for (std::size_t k = 0; k < count; ++k) visit(k, static_cast<std::int64_t>(load<T>(from + k * sizeof(T))));
+  }
+  template <class... Parts>
+  void check(bool holds, const Parts&... parts) const {
+    require<file_error>(holds, idx_.path(), ": not a whole index of a Megatron dataset: ", parts...);
+  }
+
+  std::string prefix_;
+  mapped_file idx_, bin_;
+  indexed_dtype dtype_ = indexed_dtype::i32;
+  std::size_t sequences_ = 0, boundaries_ = 0, tokens_ = 0;
+  const char* lengths_ = nullptr;
+  const char* offsets_ = nullptr;
+  const char* documents_ = nullptr;
+};
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/data/indexed_dataset_impl.hpp>
+#endif
