@@ -24,6 +24,7 @@
 #include <xtrain/comm/traffic.hpp>
 #include <xtrain/comm/transport.hpp>
 #include <xtrain/comm/whole_array_collectives.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/concepts.hpp>
 
@@ -179,18 +180,20 @@ class group : private detail::point_to_point {
     all_gather_ranges(values, detail::length_of_parts(values.size(), size()));
   }
 
-  // ---- collectives on device memory: queued on the stream, after all work queued there before. Where the host can address the memory, or
-  // the stream cannot run host functions, they are done when they return. Until a collective is done, no other call may use this group
-  // outside this stream ----
+  // ---- collectives on device memory: queued on the stream, after all work queued there before; by native_collectives if the transport has
+  // them. Where the host can address the memory, or the stream cannot run host functions, they are done when they return. Until a collective
+  // is done, no other call may use this group outside this stream ----
 
   template <class Stream, class T, class Memory>
   void all_reduce(Stream& stream, device_span<T, Memory> values, reduction how) {
     if (size() == 1) return;
+    if (on_device<T>(stream, [&](auto& native) { native.all_reduce(&stream, array(values), how); })) return;
     detail::on_host(stream, staging_, values, true, [this, how](std::span<T> host) { all_reduce(host, how); });
   }
   template <class Stream, class T, class Memory>
   void all_gather(Stream& stream, device_span<const T, Memory> part, device_span<T, Memory> whole) {
     require_parts(part.size(), whole.size());
+    if (size() > 1 && on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, part.raw(), array(whole)); })) return;
     const auto mine = whole.subspan(rank() * part.size(), part.size());
     if (mine.raw() != part.raw()) copy_within(stream, mine, part);
     if (size() == 1) return;
@@ -202,6 +205,10 @@ class group : private detail::point_to_point {
   template <class Stream, class T, class Memory>
   void share_ranges(Stream& stream, device_span<T, Memory> values) {
     if (size() == 1) return;
+    if (values.size() % size() == 0) {
+      const auto mine = values.subspan(rank() * (values.size() / size()), values.size() / size());
+      if (on_device<T>(stream, [&](auto& native) { native.all_gather(&stream, mine.raw(), array(values)); })) return;
+    }
     detail::on_host(stream, staging_, values, true, [this](std::span<T> host) { share_ranges(host); });
   }
   template <class Stream, class T, class Memory>
@@ -211,6 +218,10 @@ class group : private detail::point_to_point {
       if (part.raw() != whole.raw()) copy_within(stream, part, whole);
       return;
     }
+    if (on_device<T>(stream, [&](auto& native) {
+          native.reduce_scatter(&stream, array(device_span<T, Memory>(device_ptr<T, Memory>(const_cast<T*>(whole.raw())), whole.size())), part.raw(), how);
+        }))
+      return;
     detail::on_host(stream, staging_, whole, part, [this, how](std::span<const T> all, std::span<T> mine) { reduce_scatter(all, mine, how); });
   }
   /// Part i of `from` goes to rank i; part i of `to` comes from rank i.
@@ -222,6 +233,7 @@ class group : private detail::point_to_point {
   template <class Stream, class T, class Memory>
   void broadcast(Stream& stream, device_span<T, Memory> values, std::size_t root) {
     if (size() == 1) return;
+    if (on_device<T>(stream, [&](auto& native) { native.broadcast(&stream, array(values), root); })) return;
     detail::on_host(stream, staging_, values, true, [this, root](std::span<T> host) { broadcast(host, root); });
   }
   template <class Stream, class T, class Memory>
@@ -248,6 +260,22 @@ class group : private detail::point_to_point {
   }
 
  private:
+  template <class T, class Memory>
+  [[nodiscard]] static device_array array(device_span<T, Memory> values) {
+    return {values.raw(), values.size(), dtype_traits<T>::name};
+  }
+  /// Queues call(native collectives), if there are any for this stream and dtype.
+  template <class T, class Stream, class Call>
+  [[nodiscard]] bool on_device([[maybe_unused]] Stream& stream, [[maybe_unused]] Call&& call) {
+    if constexpr (requires { dtype_traits<T>::name; }) {
+      if (native_collectives* const found = native<Stream>(); found != nullptr) {
+        count_collective();
+        call(*found);
+        return true;
+      }
+    }
+    return false;
+  }
   static std::vector<std::size_t> all_of(std::size_t size) {
     std::vector<std::size_t> all(size);
     std::iota(all.begin(), all.end(), std::size_t{0});

@@ -22,6 +22,12 @@ inline constexpr bool is_staged = !(clause::memory_is_host_addressable<Memory> |
 template <class Stream>
 concept runs_host_functions = requires(Stream& stream, void (*f)()) { stream.queue_host_function(f); };
 
+/// Messages of this device's memory are sent when its stream gets to them: their sizes need not be known when they are queued. A dry run does the same.
+template <class Device>
+inline constexpr bool queues_messages = is_staged<typename Device::memory> && runs_host_functions<typename Device::stream>;
+template <class Device>
+inline constexpr bool queues_messages<dry<Device>> = queues_messages<Device>;
+
 template <class T, class Memory>
 [[nodiscard]] std::span<T> host_span(device_span<T, Memory> values) {
   return {values.raw(), values.size()};

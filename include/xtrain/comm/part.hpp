@@ -39,6 +39,11 @@ class transport_part final : public transport {
   [[nodiscard]] pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) override {
     return network_->receive(members_[from], first_channel_ + channel, bytes);
   }
+  [[nodiscard]] std::unique_ptr<native_collectives> native(std::span<const std::size_t> members, std::uint32_t channel) override {
+    std::vector<std::size_t> of_network;
+    for (const std::size_t member : members) of_network.push_back(members_[member]);
+    return network_->native(of_network, first_channel_ + channel);
+  }
   [[nodiscard]] bool carries() const override { return network_->carries(); }
 
  private:

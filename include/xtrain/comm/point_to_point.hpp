@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,14 @@ class point_to_point {
   [[nodiscard]] std::size_t rank() const { return rank_; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   [[nodiscard]] const std::shared_ptr<transport>& network() const { return network_; }
+  /// Collectives of the accelerator's own library, if the transport has them for these streams.
+  template <class Stream>
+  [[nodiscard]] native_collectives* native() {
+    if (!carries()) return nullptr;
+    if (!has_asked_) native_ = network_->native(members_, channel_);
+    has_asked_ = true;
+    return native_ && native_->stream_type() == typeid(Stream) ? native_.get() : nullptr;
+  }
   /// False in a dry run: messages are counted but nothing arrives, and scratch memory is empty.
   [[nodiscard]] bool carries() const { return network_->carries(); }
 
@@ -109,6 +118,8 @@ class point_to_point {
   std::vector<std::size_t> members_;
   std::uint32_t channel_;
   std::size_t rank_ = 0;
+  std::shared_ptr<native_collectives> native_{};
+  bool has_asked_ = false;
   traffic sent_{};
   message_scratch scratch_;
 };

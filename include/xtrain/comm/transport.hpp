@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include <xtrain/comm/native_collectives.hpp>
+
 namespace xtrain {
 
 /// A message that has been begun. Its memory must stay unchanged until wait() returns or the message is destroyed.
@@ -32,6 +34,13 @@ class transport {
   /// posted: begin what the other rank waits for before waiting yourself.
   [[nodiscard]] virtual pending_message send(std::size_t to, std::uint32_t channel, std::span<const std::byte> bytes) = 0;
   [[nodiscard]] virtual pending_message receive(std::size_t from, std::uint32_t channel, std::span<std::byte> bytes) = 0;
+
+  /// Collectives on device memory for these ranks, by the accelerator's own library; null: messages go by way of the host. A group asks at its first
+  /// collective on device memory: all its members do so at the same point.
+  [[nodiscard]] virtual std::unique_ptr<native_collectives> native([[maybe_unused]] std::span<const std::size_t> members,
+                                                                   [[maybe_unused]] std::uint32_t channel) {
+    return nullptr;
+  }
 
   /// false: messages are counted but nothing arrives (a dry run); spans have sizes but no memory.
   [[nodiscard]] virtual bool carries() const { return true; }

@@ -129,6 +129,27 @@ struct memory_count {
   [[nodiscard]] std::size_t peak_of(memory_role role) const { return peak[static_cast<std::size_t>(role)]; }
 };
 
+/// Bytes of memory that something will need, by role, before it is allocated.
+struct planned_memory {
+  std::array<std::size_t, memory_roles> bytes{};
+  memory_role_set in_files{};  ///< roles that are offloaded to files
+  std::size_t host = 0;        ///< bytes of host memory in addition
+
+  /// Bytes of device memory.
+  [[nodiscard]] std::size_t total() const { return sum(false); }
+  [[nodiscard]] std::size_t total_in_files() const { return sum(true); }
+  [[nodiscard]] std::size_t of(memory_role role) const { return bytes[static_cast<std::size_t>(role)]; }
+  void add(memory_role role, std::size_t more) { bytes[static_cast<std::size_t>(role)] += more; }
+
+ private:
+  [[nodiscard]] std::size_t sum(bool files) const {
+    std::size_t all = 0;
+    for (std::size_t r = 0; r < memory_roles; ++r)
+      if (in_files.has(static_cast<memory_role>(r)) == files) all += bytes[r];
+    return all;
+  }
+};
+
 /// Counts the memory that one opened device has allocated. Thread-safe.
 class memory_tally {
  public:

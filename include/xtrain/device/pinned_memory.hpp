@@ -20,7 +20,8 @@ concept device_has_pinned_memory = requires(const typename D::context& opened, s
 };
 
 /// Optional: stream.queue_host_function(f) runs f() on the host in the order of the stream, without holding up other streams. Required of devices
-/// whose memory the host cannot access, to communicate without making the host wait.
+/// whose memory the host cannot access, to communicate without making the host wait. f() may throw: nothing that is queued on the stream after it is
+/// run then, and the next synchronize() of the stream or of its events throws that.
 template <class D>
 concept device_runs_host_functions = requires(typename D::stream& stream, void (*f)()) {
   stream.queue_host_function(f);

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstddef>
+
+#include <xtrain/core/error.hpp>
 #include <xtrain/device/kernel/attention.hpp>
 #include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/require_softcap.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain::ops {
@@ -14,6 +18,7 @@ struct attention_settings {
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;              // sliding window in positions, the query's own included; 0: unlimited
+  double softcap = 0.0;                // scores become softcap · tanh(score / softcap); 0: none
   in_vector<token, Device> end_bt{};   // one past the last position each query attends to; none: causal
   in_vector<float, Device> slope_h{};  // ALiBi: how fast each head's scores fall with distance; none: no bias
   random_site random{};
@@ -25,11 +30,20 @@ namespace detail {
 /// and an end for each query, or none.
 template <class Device, class T, class M>
 void require_attention(const char* who, const attention_shape& s, const attention_settings<Device>& settings, matrix_view<T, M> qkv) {
+  require_softcap(who, settings.softcap);
   if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
   if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");
   const shape_of_rank<2> rows{s.b * s.t, s.row()};
   require<shape_error>(qkv.shape() == rows, who, ": qkv must have shape ", rows, "; given ", qkv.shape());
+}
+
+/// What dropout adds to the step of its random numbers; none without dropout, so that launches do not depend on it.
+template <class Device>
+[[nodiscard]] device_span<const kernel::step_inputs, typename Device::memory> inputs_of_dropout(const execution<Device>& on,
+                                                                                                const attention_settings<Device>& settings) {
+  if (settings.dropout > 0.0) return on.inputs_1;
+  return {};
 }
 
 }  // namespace detail
@@ -42,17 +56,20 @@ void attention(execution<Device>& on, const attention_shape& s, const attention_
   detail::require_attention("attention", s, settings, qkv);
   require_shape("attention: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
-  launch(on, kernel::attention<typename Device::memory, T>{.shape = s,
-                                                           .scale = settings.scale,
-                                                           .dropout = settings.dropout,
-                                                           .window = settings.window,
-                                                           .random = settings.random,
-                                                           .qkv = qkv.span(),
-                                                           .start_bt = start_bt.extent(),
-                                                           .end_bt = settings.end_bt.extent(),
-                                                           .slope_h = settings.slope_h.extent(),
-                                                           .o_bthd = o_nc.span(),
-                                                           .lse_bht = lse_bht.span()});
+  launch(on, kernel::attention<typename Device::memory, T>{
+                 .shape = s,
+                 .scale = settings.scale,
+                 .dropout = settings.dropout,
+                 .window = settings.window,
+                 .softcap = settings.softcap,
+                 .random = settings.random,
+                 .inputs_1 = detail::inputs_of_dropout(on, settings),
+                 .qkv = qkv.span(),
+                 .start_bt = start_bt.extent(),
+                 .end_bt = settings.end_bt.extent(),
+                 .slope_h = settings.slope_h.extent(),
+                 .o_bthd = o_nc.span(),
+                 .lse_bht = lse_bht.span()});
 }
 
 /// dqkv [b·t, (h+2k)·d] written
@@ -65,19 +82,22 @@ void attention_backward(execution<Device>& on, const attention_shape& s, const a
   require_shape("attention_backward: o_nc", o_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: do_nc", do_nc.shape(), {s.b * s.t, s.h * s.d});
   require_shape("attention_backward: lse_bht", lse_bht.shape(), {s.b * s.h * s.t});
-  launch(on, kernel::attention_backward<typename Device::memory, T>{.shape = s,
-                                                                    .scale = settings.scale,
-                                                                    .dropout = settings.dropout,
-                                                                    .window = settings.window,
-                                                                    .random = settings.random,
-                                                                    .qkv = qkv.span(),
-                                                                    .start_bt = start_bt.extent(),
-                                                                    .end_bt = settings.end_bt.extent(),
-                                                                    .slope_h = settings.slope_h.extent(),
-                                                                    .o_bthd = o_nc.span(),
-                                                                    .lse_bht = lse_bht.span(),
-                                                                    .do_bthd = do_nc.span(),
-                                                                    .dqkv = dqkv.span()});
+  launch(on, kernel::attention_backward<typename Device::memory, T>{
+                 .shape = s,
+                 .scale = settings.scale,
+                 .dropout = settings.dropout,
+                 .window = settings.window,
+                 .softcap = settings.softcap,
+                 .random = settings.random,
+                 .inputs_1 = detail::inputs_of_dropout(on, settings),
+                 .qkv = qkv.span(),
+                 .start_bt = start_bt.extent(),
+                 .end_bt = settings.end_bt.extent(),
+                 .slope_h = settings.slope_h.extent(),
+                 .o_bthd = o_nc.span(),
+                 .lse_bht = lse_bht.span(),
+                 .do_bthd = do_nc.span(),
+                 .dqkv = dqkv.span()});
 }
 
 /// Attention of new tokens over a key/value cache, to which they are appended.
@@ -96,6 +116,7 @@ void cached_attention(execution<Device>& on, const attention_shape& s, const att
                                                                   .capacity = capacity,
                                                                   .scale = settings.scale,
                                                                   .window = settings.window,
+                                                                  .softcap = settings.softcap,
                                                                   .qkv = qkv.span(),
                                                                   .length_b = length_b.span(),
                                                                   .end_bt = settings.end_bt.extent(),

@@ -5,6 +5,7 @@
 #include <xtrain/device/kernel/attention_block.hpp>
 #include <xtrain/ops/attention.hpp>
 #include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/require_softcap.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain::ops {
@@ -33,6 +34,7 @@ void require_blocks(const char* who, const attention_shape& s, const attention_b
                              block.first <= s.t - block.count, who,
                          ": a block must lie within the tokens that a matrix has of a sequence, and within the sequence; given ", block.count, " from ",
                          block.first, " on of ", s.t, ", and from ", block.at, " on of ", block.own);
+  require_softcap(who, settings.softcap);
   if (settings.end_bt.exists()) require_shape(who, settings.end_bt.shape(), {s.b * s.t});
   if (settings.slope_h.exists()) require_shape(who, settings.slope_h.shape(), {s.h});
   require<shape_error>(s.k != 0 && s.h % s.k == 0, who, ": query heads (", s.h, ") must be divisible by key/value heads (", s.k, ")");
@@ -52,21 +54,24 @@ void attention_block(execution<Device>& on, const attention_shape& s, const atte
   detail::require_blocks("attention_block", s, blocks, settings, qkv, kv);
   require_shape("attention_block: o_nc", o_nc.shape(), {s.b * blocks.queries.own, s.h * s.d});
   require_shape("attention_block: lse_bht", lse_bht.shape(), {s.b * s.h * blocks.queries.own});
-  launch(on, kernel::attention_block<typename Device::memory, T>{.shape = s,
-                                                                 .queries = blocks.queries,
-                                                                 .keys = blocks.keys,
-                                                                 .begins = begins,
-                                                                 .scale = settings.scale,
-                                                                 .dropout = settings.dropout,
-                                                                 .window = settings.window,
-                                                                 .random = settings.random,
-                                                                 .qkv = qkv.span(),
-                                                                 .kv = kv.span(),
-                                                                 .start_bt = start_bt.extent(),
-                                                                 .end_bt = settings.end_bt.extent(),
-                                                                 .slope_h = settings.slope_h.extent(),
-                                                                 .o_bthd = o_nc.span(),
-                                                                 .lse_bht = lse_bht.span()});
+  launch(on, kernel::attention_block<typename Device::memory, T>{
+                 .shape = s,
+                 .queries = blocks.queries,
+                 .keys = blocks.keys,
+                 .begins = begins,
+                 .scale = settings.scale,
+                 .dropout = settings.dropout,
+                 .window = settings.window,
+                 .softcap = settings.softcap,
+                 .random = settings.random,
+                 .inputs_1 = detail::inputs_of_dropout(on, settings),
+                 .qkv = qkv.span(),
+                 .kv = kv.span(),
+                 .start_bt = start_bt.extent(),
+                 .end_bt = settings.end_bt.extent(),
+                 .slope_h = settings.slope_h.extent(),
+                 .o_bthd = o_nc.span(),
+                 .lse_bht = lse_bht.span()});
 }
 
 /// dq_nc [b·queries.own, h·d], dkv [b·keys.own, 2k·d] added to; o_nc and lse_bht are the final ones over all blocks
@@ -81,23 +86,26 @@ void attention_block_backward(execution<Device>& on, const attention_shape& s, c
     require_shape("attention_block_backward: o_nc, do_nc and dq_nc", shape, {s.b * blocks.queries.own, s.h * s.d});
   require_shape("attention_block_backward: dkv", dkv.shape(), {s.b * blocks.keys.own, 2 * s.k * s.d});
   require_shape("attention_block_backward: lse_bht", lse_bht.shape(), {s.b * s.h * blocks.queries.own});
-  launch(on, kernel::attention_block_backward<typename Device::memory, T>{.shape = s,
-                                                                          .queries = blocks.queries,
-                                                                          .keys = blocks.keys,
-                                                                          .scale = settings.scale,
-                                                                          .dropout = settings.dropout,
-                                                                          .window = settings.window,
-                                                                          .random = settings.random,
-                                                                          .qkv = qkv.span(),
-                                                                          .kv = kv.span(),
-                                                                          .start_bt = start_bt.extent(),
-                                                                          .end_bt = settings.end_bt.extent(),
-                                                                          .slope_h = settings.slope_h.extent(),
-                                                                          .o_bthd = o_nc.span(),
-                                                                          .lse_bht = lse_bht.span(),
-                                                                          .do_bthd = do_nc.span(),
-                                                                          .dq_bthd = dq_nc.span(),
-                                                                          .dkv = dkv.span()});
+  launch(on, kernel::attention_block_backward<typename Device::memory, T>{
+                 .shape = s,
+                 .queries = blocks.queries,
+                 .keys = blocks.keys,
+                 .scale = settings.scale,
+                 .dropout = settings.dropout,
+                 .window = settings.window,
+                 .softcap = settings.softcap,
+                 .random = settings.random,
+                 .inputs_1 = detail::inputs_of_dropout(on, settings),
+                 .qkv = qkv.span(),
+                 .kv = kv.span(),
+                 .start_bt = start_bt.extent(),
+                 .end_bt = settings.end_bt.extent(),
+                 .slope_h = settings.slope_h.extent(),
+                 .o_bthd = o_nc.span(),
+                 .lse_bht = lse_bht.span(),
+                 .do_bthd = do_nc.span(),
+                 .dq_bthd = dq_nc.span(),
+                 .dkv = dkv.span()});
 }
 
 }  // namespace xtrain::ops

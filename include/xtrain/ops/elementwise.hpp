@@ -53,8 +53,16 @@ void dropout(execution<Device>& on, in_tensor<T, N, Device> x, double probabilit
                                                          .width = whole_width == 0 ? 0 : x.shape(N - 1),
                                                          .whole_width = whole_width,
                                                          .random = random,
+                                                         .inputs_1 = on.inputs_1,
                                                          .x_n = x.span(),
                                                          .y_n = y.span()});
+}
+
+/// y += magnitude · u, u uniform in [−1, 1)
+template <class Device, class T, std::size_t N>
+void uniform_noise(execution<Device>& on, double magnitude, const random_site& random, tensor_of<T, N, Device> y) {
+  launch(on,
+         kernel::uniform_noise<typename Device::memory, T>{.n = y.size(), .magnitude = magnitude, .random = random, .inputs_1 = on.inputs_1, .y_n = y.span()});
 }
 
 /// sum_1 = Σ x², in double

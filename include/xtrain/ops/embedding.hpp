@@ -7,28 +7,29 @@
 
 namespace xtrain::ops {
 
-/// y row i = table row index[i] − first, or added to y.
+/// y row i = scale · table row index[i] − first, or added to y.
 ///   index_n, table_vc read; y_nc written
 ///   throws  shape_error unless the shapes match. Indices outside the table give zeros; callers that have them on the host check them.
 template <class Device, class T>
 void embedding(execution<Device>& on, in_vector<token, Device> index_n, in_matrix<T, Device> table_vc, matrix<T, Device> y_nc,
-               result how = result::replaces, std::size_t first = 0) {
+               result how = result::replaces, std::size_t first = 0, double scale = 1.0) {
   const std::size_t n = index_n.shape(0), v = table_vc.shape(0), c = table_vc.shape(1);
   require_shape("embedding: y_nc", y_nc.shape(), {n, c});
   launch(on, kernel::embedding<typename Device::memory, T>{.n = n,
                                                            .v = v,
                                                            .c = c,
                                                            .first = static_cast<token>(first),
+                                                           .scale = scale,
                                                            .accumulate = how == result::is_added,
                                                            .index_n = index_n.span(),
                                                            .table_vc = table_vc.span(),
                                                            .y_nc = y_nc.span()});
 }
 
-/// dtable row index[i] − first += dy row i, except where index[i] == padding, as torch.nn.Embedding's padding_idx; negative: none
+/// dtable row index[i] − first += scale · dy row i, except where index[i] == padding, as torch.nn.Embedding's padding_idx; negative: none
 template <class Device, class Y, class G>
 void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n, matrix<Y, Device> dy_nc, matrix<G, Device> dtable_vc,
-                        std::size_t first = 0, token padding = -1) {
+                        std::size_t first = 0, token padding = -1, double scale = 1.0) {
   const std::size_t n = index_n.shape(0), v = dtable_vc.shape(0), c = dtable_vc.shape(1);
   require_shape("embedding_backward: dy_nc", dy_nc.shape(), {n, c});
   launch(on, kernel::embedding_backward<typename Device::memory, std::remove_const_t<Y>, G>{.n = n,
@@ -36,6 +37,7 @@ void embedding_backward(execution<Device>& on, in_vector<token, Device> index_n,
                                                                                             .c = c,
                                                                                             .first = static_cast<token>(first),
                                                                                             .padding = padding,
+                                                                                            .scale = scale,
                                                                                             .index_n = index_n.span(),
                                                                                             .dy_nc = dy_nc.span(),
                                                                                             .dtable_vc = dtable_vc.span()});

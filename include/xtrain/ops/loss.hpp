@@ -5,6 +5,7 @@
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/kernel/loss.hpp>
 #include <xtrain/ops/launch.hpp>
+#include <xtrain/ops/require_softcap.hpp>
 #include <xtrain/tensor/view.hpp>
 
 namespace xtrain::ops {
@@ -22,14 +23,14 @@ inline void require_log_z_loss(std::string_view who, double log_z_loss) {
 
 /// Cross-entropy of x · weightᵀ + bias against the targets, row by row, without storing all logits.
 ///   x_nc, weight_vc, target_n, bias_v or none, token_weight_n or none read; loss_n written
-///   token_weight_n, label_smoothing, log_z_loss   see kernel::linear_cross_entropy
-///   throws  shape_error; config_error unless label_smoothing is in [0, 1), log_z_loss at least 0
+///   token_weight_n, label_smoothing, log_z_loss, softcap   see kernel::linear_cross_entropy
+///   throws  shape_error; config_error unless label_smoothing is in [0, 1), log_z_loss and softcap at least 0
 template <class Device, class X>
 void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matrix<std::remove_const_t<X>, Device> weight_vc,
                           in_vector<token, Device> target_n, vector<accumulate_t<std::remove_const_t<X>>, Device> loss_n,
                           in_vector<std::remove_const_t<X>, Device> bias_v = {},
                           in_vector<accumulate_t<std::remove_const_t<X>>, Device> token_weight_n = {}, double label_smoothing = 0.0,
-                          double log_z_loss = 0.0) {
+                          double log_z_loss = 0.0, double softcap = 0.0) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
@@ -38,11 +39,13 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
   if (token_weight_n.exists()) require_shape("linear_cross_entropy: token_weight_n", token_weight_n.shape(), {n});
   require_label_smoothing("linear_cross_entropy", label_smoothing);
   require_log_z_loss("linear_cross_entropy", log_z_loss);
+  require_softcap("linear_cross_entropy", softcap);
   launch(on, kernel::linear_cross_entropy<typename Device::memory, std::remove_const_t<X>>{.n = n,
                                                                                            .c = c,
                                                                                            .v = v,
                                                                                            .label_smoothing = label_smoothing,
                                                                                            .log_z_loss = log_z_loss,
+                                                                                           .softcap = softcap,
                                                                                            .x_nc = x_nc.span(),
                                                                                            .weight_vc = weight_vc.span(),
                                                                                            .bias_v = bias_v.extent(),
@@ -53,7 +56,7 @@ void linear_cross_entropy(execution<Device>& on, matrix<X, Device> x_nc, in_matr
 
 /// The same with gradients, in one pass: logits are computed only once.
 ///   gradient_scale  factor on the gradient of each row's loss: 1 / number of targets in the whole step, times the loss scale
-///   z_loss, token_weight_n, label_smoothing, log_z_loss   see kernel::linear_cross_entropy
+///   z_loss, token_weight_n, label_smoothing, log_z_loss, softcap   see kernel::linear_cross_entropy
 ///   dx_nc written; dweight_vc and dbias_v added to, or none
 template <class Device, class T, class G>
 void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Device> x_nc, in_matrix<T, Device> weight_vc,
@@ -62,7 +65,7 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
                                         matrix<T, Device> dx_nc, matrix<G, Device> dweight_vc, double z_loss = 0.0,
                                         in_vector<T, Device> bias_v = {}, vector<G, Device> dbias_v = {},
                                         in_vector<accumulate_t<T>, Device> token_weight_n = {}, double label_smoothing = 0.0,
-                                        double log_z_loss = 0.0) {
+                                        double log_z_loss = 0.0, double softcap = 0.0) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1), v = weight_vc.shape(0);
   require_shape("linear_cross_entropy: weight_vc", weight_vc.shape(), {v, c});
   require_shape("linear_cross_entropy: target_n", target_n.shape(), {n});
@@ -74,6 +77,7 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
   if (token_weight_n.exists()) require_shape("linear_cross_entropy: token_weight_n", token_weight_n.shape(), {n});
   require_label_smoothing("linear_cross_entropy", label_smoothing);
   require_log_z_loss("linear_cross_entropy", log_z_loss);
+  require_softcap("linear_cross_entropy", softcap);
   launch(on, kernel::linear_cross_entropy<typename Device::memory, T, G>{.n = n,
                                                                          .c = c,
                                                                          .v = v,
@@ -83,6 +87,7 @@ void linear_cross_entropy_with_gradient(execution<Device>& on, in_matrix<T, Devi
                                                                          .z_loss = z_loss,
                                                                          .label_smoothing = label_smoothing,
                                                                          .log_z_loss = log_z_loss,
+                                                                         .softcap = softcap,
                                                                          .x_nc = x_nc.span(),
                                                                          .weight_vc = weight_vc.span(),
                                                                          .bias_v = bias_v.extent(),

@@ -11,7 +11,7 @@ namespace xtrain::ops {
 ///   throws  shape_error unless the shapes match
 template <class Device, class T>
 void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c, double epsilon, matrix<T, Device> y_nc,
-              vector<accumulate_t<T>, Device> rstd_n) {
+              vector<accumulate_t<T>, Device> rstd_n, double offset = 0.0) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1);
   require_shape("rms_norm: weight_c", weight_c.shape(), {c});
   require_shape("rms_norm: y_nc", y_nc.shape(), {n, c});
@@ -19,6 +19,7 @@ void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Dev
   launch(on, kernel::rms_norm<typename Device::memory, T>{.n = n,
                                                           .c = c,
                                                           .epsilon = epsilon,
+                                                          .offset = offset,
                                                           .x_nc = x_nc.span(),
                                                           .weight_c = weight_c.span(),
                                                           .y_nc = y_nc.span(),
@@ -29,7 +30,7 @@ void rms_norm(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Dev
 template <class Device, class T, class G>
 void rms_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vector<T, Device> weight_c,
                        in_vector<accumulate_t<T>, Device> rstd_n, in_matrix<T, Device> dy_nc, matrix<T, Device> dx_nc,
-                       vector<G, Device> dweight_c) {
+                       vector<G, Device> dweight_c, double offset = 0.0) {
   const std::size_t n = x_nc.shape(0), c = x_nc.shape(1);
   require_shape("rms_norm_backward: weight_c", weight_c.shape(), {c});
   require_shape("rms_norm_backward: rstd_n", rstd_n.shape(), {n});
@@ -38,12 +39,64 @@ void rms_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nc, in_vect
   if (dweight_c.exists()) require_shape("rms_norm_backward: dweight_c", dweight_c.shape(), {c});
   launch(on, kernel::rms_norm_backward<typename Device::memory, T, G>{.n = n,
                                                                       .c = c,
+                                                                      .offset = offset,
                                                                       .x_nc = x_nc.span(),
                                                                       .weight_c = weight_c.span(),
                                                                       .rstd_n = rstd_n.span(),
                                                                       .dy_nc = dy_nc.span(),
                                                                       .dx_nc = dx_nc.span(),
                                                                       .dweight_c = dweight_c.extent()});
+}
+
+/// Root-mean-square normalization of query and key heads; the formula is in kernel::head_norm.
+///   x_nr [n, (h + 2k)·d], query_d, key_d read; y_nr, rstd_nh [n·(h + k)] written
+///   throws  shape_error unless the shapes match
+template <class Device, class T>
+void head_norm(execution<Device>& on, in_matrix<T, Device> x_nr, std::size_t h, std::size_t k, in_vector<T, Device> query_d, in_vector<T, Device> key_d,
+               double epsilon, matrix<T, Device> y_nr, vector<accumulate_t<T>, Device> rstd_nh) {
+  const std::size_t n = x_nr.shape(0), d = query_d.shape(0);
+  require_shape("head_norm: x_nr", x_nr.shape(), {n, (h + 2 * k) * d});
+  require_shape("head_norm: key_d", key_d.shape(), {d});
+  require_shape("head_norm: y_nr", y_nr.shape(), x_nr.shape());
+  require_shape("head_norm: rstd_nh", rstd_nh.shape(), {n * (h + k)});
+  launch(on, kernel::head_norm<typename Device::memory, T>{.n = n,
+                                                           .h = h,
+                                                           .k = k,
+                                                           .d = d,
+                                                           .epsilon = epsilon,
+                                                           .x_nr = x_nr.span(),
+                                                           .query_d = query_d.span(),
+                                                           .key_d = key_d.span(),
+                                                           .y_nr = y_nr.span(),
+                                                           .rstd_nh = rstd_nh.span()});
+}
+
+/// dx_nr is written and may alias dy_nr; dquery_d and dkey_d are added to, both may be none.
+template <class Device, class T, class G>
+void head_norm_backward(execution<Device>& on, in_matrix<T, Device> x_nr, std::size_t h, std::size_t k, in_vector<T, Device> query_d,
+                        in_vector<T, Device> key_d, in_vector<accumulate_t<T>, Device> rstd_nh, in_matrix<T, Device> dy_nr, matrix<T, Device> dx_nr,
+                        vector<G, Device> dquery_d, vector<G, Device> dkey_d) {
+  const std::size_t n = x_nr.shape(0), d = query_d.shape(0);
+  require_shape("head_norm_backward: x_nr", x_nr.shape(), {n, (h + 2 * k) * d});
+  require_shape("head_norm_backward: key_d", key_d.shape(), {d});
+  require_shape("head_norm_backward: rstd_nh", rstd_nh.shape(), {n * (h + k)});
+  require_shape("head_norm_backward: dy_nr", dy_nr.shape(), x_nr.shape());
+  require_shape("head_norm_backward: dx_nr", dx_nr.shape(), x_nr.shape());
+  require<shape_error>(dquery_d.exists() == dkey_d.exists(), "head_norm_backward: both weights must have a gradient, or none");
+  if (dquery_d.exists()) require_shape("head_norm_backward: dquery_d", dquery_d.shape(), {d});
+  if (dkey_d.exists()) require_shape("head_norm_backward: dkey_d", dkey_d.shape(), {d});
+  launch(on, kernel::head_norm_backward<typename Device::memory, T, G>{.n = n,
+                                                                       .h = h,
+                                                                       .k = k,
+                                                                       .d = d,
+                                                                       .x_nr = x_nr.span(),
+                                                                       .query_d = query_d.span(),
+                                                                       .key_d = key_d.span(),
+                                                                       .rstd_nh = rstd_nh.span(),
+                                                                       .dy_nr = dy_nr.span(),
+                                                                       .dx_nr = dx_nr.span(),
+                                                                       .dquery_d = dquery_d.extent(),
+                                                                       .dkey_d = dkey_d.extent()});
 }
 
 /// Layer normalization; the formula is in kernel::layer_norm.

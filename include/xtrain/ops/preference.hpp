@@ -35,8 +35,11 @@ struct preference_settings {
   preference_kind kind = preference_kind::sigmoid;
   double beta = 0.1;               ///< strength of the pull to the reference model; ipo: the paper's τ
   double label_smoothing = 0.0;    ///< probability that a pair is labeled the wrong way round: sigmoid (cDPO) and robust
-  double margin = 0.0;             ///< SimPO's γ; not for ipo
-  bool average_log_probs = false;  ///< log-probabilities per token instead of per sequence: trl's ipo and sigmoid_norm, SimPO
+  double margin = 0.0;             ///< SimPO's γ; not for ipo and odds_ratio
+  bool average_log_probs = false;  ///< log-probabilities per token instead of per sequence: trl's ipo and sigmoid_norm, SimPO, ORPO
+  bool average_rewards = false;    ///< the same of the rewards among the statistics
+  double nll_weight = 0.0;         ///< of the chosen sequence's negative log-likelihood per target, added to the loss
+  double center = 0.0;             ///< of the square of the sum of both rewards, added to the loss
 };
 
 /// The loss of every pair of sequences 2i (chosen) and 2i + 1 (rejected), and its derivative: kernel::preference_loss
@@ -56,7 +59,8 @@ void preference_loss(execution<Device>& on, const preference_settings& settings,
                         "preference_loss: label_smoothing must be in [0, ", is_robust ? "0.5" : "1", "); given ", label_smoothing);
   require<config_error>(label_smoothing == 0.0 || kind == preference_kind::sigmoid || is_robust,
                         "preference_loss: label_smoothing is for the kinds sigmoid and robust only; given ", label_smoothing);
-  require<config_error>(margin == 0.0 || !is_ipo, "preference_loss: ipo has no margin; given ", margin);
+  require<config_error>(margin == 0.0 || !(is_ipo || kind == preference_kind::odds_ratio), "preference_loss: ", is_ipo ? "ipo" : "odds_ratio",
+                        " has no margin; given ", margin);
   const std::size_t b = logp_b.shape(0), pairs = b / 2;
   require<shape_error>(b % 2 == 0, "preference_loss: sequences must be pairs of a chosen and a rejected one; given ", b, " sequences");
   require_shape("preference_loss: count_b", count_b.shape(), {b});
@@ -69,13 +73,56 @@ void preference_loss(execution<Device>& on, const preference_settings& settings,
                                                               .beta = beta,
                                                               .label_smoothing = label_smoothing,
                                                               .margin = margin,
+                                                              .nll_weight = settings.nll_weight,
+                                                              .center = settings.center,
                                                               .average_log_probs = settings.average_log_probs,
+                                                              .average_rewards = settings.average_rewards,
                                                               .logp_b = logp_b.span(),
                                                               .count_b = count_b.span(),
                                                               .reference_b = reference_b.extent(),
                                                               .loss_p = loss_p.span(),
                                                               .dlogp_b = dlogp_b.span(),
                                                               .statistics_4p = statistics_4p.extent()});
+}
+
+/// Settings of kto_loss: see kernel::kto_loss.
+struct kto_settings {
+  double beta = 0.1;  ///< strength of the pull to the reference model
+  double desirable_weight = 1.0, undesirable_weight = 1.0;
+  bool estimates_kl = true;
+};
+
+/// The loss of every answer 2i, labeled desirable or not, and its derivative; 2i + 1 estimate the KL divergence: kernel::kto_loss
+///   logp_b, count_b, label_b; reference_b, or none     read
+///   loss_e [b / 2], dlogp_b written; statistics_4e [4, b / 2] written, or none
+///   throws  shape_error; config_error for a setting out of range
+template <class Device>
+void kto_loss(execution<Device>& on, const kto_settings& settings, in_vector<double, Device> logp_b, in_vector<double, Device> count_b,
+              in_vector<double, Device> reference_b, in_vector<token, Device> label_b, std::type_identity_t<vector<double, Device>> loss_e,
+              std::type_identity_t<vector<double, Device>> dlogp_b, std::type_identity_t<matrix<double, Device>> statistics_4e = {}) {
+  require<config_error>(settings.beta > 0.0 && settings.desirable_weight >= 0.0 && settings.undesirable_weight >= 0.0,
+                        "kto_loss: beta must be positive, and weights not negative; given ", settings.beta, ", ", settings.desirable_weight, " and ",
+                        settings.undesirable_weight);
+  const std::size_t b = logp_b.shape(0), answers = b / 2;
+  require<shape_error>(b % 2 == 0, "kto_loss: every answer must be followed by a sequence that estimates the KL divergence; given ", b, " sequences");
+  require_shape("kto_loss: count_b", count_b.shape(), {b});
+  require_shape("kto_loss: label_b", label_b.shape(), {b});
+  if (reference_b.exists()) require_shape("kto_loss: reference_b", reference_b.shape(), {b});
+  require_shape("kto_loss: loss_e", loss_e.shape(), {answers});
+  require_shape("kto_loss: dlogp_b", dlogp_b.shape(), {b});
+  if (statistics_4e.exists()) require_shape("kto_loss: statistics_4e", statistics_4e.shape(), {4, answers});
+  launch(on, kernel::kto_loss<typename Device::memory>{.answers = answers,
+                                                       .beta = settings.beta,
+                                                       .desirable_weight = settings.desirable_weight,
+                                                       .undesirable_weight = settings.undesirable_weight,
+                                                       .estimates_kl = settings.estimates_kl,
+                                                       .logp_b = logp_b.span(),
+                                                       .count_b = count_b.span(),
+                                                       .reference_b = reference_b.extent(),
+                                                       .label_b = label_b.span(),
+                                                       .loss_e = loss_e.span(),
+                                                       .dlogp_b = dlogp_b.span(),
+                                                       .statistics_4e = statistics_4e.extent()});
 }
 
 /// The weight of each token that gives the objective's gradient through linear_cross_entropy: −dlogp of its sequence, 0 without a target.
@@ -108,6 +155,20 @@ void sequence_losses(execution<Device>& on, in_vector<double, Device> loss_g, st
                        " sequences; given ", losses);
   launch(on, kernel::sequence_weights<typename Device::memory, A>{
                  .b = b, .t = t, .losses = losses, .loss_g = loss_g.extent(), .loss_n = loss_n.span()});
+}
+
+/// dlogit_b = dscore_b · gradient_scale: kernel::score_gradients
+///   throws  shape_error
+template <class Device, class T>
+void score_gradients(execution<Device>& on, in_vector<double, Device> dscore_b, kernel::scalar<typename Device::memory> gradient_scale,
+                     vector<T, Device> dlogit_b) {
+  const std::size_t b = dscore_b.shape(0);
+  require_shape("score_gradients: dlogit_b", dlogit_b.shape(), {b});
+  launch(on, kernel::score_gradients<typename Device::memory, T>{.b = b,
+                                                                 .gradient_scale = gradient_scale.value,
+                                                                 .gradient_factor_1 = gradient_scale.factor_1,
+                                                                 .dscore_b = dscore_b.span(),
+                                                                 .dlogit_b = dlogit_b.span()});
 }
 
 }  // namespace xtrain::ops

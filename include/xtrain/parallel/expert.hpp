@@ -3,12 +3,16 @@
 //                     [Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch transformers"; dropless: Gale et al. 2022]
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include <xtrain/comm/host_staging.hpp>
+#include <xtrain/layers/expert_exchange.hpp>
 #include <xtrain/parallel/concepts.hpp>
 #include <xtrain/parallel/zero.hpp>
 #include <xtrain/tensor/growing.hpp>
@@ -22,7 +26,8 @@ namespace detail {
 template <class Device, zero_stage Stage, sharded_axes Axes>
 class expert_state : public zero_state<Device, Stage, Axes> {
  public:
-  using zero_state<Device, Stage, Axes>::zero_state;
+  explicit expert_state(const rank_layout& config)
+      : zero_state<Device, Stage, Axes>(config), capacity_(config.expert_capacity), waits_(config.expert_waits) {}
 
   /// Receive buffers for the tokens dispatched to this rank's experts, whose number only the router knows. Each layer of each
   /// in-flight pass has its own, plus one for temporary data.
@@ -36,9 +41,27 @@ class expert_state : public zero_state<Device, Stage, Axes> {
     return *temporary_rows_;
   }
 
+  /// How many rows there must be room for where the host does not know how many come; none: it waits for their number.
+  ///   tokens   of the largest micro-batch of a rank
+  ///   choices  experts per token
+  ///   owned    this rank's experts of a layer
+  [[nodiscard]] std::optional<std::size_t> most_rows(std::size_t tokens, std::size_t choices, std::size_t owned) const {
+    if (!queues_messages<Device> || waits_) return std::nullopt;
+    const std::size_t all = this->expert_shard().ranks * tokens * std::min(choices, owned);
+    const double room = std::ceil(capacity_ * static_cast<double>(tokens * choices));
+    return capacity_ == 0 || room >= static_cast<double>(all) ? all : static_cast<std::size_t>(room);
+  }
+  /// Sizes of the messages of a layer in a pass, which only functions that the stream runs read and write.
+  [[nodiscard]] expert_exchange& queued_exchange(std::size_t pass, std::size_t place, std::size_t experts) {
+    return exchanges_.try_emplace({pass, place}, this->expert_shard().ranks, experts).first->second;
+  }
+
  private:
+  double capacity_;
+  bool waits_;
   std::map<std::pair<std::size_t, std::size_t>, growing_memory<Device>> kept_rows_;  // by pass and layer
   std::optional<growing_memory<Device>> temporary_rows_;
+  std::map<std::pair<std::size_t, std::size_t>, expert_exchange> exchanges_;  // by pass and layer
 };
 
 template <class Device, zero_stage Stage, sharded_axes Axes>

@@ -2,6 +2,7 @@
 // are closer.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -23,6 +24,11 @@ struct rank_layout {
   /// Expert-parallel size (`expert_parallel`): adjacent among the ranks that have the same shard of a layer. They process other sequences,
   /// or other tokens of the same ones.
   std::size_t expert_parallel_size = 1;
+  /// Expert parallelism on a device that is asynchronous: rows (copies of tokens) that a rank has room for in a layer, as a multiple of those
+  /// that come when all experts are chosen equally often; a step in which more come fails. 0: room for all that may come.
+  double expert_capacity = 0;
+  /// There, the host waits for the number of rows instead, in every layer with experts and micro-batch: memory is as large as needed.
+  bool expert_waits = false;
 };
 
 namespace detail {
@@ -63,6 +69,9 @@ struct rank_axes {
                           context, ". Make it parallel<..., context_parallel>");
     require<config_error>(expert > 0 && whole % expert == 0, "parallel: ranks must be a multiple of tensor times expert; given ", ranks,
                           " ranks, tensor ", tensor, " and expert ", expert);
+    require<config_error>(config.expert_capacity == 0 || (std::isfinite(config.expert_capacity) && config.expert_capacity >= 1.0),
+                          "parallel: expert_capacity must be at least 1, the rows that come on average, or 0, all that may come; given ",
+                          config.expert_capacity);
     const std::size_t same = whole / expert;
     shards = config.shards == 0 ? same : config.shards;
     require<config_error>(shards <= same && same % shards == 0, "parallel: data-parallel ranks must be a multiple of shards; given ", same,

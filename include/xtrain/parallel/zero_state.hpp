@@ -123,7 +123,8 @@ class zero_state {
 
   template <class Store>
   void finish_gradients(stream_type& stream, Store& store) {
-    for (std::size_t block = 0; block < store.blocks(); ++block) settle(stream, store, block);
+    // in the order in which reductions have begun: while the last one goes on, the results of the others are added
+    for (std::size_t block = store.blocks(); block-- > 0;) settle(stream, store, block);
     behind_.wait(stream, behind_.begun());
   }
 
@@ -230,9 +231,13 @@ class zero_state {
                   : stored_range{0, entry.offset, entry.size(), copies, copy};
   }
 
+  /// How many steps have been queued whose work may not be done.
+  void steps_are_queued(std::size_t count) { queued_ = count; }
   /// What this rank has sent so far, including gathers of weights still in flight.
+  ///   throws  config_error while steps are queued: their messages are counted by the stream
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
+    require<config_error>(queued_ == 0, "visit_traffic: must not be called while steps are queued; call finish_step() for each; queued are ", queued_);
     behind_.finish();
     for (const group* one : {&gradients_, &shards_, &replicas_}) visit(traffic_role::gradients, one->sent());
     visit(traffic_role::partial_sums, spread_.sent());
@@ -458,6 +463,7 @@ class zero_state {
   std::vector<bool> there_;               // blocks whose weights are in their windows, or in flight
   std::vector<std::size_t> fetched_;      // by block: the work items to wait for until they are
   std::vector<std::size_t> arriving_;     // by block: work items until the weights are gathered after a step; 0: none
+  std::size_t queued_ = 0;                // steps
   mutable side_stream<Device> behind_;    // last: destroyed before what its work uses
 };
 

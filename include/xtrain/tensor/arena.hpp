@@ -12,6 +12,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
 #include <xtrain/device/dry_run.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/device/memory.hpp>
 
 namespace xtrain {
@@ -168,6 +169,7 @@ struct execution {
   arena<Device>& workspace;
   typename Device::properties properties;
   confined_rows<Device> confined{};  // to which kernels that work on rows of a batch are confined
+  device_span<const kernel::step_inputs, typename Device::memory> inputs_1{};  // empty: the host knows the step's number
 };
 
 }  // namespace xtrain

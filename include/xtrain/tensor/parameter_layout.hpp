@@ -38,6 +38,11 @@ class parameter_layout {
 
   /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return runs_; }
+  /// Splits the runs so that each has one factor of the learning rate; those of an earlier call are forgotten.
+  ///   factors   of every entry of the list that this layout was made of
+  void set_learning_rate_factors(const std::vector<entry>& entries, const std::vector<double>& factors);
+  /// Whether weight decay applies to vectors too.
+  void set_weight_decay_of_all(const std::vector<entry>& entries, bool all);
   /// Number of elements in all runs.
   [[nodiscard]] std::size_t stepped() const { return trained_ / sharding_.parts; }
 
@@ -104,12 +109,16 @@ class parameter_layout {
 
   [[nodiscard]] std::vector<displacement> set_offsets(std::vector<entry>& entries, std::size_t blocks);
   void find_runs(const std::vector<entry>& entries, const std::vector<displacement>& displacements);
+  static void append(std::vector<decay_run>& runs, const decay_run& run);
+  void split_runs(const std::vector<entry>& entries);
   [[nodiscard]] std::size_t place_windows(std::vector<std::size_t>& begins, bool with_frozen) const;
 
   shard_spec sharding_{};
   std::size_t trained_ = 0, total_ = 0;
   std::vector<std::size_t> block_begin_, frozen_begin_;  // in the flat array, by block; number of blocks + 1 elements
-  std::vector<decay_run> runs_;
+  std::vector<decay_run> found_, runs_;  // without the following settings, and with them
+  std::vector<double> factors_;          // of the learning rate, by entry; empty: all 1
+  bool all_decay_ = false;
   std::size_t value_windows_ = 0, gradient_windows_ = 0;
   std::vector<std::size_t> value_window_, gradient_window_;  // where windows begin, by block
   std::vector<quantised_offsets> quantised_;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
@@ -81,22 +82,54 @@ XTRAIN_INLINE std::vector<parameter_layout::displacement> parameter_layout::set_
   return displacements;
 }
 
+/// Extends the last run, if this one continues it.
+XTRAIN_INLINE void parameter_layout::append(std::vector<decay_run>& runs, const decay_run& run) {
+  if (run.begin >= run.end) return;
+  decay_run* last = runs.empty() ? nullptr : &runs.back();
+  if (last != nullptr && last->decays == run.decays && last->end == run.begin && last->kept + last->size() == run.kept &&
+      last->element + last->size() == run.element && last->learning_rate_factor == run.learning_rate_factor)
+    last->end = run.end;
+  else runs.push_back(run);
+}
+
+XTRAIN_INLINE void parameter_layout::set_learning_rate_factors(const std::vector<entry>& entries, const std::vector<double>& factors) {
+  factors_ = factors;
+  split_runs(entries);
+}
+
+XTRAIN_INLINE void parameter_layout::set_weight_decay_of_all(const std::vector<entry>& entries, bool all) {
+  if (all_decay_ == all) return;
+  all_decay_ = all;
+  split_runs(entries);
+}
+
+/// Runs that each have one factor of the learning rate, with or without weight decay.
+XTRAIN_INLINE void parameter_layout::split_runs(const std::vector<entry>& entries) {
+  std::vector<std::pair<std::size_t, double>> begins;  // of parameters, in memory order; padding belongs to what precedes it
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (entries[i].spec.trainable && entries[i].is_here) begins.emplace_back(entries[i].offset, factors_.empty() ? 1.0 : factors_[i]);
+  std::stable_sort(begins.begin(), begins.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  runs_.clear();
+  for (const decay_run& run : found_) {
+    const auto add = [&](std::size_t from, std::size_t to, double factor) {
+      from = std::max(from, run.begin);
+      to = std::min(to, run.end);
+      if (from < to) append(runs_, {from, to, run.decays || all_decay_, run.kept + (from - run.begin), run.element + (from - run.begin), factor});
+    };
+    if (begins.empty()) add(run.begin, run.end, 1.0);
+    else add(0, begins.front().first, 1.0);
+    for (std::size_t i = 0; i < begins.size(); ++i) add(begins[i].first, i + 1 < begins.size() ? begins[i + 1].first : run.end, begins[i].second);
+  }
+}
+
 /// Ranges with and without weight decay, restricted to what this rank steps.
 XTRAIN_INLINE void parameter_layout::find_runs(const std::vector<entry>& entries, const std::vector<displacement>& displacements) {
-  const auto add = [&](const decay_run& run) {
-    if (run.begin >= run.end) return;
-    decay_run* last = runs_.empty() ? nullptr : &runs_.back();
-    if (last != nullptr && last->decays == run.decays && last->end == run.begin && last->kept + last->size() == run.kept &&
-        last->element + last->size() == run.element)
-      last->end = run.end;
-    else runs_.push_back(run);
-  };
   // split where parameters on other ranks lie in between in the full array
   const auto add_pieces = [&](std::size_t begin, std::size_t end, bool decays, std::size_t kept) {
     for (std::size_t i = 0; i < displacements.size(); ++i) {
       const std::size_t from = std::max(begin, displacements[i].offset);
       const std::size_t to = std::min(end, i + 1 < displacements.size() ? displacements[i + 1].offset : end);
-      if (from < to) add({from, to, decays, kept + (from - begin), from + displacements[i].elsewhere});
+      if (from < to) append(found_, {from, to, decays, kept + (from - begin), from + displacements[i].elsewhere});
     }
   };
   for (std::size_t b = 0; b < blocks(); ++b) {
@@ -115,6 +148,7 @@ XTRAIN_INLINE void parameter_layout::find_runs(const std::vector<entry>& entries
     add_pieces(own, middle, true, kept(own));
     add_pieces(middle, own_end, false, kept(middle));
   }
+  runs_ = found_;
 }
 
 /// Computes where each block's window begins; returns the total length.

@@ -85,6 +85,27 @@ class parameter_store : public parameter_list {
   }
   /// What this rank's optimizer steps: all trained parameters, or a shard of every block.
   [[nodiscard]] const std::vector<decay_run>& decay_runs() const { return layout_.decay_runs(); }
+  /// Multiplies the learning rate of each trained parameter by factor_of(entry), in every run of decay_runs(); called before an optimizer's state is made.
+  /// Factors of an earlier call are forgotten. Returns whether one of them is not 1.
+  ///   throws  config_error when a factor is negative or not finite, or parameters that are used as one matrix have different ones
+  template <class FactorOf>
+  bool set_learning_rate_factors(FactorOf&& factor_of) {
+    std::vector<double> factors;
+    bool any = false;
+    for (const entry& e : entries()) {
+      factors.push_back(e.spec.trainable ? factor_of(e) : 1.0);
+      const double factor = factors.back();
+      require<config_error>(factor >= 0.0 && factor <= 1e30, "learning_rate_factor of '", e.spec.name,
+                            "': must be a number that is not negative; given ", factor);
+      require<config_error>(!e.spec.trainable || factor == factors[e.group], "learning_rate_factor of '", e.spec.name, "': must be that of '",
+                            entries()[e.group].spec.name, "', with which it is one matrix; they are ", factor, " and ", factors[e.group]);
+      any = any || factor != 1.0;
+    }
+    layout_.set_learning_rate_factors(entries(), factors);
+    return any;
+  }
+  /// Whether weight decay applies to all trained parameters, or to matrices only, as at first; called before an optimizer's state is made.
+  void set_weight_decay_of_all(bool all) { layout_.set_weight_decay_of_all(entries(), all); }
   /// Number of elements in all runs: the length of the optimizer state arrays.
   [[nodiscard]] std::size_t stepped() const { return layout_.stepped(); }
   /// The elements of a parameter in shard `part` of its block; may be empty.

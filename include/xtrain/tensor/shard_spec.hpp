@@ -6,12 +6,13 @@
 
 namespace xtrain {
 
-/// A range of the flat array of trained parameters with or without weight decay.
+/// A range of the flat array of trained parameters with or without weight decay, and with one factor of the learning rate.
 struct decay_run {
   std::size_t begin = 0, end = 0;
   bool decays = false;
   std::size_t kept = 0;     // where the range begins in the arrays that this rank steps
   std::size_t element = 0;  // index in the flat array of a single rank with all blocks: the index of random numbers
+  double learning_rate_factor = 1;
 
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };

@@ -80,6 +80,8 @@ class conformance {
     detail::check_attention_blocks<T>(*this);
     detail::check_losses<T>(*this);
     detail::check_preferences<T>(*this);
+    detail::check_grpo<T>(*this);
+    detail::check_value_loss<T>(*this);
     detail::check_distillation<T>(*this);
     detail::check_optimizers<T>(*this);
     detail::check_matrix_optimizers<T>(*this);
@@ -216,9 +218,8 @@ class conformance {
     }
     template <class T>
     [[nodiscard]] device_span<T, typename Device::memory> inner() const {
-      using plain = std::remove_const_t<T>;
-      const auto all = memory_.template as<plain>();
-      return all.subspan(guard / sizeof(plain), all.size() - 2 * guard / sizeof(plain));
+      T* const first = reinterpret_cast<T*>(memory_.template as<std::byte>().raw() + guard);
+      return span_of<T, typename Device::memory>(first, (memory_.bytes() - 2 * guard) / sizeof(T));
     }
     [[nodiscard]] std::vector<std::byte> fetch(typename Device::stream& stream) const {
       std::vector<std::byte> all(memory_.bytes());

@@ -16,14 +16,19 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/device/dry_run.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/kernel/launch_record.hpp>
 
 namespace xtrain::testing {
 
@@ -41,6 +46,7 @@ struct host_waits {
   std::size_t blocking_copies = 0;   ///< from or to host memory that is not pinned
   std::size_t launches = 0;          ///< kernels, copies and fills queued
   std::size_t host_functions = 0;    ///< queued on streams
+  std::size_t replays = 0;           ///< of captured work: each is one launch, not counted above
   double kernel_seconds = 0;         ///< that the device has spent in kernels
 
   [[nodiscard]] host_waits since(const host_waits& before) const {
@@ -50,6 +56,7 @@ struct host_waits {
             blocking_copies - before.blocking_copies,
             launches - before.launches,
             host_functions - before.host_functions,
+            replays - before.replays,
             kernel_seconds - before.kernel_seconds};
   }
 };
@@ -69,7 +76,7 @@ class isolated_host {
   explicit isolated_host(const isolated_timing& timing) : timing_(timing) {}
 
   [[nodiscard]] const isolated_timing& timing() const { return timing_; }
-  std::atomic<std::size_t> synchronizations{0}, event_waits{0}, drains{0}, blocking_copies{0}, launches{0}, host_functions{0};
+  std::atomic<std::size_t> synchronizations{0}, event_waits{0}, drains{0}, blocking_copies{0}, launches{0}, host_functions{0}, replays{0};
   std::atomic<std::int64_t> kernel_nanoseconds{0};
 
   void pin(const void* memory, std::size_t bytes) {
@@ -80,12 +87,15 @@ class isolated_host {
     const std::lock_guard lock(mutex_);
     pinned_.erase(static_cast<const std::byte*>(memory));
   }
-  void count_copy(const void* host, std::size_t bytes) {
-    ++launches;
+  [[nodiscard]] bool is_pinned(const void* host, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto* const first = static_cast<const std::byte*>(host);
     const auto after = pinned_.upper_bound(first);
-    if (after == pinned_.begin() || std::prev(after)->first + std::prev(after)->second < first + bytes) ++blocking_copies;
+    return after != pinned_.begin() && std::prev(after)->first + std::prev(after)->second >= first + bytes;
+  }
+  void count_copy(const void* host, std::size_t bytes) {
+    ++launches;
+    if (!is_pinned(host, bytes)) ++blocking_copies;
   }
 
  private:
@@ -209,7 +219,7 @@ struct isolated {
     /// How often the host has waited so far, on all streams of this device.
     [[nodiscard]] host_waits waits() const {
       return {host_->synchronizations, host_->event_waits, host_->drains, host_->blocking_copies, host_->launches, host_->host_functions,
-              1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
+              host_->replays, 1e-9 * static_cast<double>(host_->kernel_nanoseconds)};
     }
     [[nodiscard]] const std::shared_ptr<detail::isolated_host>& host() const { return host_; }
 
@@ -236,6 +246,28 @@ struct isolated {
       std::shared_ptr<detail::late_worker> worker_;
       std::size_t number_;
     };
+    /// Work that was captured, with what was launched.
+    class graph {
+     public:
+      [[nodiscard]] std::size_t size() const { return items_.size(); }
+      [[nodiscard]] std::string difference(const graph& other) const {
+        for (std::size_t i = 0; i < std::min(size(), other.size()); ++i)
+          if (!(items_[i].what == other.items_[i].what))
+            return concat("launch ", i + 1, " of ", size(), " is ", items_[i].what.name(), " and ", other.items_[i].what.name(),
+                           items_[i].what.name() == other.items_[i].what.name() ? ", with other settings or operands" : "");
+        if (size() != other.size()) return concat("there are ", size(), " and ", other.size(), " launches");
+        return {};
+      }
+
+     private:
+      friend class stream;
+      struct item {
+        kernel::launch_record what;
+        std::function<void(typename Device::stream&)> work;
+      };
+      std::vector<item> items_{};
+    };
+
     explicit stream(const context& device)
         : device_(device), host_(device.host()), inner_(std::make_shared<typename Device::stream>(static_cast<const typename Device::context&>(device))),
           worker_(std::make_shared<detail::late_worker>(host_->timing().is_late)) {}
@@ -252,24 +284,42 @@ struct isolated {
     /// The record of a dry run, which computes nothing.
     [[nodiscard]] dry_record* counts() const { return counts_of(*inner_); }
 
+    void begin_capture() { capturing_.emplace(); }
+    [[nodiscard]] graph end_capture() {
+      graph captured = std::move(capturing_.value());
+      capturing_.reset();
+      return captured;
+    }
+    void cancel_capture() { capturing_.reset(); }
+    void replay(const graph& captured) {
+      ++host_->replays;
+      if (const auto time = host_->timing().launch; time.count() > 0) busy_wait(time);
+      for (const typename graph::item& one : captured.items_) queue(one.work);
+    }
+
     void copy_from_host(void* to, const void* from, std::size_t bytes) {
+      if (capturing_) return capture_copy("copy_from_host", to, from, bytes, from, [=](auto& inner) { inner.copy_from_host(to, from, bytes); });
       host_->count_copy(from, bytes);
       queue([=](auto& inner) { inner.copy_from_host(to, from, bytes); });
     }
     void copy_to_host(void* to, const void* from, std::size_t bytes) {
+      if (capturing_) return capture_copy("copy_to_host", to, from, bytes, to, [=](auto& inner) { inner.copy_to_host(to, from, bytes); });
       host_->count_copy(to, bytes);
       queue([=](auto& inner) { inner.copy_to_host(to, from, bytes); });
     }
     void copy_within(void* to, const void* from, std::size_t bytes) {
+      if (capturing_) return capture(memory_work{"copy_within", to, from, bytes}, [=](auto& inner) { inner.copy_within(to, from, bytes); });
       ++host_->launches;
       queue([=](auto& inner) { inner.copy_within(to, from, bytes); });
     }
     void fill_zero(void* to, std::size_t bytes) {
+      if (capturing_) return capture(memory_work{"fill_zero", to, nullptr, bytes}, [=](auto& inner) { inner.fill_zero(to, bytes); });
       ++host_->launches;
       queue([=](auto& inner) { inner.fill_zero(to, bytes); });
     }
     void synchronize() {
       if (counts() != nullptr) return inner_->synchronize();
+      refuse_in_capture("the host waited for the stream");
       ++host_->synchronizations;
       ++host_->drains;
       worker_->finish(worker_->queued());
@@ -277,11 +327,13 @@ struct isolated {
     [[nodiscard]] const context& device() const { return device_; }
     [[nodiscard]] event record() { return {host_, worker_, worker_->queued()}; }
     void wait(const event& other) {
+      refuse_in_capture("the stream waited for an event");
       queue([worker = other.worker_, number = other.number_](auto&) { worker->finish(number); });
     }
     /// Runs f() on the host, in the order of the stream. It may block, and does not hold up other streams.
     template <class Function>
     void queue_host_function(Function f) {
+      refuse_in_capture("a host function was queued");
       ++host_->host_functions;
       queue([f = std::move(f)](auto&) { f(); });
     }
@@ -292,20 +344,49 @@ struct isolated {
       worker_->queue([inner = inner_, work = std::move(work)] { work(*inner); });
     }
     /// The same for a kernel.
-    template <class Work>
-    void launch(Work work) {
+    template <class Kernel, class Work>
+    void launch(const Kernel& kernel, Work work) {
+      if (capturing_) return capturing_->items_.push_back({kernel::launch_record(kernel), timed(std::move(work))});
       ++host_->launches;
       const isolated_timing& timing = host_->timing();
       if (timing.launch.count() > 0) busy_wait(timing.launch);
-      queue([work = std::move(work), host = host_](auto& inner) {
+      queue(timed(std::move(work)));
+    }
+
+   private:
+    /// What is queued beside kernels.
+    struct memory_work {
+      std::string_view what;
+      void* to;
+      const void* from;
+      std::size_t bytes;
+      friend bool operator==(const memory_work&, const memory_work&) = default;
+    };
+    template <class Work>
+    void capture(const memory_work& what, Work work) {
+      capturing_->items_.push_back({kernel::launch_record(what.what, what), std::move(work)});
+    }
+    template <class Work>
+    void capture_copy(std::string_view what, void* to, const void* from, std::size_t bytes, const void* host, Work work) {
+      if (!host_->is_pinned(host, bytes)) refuse_in_capture("a copy from or to host memory that is not pinned");
+      capture(memory_work{what, to, from, bytes}, std::move(work));
+    }
+    /// Ends the capture.
+    void refuse_in_capture(const char* why) {
+      if (!capturing_) return;
+      capturing_.reset();
+      throw config_error(concat("isolated: captured work must be such that it can be replayed; ", why));
+    }
+    /// Takes as long as the device's timing says.
+    template <class Work>
+    [[nodiscard]] auto timed(Work work) const {
+      return [work = std::move(work), host = host_](auto& inner) {
         const auto begin = std::chrono::steady_clock::now();
         work(inner);
         if (const auto kernel = host->timing().kernel; kernel.count() > 0) std::this_thread::sleep_for(kernel);
         host->kernel_nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
-      });
+      };
     }
-
-   private:
     static void busy_wait(std::chrono::microseconds time) {
       const auto until = std::chrono::steady_clock::now() + time;
       while (std::chrono::steady_clock::now() < until) {
@@ -316,6 +397,7 @@ struct isolated {
     std::shared_ptr<detail::isolated_host> host_;
     std::shared_ptr<typename Device::stream> inner_;
     std::shared_ptr<detail::late_worker> worker_;
+    std::optional<graph> capturing_{};
   };
 
   /// The kernel with operands in the wrapped device's memory.
@@ -340,7 +422,7 @@ requires std::is_base_of_v<typename isolated<Device>::stream, Stream> &&
     std::is_same_v<Kernel, typename Kernel::template on<isolated_memory<Device>>> &&
     runs_kernel<Device, decltype(isolated<Device>::inside(std::declval<const Kernel&>()))>
 void run_kernel(Stream& stream, const Kernel& kernel, scratch_span<isolated_memory<Device>> scratch) {
-  stream.launch([inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
+  stream.launch(kernel, [inside = isolated<Device>::inside(kernel), scratch](auto& inner) {
     run_kernel(inner, inside, span_of<std::byte, typename Device::memory>(scratch.raw(), scratch.size()));
   });
 }

@@ -109,6 +109,30 @@ void tanh_backward_elements(const cpu_stream& stream, const kernel::tanh_backwar
 }
 
 template <class Arch, class T>
+void softcap_elements(const cpu_stream& stream, const kernel::softcap<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  const simd::batch<A, Arch> cap(static_cast<A>(k.cap));
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      simd::store(k.y_n.raw() + i, cap * xsimd::tanh(simd::load<Arch>(k.x_n.raw() + i, count) / cap), count);
+    });
+  });
+}
+
+template <class Arch, class T>
+void softcap_backward_elements(const cpu_stream& stream, const kernel::softcap_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch cap(static_cast<A>(k.cap));
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+      const batch part = simd::load<Arch>(k.y_n.raw() + i, count) / cap;
+      simd::store(k.d_n.raw() + i, simd::load<Arch>(k.d_n.raw() + i, count) * (batch(A{1}) - part * part), count);
+    });
+  });
+}
+
+template <class Arch, class T>
 void swiglu_rows(const cpu_stream& stream, const kernel::swiglu<host_memory, T>& k) {
   using A = accumulate_t<T>;
   using batch = simd::batch<A, Arch>;
@@ -152,6 +176,55 @@ void swiglu_backward_rows(const cpu_stream& stream, const kernel::swiglu_backwar
   });
 }
 
+template <class Arch, class T>
+void geglu_rows(const cpu_stream& stream, const kernel::geglu<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), one(A{1}), minus_two(A{-2});
+  stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* gate = k.gate_up_n2f.raw() + i * 2 * k.f;
+      const T* up = gate + k.f;
+      T* y = k.y_nf.raw() + i * k.f;
+      simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        __builtin_prefetch(gate + 2 * k.f + j);  // the next row
+        __builtin_prefetch(up + 2 * k.f + j);
+        const batch g = simd::load<Arch>(gate + j, count);
+        // (1 + tanh u) / 2 = 1 / (1 + exp(−2u))
+        const batch gelu = g / (one + simd::exp(minus_two * slope * (g + cubic * g * g * g)));
+        simd::store(y + j, gelu * simd::load<Arch>(up + j, count), count);
+      });
+    }
+  });
+}
+
+template <class Arch, class T>
+void geglu_backward_rows(const cpu_stream& stream, const kernel::geglu_backward<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const batch slope(static_cast<A>(gelu_slope)), cubic(static_cast<A>(gelu_cubic)), three_cubic(static_cast<A>(3.0 * gelu_cubic));
+  const batch one(A{1}), two(A{2}), minus_two(A{-2});
+  stream.parallel_ranges(k.n, 4, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* gate = k.gate_up_n2f.raw() + i * 2 * k.f;
+      const T* up = gate + k.f;
+      const T* dy = k.dy_nf.raw() + i * k.f;
+      T* dgate = k.dgate_up_n2f.raw() + i * 2 * k.f;
+      T* dup = dgate + k.f;
+      simd::for_each_vector<A, Arch>(0, k.f, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+        const batch g = simd::load<Arch>(gate + j, count);
+        const batch dy_j = simd::load<Arch>(dy + j, count);
+        const batch up_j = simd::load<Arch>(up + j, count);
+        // forward: y = g · s · up,  s = 1 / (1 + exp(−2u))
+        const batch s = one / (one + simd::exp(minus_two * slope * (g + cubic * g * g * g)));
+        const batch du = slope * (one + three_cubic * g * g);
+        simd::store(dgate + j, dy_j * up_j * (s + two * g * s * (one - s) * du), count);
+        simd::store(dup + j, dy_j * g * s, count);
+      });
+    }
+  });
+}
+
 }  // namespace cpu_kernels
 
 template <class T>
@@ -179,12 +252,28 @@ void run_native(cpu_stream& stream, const kernel::tanh_backward<host_memory, T>&
   cpu_kernels::tanh_backward_elements<simd::native>(stream, k);
 }
 template <class T>
+void run_native(cpu_stream& stream, const kernel::softcap<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::softcap_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::softcap_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::softcap_backward_elements<simd::native>(stream, k);
+}
+template <class T>
 void run_native(cpu_stream& stream, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::swiglu_rows<simd::native>(stream, k);
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::swiglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::swiglu_backward_rows<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::geglu<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::geglu_rows<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::geglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::geglu_backward_rows<simd::native>(stream, k);
 }
 
 }  // namespace xtrain

@@ -57,6 +57,7 @@ struct attention_work {
   U* p_panel;                                  // [keys, queries]
   U* p_rows;                                   // panels of [keys, queries]
   A *scores, *dscores, *kept;                  // [keys, queries]
+  A* steepness;                                // [keys, queries] derivative of the softcap
   score* rounded;                              // [keys, queries], used where probabilities are rounded before products
   A *sums, *turned;                            // [d, queries] o or dq of the panel; [queries, d]
   A *dk, *dv;                                  // [t, d]
@@ -64,7 +65,12 @@ struct attention_work {
   A *largest, *total, *delta;                  // [queries] softmax statistics; Σ do · o
   std::size_t bytes;
 
-  attention_work(std::byte* memory, std::size_t t, std::size_t d, bool backward, bool drops) {
+  /// For a kernel over t keys.
+  template <class Kernel>
+  attention_work(std::byte* memory, const Kernel& k, std::size_t t, bool backward) {
+    const std::size_t d = k.shape.d;
+    bool drops = false;
+    if constexpr (requires { k.dropout; }) drops = k.dropout > 0.0;
     carving from(memory);
     const std::size_t blocks = (t + keys - 1) / keys, units = units_of<U>(d);
     const std::size_t panels_d = (d + queries - 1) / queries * queries;
@@ -82,6 +88,7 @@ struct attention_work {
     scores = from.take<A>(keys * queries);
     dscores = from.take<A>(only(backward, keys * queries));
     kept = from.take<A>(only(drops, keys * queries));
+    steepness = from.take<A>(only(backward && k.softcap != 0.0, keys * queries));
     rounded = from.take<score>(only(!std::is_same_v<score, A>, keys * queries));
     sums = from.take<A>(d * queries);
     turned = from.take<A>(queries * d);
@@ -204,6 +211,18 @@ struct attention_panel {
     return false;
   }
 
+  /// Caps the scores of a block to softcap · tanh(score / softcap), if there is a softcap.
+  ///   steepness   written: the derivative; null: not wanted
+  void cap(std::size_t keys, A* scores, A* steepness = nullptr) const {
+    if (kernel.softcap == 0.0) return;
+    const batch bound(static_cast<A>(kernel.softcap)), one(A{1});
+    for (std::size_t i = 0; i < keys * width; i += w) {
+      const batch capped = xsimd::tanh(batch::load_unaligned(scores + i) / bound);
+      (bound * capped).store_unaligned(scores + i);
+      if (steepness != nullptr) (one - capped * capped).store_unaligned(steepness + i);
+    }
+  }
+
   /// Adds the ALiBi slope to scores and sets masked scores to −infinity.
   void mask(std::size_t j0, std::size_t keys, A* scores) const {
     const bool sloped = !kernel.slope_h.empty();
@@ -227,7 +246,8 @@ struct attention_panel {
     const kernel::attention_shape& s = kernel.shape;
     const std::uint32_t threshold = dropout_threshold(kernel.dropout);
     const A factor = kernel.dropout < 1.0 ? static_cast<A>(1.0 / (1.0 - kernel.dropout)) : A{0};
-    const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
+    random_site site = kernel::random_of(kernel);
+    site.first = 0;
     std::array<std::uint32_t, words_at_once> words;
     for (std::size_t i = 0; i < queries; ++i) {
       const std::size_t position = ranges.queries.first + i0 + i;
@@ -293,6 +313,7 @@ void attend_blocks(const attention_panel<Arch, T, Kernel>& panel) {
   panel.each_block([&](std::size_t j0, std::size_t keys) {
     multiply_panel<Arch>(keys, width, units_of<U>(s.d), packed_rows<U>{work.k_rows, units_of<U>(s.d)}.from(j0), work.q_panel, work.scores,
                          width, epilogue<A, T>{static_cast<A>(k.scale), nullptr, false, nullptr, 0});
+    panel.cap(keys, work.scores);
     panel.mask(j0, keys, work.scores);
     for (std::size_t v = 0; v < width; v += w) {
       const batch so_far = batch::load_unaligned(work.largest + v);
@@ -403,7 +424,7 @@ void attend_group(const Kernel& k, const attention_keys<T>& from, std::size_t b,
   using work_type = attention_work<Arch, T>;
   using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
-  const work_type work(memory, from.count, s.d, false, k.dropout > 0.0);
+  const work_type work(memory, k, from.count, false);
   pack_a<Arch>(from.keys, from.count, s.d, work.k_rows);
   for (std::size_t j0 = 0; j0 < from.count; j0 += work_type::keys)
     pack_a<Arch>(strided<T>{from.values.at(j0, 0), 1, from.values.row}, s.d, std::min(work_type::keys, from.count - j0),
@@ -473,7 +494,7 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   }
   std::fill_n(work.sums, s.d * width, A{0});
   const epilogue<A, T> adding{A{1}, nullptr, true, nullptr, 0};
-  const bool drops = k.dropout > 0.0;
+  const bool drops = k.dropout > 0.0, caps = k.softcap != 0.0;
   // d(keys) += block · rows of the queries, for dk and dv
   const auto add_to_keys = [&](const typename work_type::score* block, std::size_t keys, const U* lines, A* to) {
     pack_a<Arch>(strided<typename work_type::score>{block, width, 1}, keys, queries, work.p_rows);
@@ -484,9 +505,10 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
   panel.each_block([&](std::size_t j0, std::size_t keys) {
     if (!share.has_block(j0 / max_keys)) return;
     const std::size_t units = units_of<U>(s.d);
-    // forward: p = exp(scale · k qᵀ − lse)
+    // forward: p = exp(s − lse), s = scale · k qᵀ, or softcap · tanh(scale · k qᵀ / softcap)
     multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.k_rows, units}.from(j0), work.q_panel, work.scores, width,
                          epilogue<A, T>{static_cast<A>(k.scale), nullptr, false, nullptr, 0});
+    panel.cap(keys, work.scores, work.steepness);
     panel.mask(j0, keys, work.scores);
     // forward: o = (p · kept) v
     multiply_panel<Arch>(keys, width, units, packed_rows<U>{work.v_rows, units}.from(j0), work.do_panel, work.dscores, width,
@@ -506,7 +528,9 @@ void attend_panel_backward(const Kernel& k, const attention_work<Arch, T>& work,
           kept_p = p * kept;
         }
         kept_p.store_unaligned(p_line);
-        (scale * p * (dp - delta)).store_unaligned(dp_line);
+        batch ds = scale * p * (dp - delta);
+        if (caps) ds = ds * batch::load_unaligned(work.steepness + j * width + v);
+        ds.store_unaligned(dp_line);
       }
     }
     if (share.keys) add_to_keys(panel.rounded(work.scores, keys), keys, work.do_lines, work.dv + j0 * s.d);
@@ -531,7 +555,7 @@ void attend_group_backward(const Kernel& k, std::size_t b, std::size_t group, co
   using U = typename work_type::U;
   const kernel::attention_shape& s = k.shape;
   const attention_keys<T> from = keys_of<T>(k, b, group);
-  const work_type work(memory, from.count, s.d, true, k.dropout > 0.0);
+  const work_type work(memory, k, from.count, true);
   const std::size_t units = units_of<U>(s.d);
   const auto each_block = [&](auto&& visit) {
     for (std::size_t j0 = 0; j0 < from.count; j0 += work_type::keys)
@@ -596,7 +620,7 @@ void attend_all_backward(const cpu_stream& stream, const Kernel& k, std::size_t 
 /// The query at position `now` over positions `from` … `end` − 1 of the cache of its key/value head. `scores` holds one element per
 /// cache position.
 template <class Arch, class T, class A>
-void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A slope, const T* q, const T* keys,
+void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_t d, A scale, A softcap, A slope, const T* q, const T* keys,
                   const T* values, A* scores, A* sums, T* o) {
   using batch = simd::batch<A, Arch>;
   A largest = -std::numeric_limits<A>::infinity();
@@ -605,7 +629,9 @@ void attend_cache(std::size_t from, std::size_t end, std::size_t now, std::size_
     simd::for_each_vector<A, Arch>(0, d, [&](std::size_t c, auto count) XTRAIN_LAMBDA_INLINE {
       dot = simd::multiply_add(simd::load<Arch>(q + c, count), simd::load<Arch>(keys + j * d + c, count), dot);
     });
-    scores[j] = simd::sum(dot) * scale - slope * (static_cast<A>(now) - static_cast<A>(j));
+    scores[j] = simd::sum(dot) * scale;
+    if (softcap != A{0}) scores[j] = softcap * std::tanh(scores[j] / softcap);
+    scores[j] -= slope * (static_cast<A>(now) - static_cast<A>(j));
     largest = std::max(largest, scores[j]);
   }
   A total{0};
@@ -652,7 +678,7 @@ void attend_cache_group(const kernel::cached_attention<host_memory, T>& k, std::
   for (std::size_t i = 0; i < s.t; ++i) {
     const std::size_t now = before + i, end = kernel::end_seen(k.end_bt.raw(), b * s.t + i, now);
     for (std::size_t h = group * heads; h < (group + 1) * heads; ++h)
-      attend_cache<Arch>(kernel::first_seen(0, k.window, now), end, now, s.d, static_cast<A>(k.scale),
+      attend_cache<Arch>(kernel::first_seen(0, k.window, now), end, now, s.d, static_cast<A>(k.scale), static_cast<A>(k.softcap),
                          k.slope_h.empty() ? A{0} : static_cast<A>(k.slope_h.raw()[h]), k.qkv.raw() + (b * s.t + i) * s.row() + h * s.d,
                          k.k_cache.raw() + cache, k.v_cache.raw() + cache, scores, sums, k.o_bthd.raw() + ((b * s.t + i) * s.h + h) * s.d);
   }
@@ -663,7 +689,7 @@ inline constexpr std::size_t queries_worth_packing = 8;
 
 template <class Arch, class T>
 [[nodiscard]] std::size_t cache_worker_bytes(const kernel::cached_attention<host_memory, T>& k) {
-  if (k.shape.t >= queries_worth_packing) return attention_work<Arch, T>(nullptr, k.capacity, k.shape.d, false, false).bytes;
+  if (k.shape.t >= queries_worth_packing) return attention_work<Arch, T>(nullptr, k, k.capacity, false).bytes;
   return product_plan::round_up((k.capacity + k.shape.d) * sizeof(accumulate_t<T>), 64);
 }
 
@@ -671,44 +697,44 @@ template <class Arch, class T>
 
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, false, k.dropout > 0.0).bytes;
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.shape.t, false).bytes;
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention<host_memory, T>& k, scratch_span<host_memory> scratch) {
   const kernel::attention_shape& s = k.shape;
-  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, s.t, s.d, false, k.dropout > 0.0).bytes;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, s.t, false).bytes;
   cpu_kernels::attend_all<simd::native, T>(stream, k, s.t, bytes, scratch.raw(),
                                            [&](std::size_t b, std::size_t group) { return cpu_kernels::keys_of<T>(k, b, group); });
 }
 
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_backward<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.shape.t, true).bytes;
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.shape.t, k.shape.d, true, k.dropout > 0.0).bytes;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.shape.t, true).bytes;
   cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
 }
 
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_block<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, false, k.dropout > 0.0).bytes;
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, false).bytes;
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_block<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, false, k.dropout > 0.0).bytes;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, false).bytes;
   cpu_kernels::attend_all<simd::native, T>(stream, k, k.queries.count, bytes, scratch.raw(),
                                            [&](std::size_t b, std::size_t group) { return cpu_kernels::keys_of<T>(k, b, group); });
 }
 
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties& cpu, const kernel::attention_block_backward<host_memory, T>& k) {
-  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, true, k.dropout > 0.0).bytes;
+  return cpu.threads * cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, true).bytes;
 }
 template <class T>
 void run_native(cpu_stream& stream, const kernel::attention_block_backward<host_memory, T>& k, scratch_span<host_memory> scratch) {
-  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k.keys.count, k.shape.d, true, k.dropout > 0.0).bytes;
+  const std::size_t bytes = cpu_kernels::attention_work<simd::native, T>(nullptr, k, k.keys.count, true).bytes;
   cpu_kernels::attend_all_backward<simd::native, T>(stream, k, bytes, scratch.raw());
 }
 
@@ -727,7 +753,7 @@ void run_native(cpu_stream& stream, const kernel::cached_attention<host_memory, 
     });
   stream.parallel(s.b * s.k, [&](std::size_t part, std::size_t) { cpu_kernels::extend_cache(k, part / s.k, part % s.k); });
   const kernel::attention<host_memory, T> panels{
-      .shape = s, .scale = k.scale, .window = k.window, .qkv = k.qkv, .end_bt = k.end_bt, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
+      .shape = s, .scale = k.scale, .window = k.window, .softcap = k.softcap, .qkv = k.qkv, .end_bt = k.end_bt, .slope_h = k.slope_h, .o_bthd = k.o_bthd};
   cpu_kernels::attend_all<simd::native, T>(stream, panels, s.t, bytes, scratch.raw(), [&](std::size_t b, std::size_t group) {
     const std::size_t cache = cpu_kernels::cache_of(k, b, group);
     return cpu_kernels::attention_keys<T>{

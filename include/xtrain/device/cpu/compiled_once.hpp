@@ -24,6 +24,9 @@ struct compiled_once {
   static std::size_t scratch_bytes(const cpu_properties& cpu, const Kernel& kernel);
 };
 
+/// multiply_add_chains of peak.hpp, with the kernels' optimization and instructions: their rate is a fraction of this one's.
+[[nodiscard]] double compiled_multiply_add_chains(bool of_bf16, std::size_t rounds, float& keep);
+
 }  // namespace cpu_kernels
 
 }  // namespace xtrain

@@ -10,6 +10,8 @@
 #include <xtrain/device/cpu/elementwise.hpp>
 #include <xtrain/device/cpu/embedding.hpp>
 #include <xtrain/device/cpu/experts.hpp>
+#include <xtrain/device/cpu/fake_quantise.hpp>
+#include <xtrain/device/cpu/grpo.hpp>
 #include <xtrain/device/cpu/instructions.hpp>
 #include <xtrain/device/cpu/loss.hpp>
 #include <xtrain/device/cpu/matmul.hpp>
@@ -21,6 +23,7 @@
 #include <xtrain/device/cpu/split_loss.hpp>
 #include <xtrain/device/cpu/step_scalars.hpp>
 #include <xtrain/device/cpu/stream.hpp>
+#include <xtrain/device/cpu/value_loss.hpp>
 #include <xtrain/device/host.hpp>
 #include <xtrain/device/host_threads.hpp>
 

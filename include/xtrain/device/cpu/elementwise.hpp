@@ -1,4 +1,4 @@
-// Addition, conversion, dropout, and the sum of squares.
+// Addition, conversion, dropout, uniform noise, and the sum of squares.
 #pragma once
 
 #include <xtrain/device/cpu/activation.hpp>
@@ -61,6 +61,7 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
   using A = accumulate_t<T>;
   const std::uint32_t threshold = dropout_threshold(k.probability);
   const A kept = k.probability < 1.0 ? static_cast<A>(1.0 / (1.0 - k.probability)) : A{0};
+  const random_site random = kernel::random_of(k);
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     std::array<std::uint32_t, words_at_once> words;
     std::array<A, words_at_once> factor;
@@ -68,7 +69,7 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
     for (std::size_t first = begin; first < end; first = next) {
       next = std::min(end, first + words_at_once);
       if (k.width != 0) next = std::min(next, (first / k.width + 1) * k.width);  // numbers are consecutive within a row
-      random_words(k.random, k.drawn(first), words);
+      random_words(random, k.drawn(first), words);
       for (std::size_t i = 0; i < words_at_once; ++i) factor[i] = words[i] >= threshold ? kept : A{0};
       const T* x = k.x_n.raw() + first;
       T* y = k.y_n.raw() + first;
@@ -76,6 +77,25 @@ void drop_elements(const cpu_stream& stream, const kernel::dropout<host_memory, 
         auto result = simd::load<Arch>(x + i, count) * simd::load<Arch>(factor.data() + i, count);
         if (k.accumulate) result = result + simd::load<Arch>(y + i, count);
         simd::store(y + i, result, count);
+      });
+    }
+  });
+}
+
+template <class Arch, class T>
+void add_noise(const cpu_stream& stream, const kernel::uniform_noise<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  const simd::batch<A, Arch> magnitude(static_cast<A>(k.magnitude));
+  const random_site random = kernel::random_of(k);
+  stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
+    std::array<std::uint32_t, words_at_once> words;
+    std::array<A, words_at_once> noise;
+    for (std::size_t first = begin; first < end; first += words_at_once) {
+      random_words(random, first, words);
+      for (std::size_t i = 0; i < words_at_once; ++i) noise[i] = static_cast<A>(words[i] >> 8) * static_cast<A>(0x1p-23) - A{1};
+      T* y = k.y_n.raw() + first;
+      simd::for_each_vector<A, Arch>(0, std::min(end - first, words_at_once), [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
+        simd::store(y + i, simd::multiply_add(magnitude, simd::load<Arch>(noise.data() + i, count), simd::load<Arch>(y + i, count)), count);
       });
     }
   });
@@ -120,6 +140,10 @@ void run_native(cpu_stream& stream, const kernel::cast<host_memory, From, To>& k
 template <class T>
 void run_native(cpu_stream& stream, const kernel::dropout<host_memory, T>& k, scratch_span<host_memory>) {
   cpu_kernels::drop_elements<simd::native>(stream, k);
+}
+template <class T>
+void run_native(cpu_stream& stream, const kernel::uniform_noise<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::add_noise<simd::native>(stream, k);
 }
 template <class T>
 [[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties&, const kernel::sum_of_squares<host_memory, T>& k) {

@@ -25,6 +25,7 @@ void prefetch_row(const T* table, token index, std::size_t size, std::size_t c, 
 template <class Arch, class T>
 void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T>& k) {
   using A = accumulate_t<T>;
+  const simd::batch<A, Arch> scale(static_cast<A>(k.scale));
   stream.parallel_ranges(k.n, 16, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       const token index = k.index_n.raw()[i] - k.first;
@@ -35,12 +36,13 @@ void embed_rows(const cpu_stream& stream, const kernel::embedding<host_memory, T
         continue;
       }
       const T* row = k.table_vc.raw() + static_cast<std::size_t>(index) * k.c;
-      if (!k.accumulate) {
+      if (!k.accumulate && k.scale == 1.0) {
         std::copy_n(row, k.c, y);
         continue;
       }
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(y + j, simd::load<Arch>(y + j, count) + simd::load<Arch>(row + j, count), count);
+        const auto scaled = simd::load<Arch>(row + j, count) * scale;
+        simd::store(y + j, k.accumulate ? simd::load<Arch>(y + j, count) + scaled : scaled, count);
       });
     }
   });
@@ -51,6 +53,7 @@ template <class Arch, class T, class G>
 void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<host_memory, T, G>& k) {
   using A = accumulate_t<T>;
   const std::size_t share = (k.c + stream.threads() - 1) / stream.threads();
+  const simd::batch<A, Arch> scale(static_cast<A>(k.scale));
   stream.parallel_ranges(k.c, std::max<std::size_t>(128, (share + 31) / 32 * 32), [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = 0; i < k.n; ++i) {
       const token index = k.index_n.raw()[i] - k.first;
@@ -59,7 +62,7 @@ void scatter_rows(const cpu_stream& stream, const kernel::embedding_backward<hos
       const T* dy = k.dy_nc.raw() + i * k.c;
       G* row = k.dtable_vc.raw() + static_cast<std::size_t>(index) * k.c;
       simd::for_each_vector<A, Arch>(begin, end, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(row + j, simd::load<Arch>(row + j, count) + simd::load<Arch>(dy + j, count), count);
+        simd::store(row + j, simd::load<Arch>(row + j, count) + simd::load<Arch>(dy + j, count) * scale, count);
       });
     }
   });

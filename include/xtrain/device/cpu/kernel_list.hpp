@@ -9,6 +9,8 @@
 #include <xtrain/device/kernel/elementwise.hpp>
 #include <xtrain/device/kernel/embedding.hpp>
 #include <xtrain/device/kernel/experts.hpp>
+#include <xtrain/device/kernel/fake_quantise.hpp>
+#include <xtrain/device/kernel/grpo.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 #include <xtrain/device/kernel/loss.hpp>
 #include <xtrain/device/kernel/matmul.hpp>
@@ -18,6 +20,7 @@
 #include <xtrain/device/kernel/optimizer.hpp>
 #include <xtrain/device/kernel/preference.hpp>
 #include <xtrain/device/kernel/split_loss.hpp>
+#include <xtrain/device/kernel/value_loss.hpp>
 
 namespace xtrain::cpu_kernels {
 
@@ -31,6 +34,8 @@ inline constexpr bool listed = false;
   X(kernel::column_sum<host_memory, T, T>) \
   X(kernel::rms_norm<host_memory, T>) \
   X(kernel::rms_norm_backward<host_memory, T, T>) \
+  X(kernel::head_norm<host_memory, T>) \
+  X(kernel::head_norm_backward<host_memory, T, T>) \
   X(kernel::layer_norm<host_memory, T>) \
   X(kernel::layer_norm_backward<host_memory, T, T>) \
   X(kernel::gelu_tanh<host_memory, T>) \
@@ -39,8 +44,11 @@ inline constexpr bool listed = false;
   X(kernel::gelu_erf_backward<host_memory, T>) \
   X(kernel::tanh<host_memory, T>) \
   X(kernel::tanh_backward<host_memory, T>) \
+  X(kernel::softcap_backward<host_memory, T>) \
   X(kernel::swiglu<host_memory, T>) \
   X(kernel::swiglu_backward<host_memory, T>) \
+  X(kernel::geglu<host_memory, T>) \
+  X(kernel::geglu_backward<host_memory, T>) \
   X(kernel::attention<host_memory, T>) \
   X(kernel::attention_backward<host_memory, T>) \
   X(kernel::cached_attention<host_memory, T>) \
@@ -55,8 +63,10 @@ inline constexpr bool listed = false;
   X(kernel::softmax_of_parts<host_memory, float, T>) \
   X(kernel::distillation_of_parts<host_memory, float, T>) \
   X(kernel::topk_distillation_of_parts<host_memory, float, T>) \
+  X(kernel::score_gradients<host_memory, T>) \
   X(kernel::add<host_memory, T>) \
   X(kernel::dropout<host_memory, T>) \
+  X(kernel::uniform_noise<host_memory, T>) \
   X(kernel::dequantise_nf4<host_memory, T>) \
   X(kernel::sum_of_squares<host_memory, T>) \
   X(kernel::muon_normalise<host_memory, float, T>) \
@@ -80,6 +90,7 @@ inline constexpr bool listed = false;
 #define XTRAIN_CPU_KERNEL_LIST_OF_WIDE_GRADIENTS(X, T) \
   X(kernel::column_sum<host_memory, T, float>) \
   X(kernel::rms_norm_backward<host_memory, T, float>) \
+  X(kernel::head_norm_backward<host_memory, T, float>) \
   X(kernel::layer_norm_backward<host_memory, T, float>) \
   X(kernel::embedding_backward<host_memory, T, float>) \
   X(kernel::linear_cross_entropy<host_memory, T, float>) \
@@ -90,12 +101,16 @@ inline constexpr bool listed = false;
   X(kernel::adamw_8bit<host_memory, T, float, float>)
 #define XTRAIN_CPU_KERNEL_LIST(X) \
   XTRAIN_CPU_KERNEL_LIST_OF(X, float) \
+  X(kernel::softcap<host_memory, float>) \
   X(kernel::softmax_part<host_memory, float>) \
   X(kernel::distillation_part<host_memory, float>) \
   X(kernel::topk_distillation_part<host_memory, float>) \
   X(kernel::sequence_sums<host_memory, float>) \
   X(kernel::preference_loss<host_memory>) \
+  X(kernel::kto_loss<host_memory>) \
   X(kernel::sequence_weights<host_memory, float>) \
+  X(kernel::grpo_loss<host_memory, float>) \
+  X(kernel::value_loss<host_memory>) \
   X(kernel::adamw<host_memory, float, float, float, float>) \
   X(kernel::muon_momentum<host_memory, float, float, float>) \
   X(kernel::muon<host_memory, float, float>) \

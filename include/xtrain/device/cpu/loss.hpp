@@ -62,7 +62,7 @@ struct loss_products {
 /// What the cross-entropy of a row depends on beside its logits.
 struct cross_entropy_settings {
   bool with_gradient = false;
-  double gradient_scale = 1.0, z_loss = 0.0, label_smoothing = 0.0, log_z_loss = 0.0;
+  double gradient_scale = 1.0, z_loss = 0.0, label_smoothing = 0.0, log_z_loss = 0.0, softcap = 0.0;
 };
 
 /// The sum of a row of logits, for label smoothing.
@@ -77,6 +77,15 @@ template <class Arch, class A>
   return sum;
 }
 
+/// logits = cap · tanh(logits / cap)
+template <class Arch, class A>
+void cap_logits(std::size_t v, A cap, A* logits) {
+  const simd::batch<A, Arch> bound(cap);
+  simd::for_each_vector<A, Arch>(0, v, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+    simd::store(logits + j, bound * xsimd::tanh(simd::load<Arch>(logits + j, count) / bound), count);
+  });
+}
+
 /// Softmax and loss of one row of logits. The gradient, if wanted, overwrites them, in T.
 template <class Arch, class T, class A>
 [[nodiscard]] A cross_entropy_row(std::size_t v, token target, A token_weight, const cross_entropy_settings& settings, A* logits) {
@@ -89,6 +98,8 @@ template <class Arch, class T, class A>
   }
   constexpr std::size_t w = simd::width<A, Arch>;
   const std::size_t whole = v / w * w;
+  const A cap = static_cast<A>(settings.softcap);
+  if (cap != A{0}) cap_logits<Arch>(v, cap, logits);
   batch most(logits[0]);
   for (std::size_t j = 0; j < whole; j += w) most = xsimd::max(most, simd::load<Arch>(logits + j));
   A largest = simd::largest(most);
@@ -97,17 +108,18 @@ template <class Arch, class T, class A>
   const std::size_t peak = z_loss == 0.0 || !with_gradient ? 0 : static_cast<std::size_t>(std::find(logits, logits + v, largest) - logits);
   const A kept = static_cast<A>(1.0 - label_smoothing), spread = static_cast<A>(label_smoothing / static_cast<double>(v));
   const A mean = label_smoothing == 0.0 ? A{0} : sum_of_logits<Arch>(v, logits) / static_cast<A>(v) - largest;
-  // the exponentials are kept for the gradient
+  // the exponentials are kept for the gradient; with a softcap the logits, as its derivative needs them
+  const bool keeps_exponentials = with_gradient && cap == A{0};
   batch sums(A{0});
   for (std::size_t j = 0; j < whole; j += w) {
     const batch p = simd::exp(simd::load<Arch>(logits + j) - batch(largest));
-    if (with_gradient) p.store_unaligned(logits + j);
+    if (keeps_exponentials) p.store_unaligned(logits + j);
     sums = sums + p;
   }
   A sum = simd::sum(sums);
   for (std::size_t j = whole; j < v; ++j) {
     const A p = std::exp(logits[j] - largest);
-    if (with_gradient) logits[j] = p;
+    if (keeps_exponentials) logits[j] = p;
     sum += p;
   }
   // NaN among the logits propagates to the loss through the sum, whatever the maximum did with it
@@ -116,7 +128,9 @@ template <class Arch, class T, class A>
   const A log_z = static_cast<A>(settings.log_z_loss), lse = largest + std::log(sum);
   if (log_z != A{0}) loss += log_z * lse * lse;
   if (with_gradient) {
-    // forward: loss = token_weight · (lse − kept · logits[target] − spread · Σ logits + z · largest² + log_z · lse²), lse = logsumexp(logits)
+    // forward: loss = token_weight · (lse − kept · logits[target] − spread · Σ logits + z · largest² + log_z · lse²), lse = logsumexp(logits);
+    // logits = cap · tanh(raw / cap) with a softcap
+    const auto slope_of = [&](auto logit) { return decltype(logit)(A{1}) - logit / decltype(logit)(cap) * (logit / decltype(logit)(cap)); };
     const A stretch = A{1} + A{2} * log_z * lse;  // of the softmax; 1 without log_z
     const A gradient = static_cast<A>(settings.gradient_scale) * token_weight;
     const batch scale(gradient * stretch / sum), shift(-(gradient * spread));  // without smoothing −0, which changes no bits
@@ -126,18 +140,21 @@ template <class Arch, class T, class A>
     for (std::size_t j = 0; j < v; j += some.size()) {
       const std::size_t size = std::min(some.size(), v - j);
       simd::for_each_vector<A, Arch>(0, size, [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE {
-        simd::store(some.data() + i, simd::multiply_add(simd::load<Arch>(logits + j + i, count), scale, shift), count);
+        const batch kept_value = simd::load<Arch>(logits + j + i, count);
+        if (cap == A{0}) return simd::store(some.data() + i, simd::multiply_add(kept_value, scale, shift), count);
+        const batch dlogit = simd::multiply_add(simd::exp(kept_value - batch(largest)), scale, shift);
+        simd::store(some.data() + i, dlogit * slope_of(kept_value), count);
       });
       std::memcpy(dlogits + j * sizeof(T), some.data(), size * sizeof(T));
     }
-    const auto put = [&](std::size_t j, A value) {
-      const auto rounded = static_cast<T>(value);
+    const auto put = [&](std::size_t j, A value, A logit) {
+      const auto rounded = static_cast<T>(cap == A{0} ? value : value * slope_of(logit));
       std::memcpy(dlogits + j * sizeof(T), &rounded, sizeof(T));
     };
     const A pull = A{2} * z * largest;
     const bool same = z_loss != 0.0 && peak == static_cast<std::size_t>(target);
-    put(static_cast<std::size_t>(target), gradient * (std::exp(at_target - largest) * stretch / sum - kept - spread + (same ? pull : A{0})));
-    if (z_loss != 0.0 && !same && peak < v) put(peak, gradient * (stretch / sum - spread + pull));
+    put(static_cast<std::size_t>(target), gradient * (std::exp(at_target - largest) * stretch / sum - kept - spread + (same ? pull : A{0})), at_target);
+    if (z_loss != 0.0 && !same && peak < v) put(peak, gradient * (stretch / sum - spread + pull), largest);
   }
   return token_weight * loss;
 }
@@ -160,7 +177,8 @@ void run_native(cpu_stream& stream, const kernel::linear_cross_entropy<host_memo
   const std::size_t chunk = cpu_kernels::loss_chunk<T>(k.n, k.v);
   const products_type whole(k, chunk);
   const auto weight_of = [&](std::size_t i) { return k.token_weight_n.empty() ? A{1} : k.token_weight_n.raw()[i]; };
-  const cpu_kernels::cross_entropy_settings settings{k.with_gradient, kernel::gradient_scale_of(k), k.z_loss, k.label_smoothing, k.log_z_loss};
+  const cpu_kernels::cross_entropy_settings settings{k.with_gradient, kernel::gradient_scale_of(k), k.z_loss, k.label_smoothing, k.log_z_loss,
+                                                     k.softcap};
   A* const logits = reinterpret_cast<A*>(scratch.raw());
   const T* const dlogits = reinterpret_cast<const T*>(scratch.raw());
   const auto rest = scratch.subspan(whole.rest_at, scratch.size() - whole.rest_at);

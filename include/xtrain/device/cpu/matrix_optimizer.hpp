@@ -28,7 +28,7 @@ void muon_momentum_elements(const cpu_stream& stream, const kernel::muon_momentu
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
   const batch scale = of(scalars.gradient_scale), beta = of(k.beta), added = of(1.0 - k.beta);
   const bool applies = scalars.applies != 0;
-  for_each_element<Arch, A>(stream, k.n, k.stochastic, k.random,
+  for_each_element<Arch, A>(stream, k.n, k.stochastic, kernel::random_of(k),
                             [&](std::size_t i, auto count, const std::uint32_t*, const std::uint32_t* words) XTRAIN_LAMBDA_INLINE {
                               if (!applies) return simd::store(k.update_n.raw() + i, batch(A{0}), count);
                               const batch g = simd::load<Arch>(k.gradient_n.raw() + i, count) * scale;
@@ -59,7 +59,7 @@ void muon_elements(const cpu_stream& stream, const kernel::muon<host_memory, P, 
   const batch rate(static_cast<A>(scalars.learning_rate * k.rate)), decay(static_cast<A>(scalars.learning_rate * k.decay));
   const bool has_master = !k.master_n.empty();
   for_each_element<Arch, A>(
-      stream, k.n, k.stochastic, k.random,
+      stream, k.n, k.stochastic, kernel::random_of(k),
       [&](std::size_t i, auto count, const std::uint32_t* words, const std::uint32_t*) XTRAIN_LAMBDA_INLINE {
         batch weight = has_master ? simd::load<Arch>(k.master_n.raw() + i, count) : simd::load<Arch>(k.parameter_n.raw() + i, count);
         weight = weight - decay * weight;
@@ -189,6 +189,7 @@ void adafactor_elements(const cpu_stream& stream, const kernel::adafactor<host_m
   const double step = k.rate.step(scalars, k.weight_squares_1.empty() ? 0.0 : *k.weight_squares_1.raw());
   const batch scale = of(step / k.rate.clip(*k.update_squares_1.raw()) * scalars.gradient_scale), decay = of(step * k.weight_decay);
   const batch beta1 = of(k.beta1), added = of(1.0 - k.beta1);
+  const random_site random = kernel::random_of(k);
   const bool has_master = !k.master_n.empty(), is_vector = !k.v_n.empty(), has_moment = !k.m_n.empty();
   // elements first … last - 1, with the second moment row · column[i - first], or column[i - first]
   const auto range = [&](std::size_t first, std::size_t last, double row, const auto* column) {
@@ -196,8 +197,8 @@ void adafactor_elements(const cpu_stream& stream, const kernel::adafactor<host_m
     std::array<std::uint32_t, words_at_once> words{}, state_words{};
     for (std::size_t at = first; at < last; at += words_at_once) {
       if (k.stochastic) {
-        random_words(k.random, at, words);
-        random_words(site_after(k.random), at, state_words);
+        random_words(random, at, words);
+        random_words(site_after(random), at, state_words);
       }
       simd::for_each_vector<A, Arch>(0, std::min(words_at_once, last - at), [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const std::size_t i = at + j;

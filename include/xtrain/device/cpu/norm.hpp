@@ -1,6 +1,7 @@
 // Normalization: each row stays in the L1 cache while it is summed and scaled.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -63,10 +64,10 @@ void rms_norm_rows(const cpu_stream& stream, const kernel::rms_norm<host_memory,
       });
       const A rstd = A{1} / std::sqrt(squares / static_cast<A>(k.c) + static_cast<A>(k.epsilon));
       k.rstd_n.raw()[i] = rstd;
-      const batch scale(rstd);
+      const batch scale(rstd), offset(static_cast<A>(k.offset));
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         __builtin_prefetch(x + k.c + j);  // prefetch the next row while this one is written
-        simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(k.weight_c.raw() + j, count), count);
+        simd::store(y + j, simd::load<Arch>(x + j, count) * scale * (offset + simd::load<Arch>(k.weight_c.raw() + j, count)), count);
       });
     }
   });
@@ -88,6 +89,7 @@ void rms_norm_backward_rows(const cpu_stream& stream, const kernel::rms_norm_bac
   using batch = simd::batch<A, Arch>;
   const std::size_t per_range = rows_per_range(k.n);
   const bool weight_learns = !k.dweight_c.empty();
+  const batch offset(static_cast<A>(k.offset));
   A* sums = reinterpret_cast<A*>(scratch);  // [ranges, c]
   stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
     A* dweight = sums + begin / per_range * k.c;
@@ -97,22 +99,89 @@ void rms_norm_backward_rows(const cpu_stream& stream, const kernel::rms_norm_bac
       const T* dy = k.dy_nc.raw() + i * k.c;
       T* dx = k.dx_nc.raw() + i * k.c;
       const batch rstd(k.rstd_n.raw()[i]);
-      // forward: y = x̂ · weight,  x̂ = x · rstd
+      // forward: y = x̂ · (offset + weight),  x̂ = x · rstd
       const A gx = sum_of<Arch, A>(k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
-        const batch g = simd::load<Arch>(dy + j, count) * simd::load<Arch>(k.weight_c.raw() + j, count);
+        const batch g = simd::load<Arch>(dy + j, count) * (offset + simd::load<Arch>(k.weight_c.raw() + j, count));
         return g * simd::load<Arch>(x + j, count) * rstd;
       });
       const batch mean_gx(gx / static_cast<A>(k.c));
       simd::for_each_vector<A, Arch>(0, k.c, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
         const batch dy_j = simd::load<Arch>(dy + j, count);
         const batch xhat = simd::load<Arch>(x + j, count) * rstd;
-        const batch g = dy_j * simd::load<Arch>(k.weight_c.raw() + j, count);
+        const batch g = dy_j * (offset + simd::load<Arch>(k.weight_c.raw() + j, count));
         simd::store(dx + j, simd::load<Arch>(dx + j, count) + rstd * (g - xhat * mean_gx), count);
         if (weight_learns) simd::store(dweight + j, simd::load<Arch>(dweight + j, count) + dy_j * xhat, count);
       });
     }
   });
   if (weight_learns) add_range_sums<Arch>((k.n + per_range - 1) / per_range, k.c, sums, k.c, k.dweight_c.raw());
+}
+
+template <class Arch, class T>
+void head_norm_rows(const cpu_stream& stream, const kernel::head_norm<host_memory, T>& k) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  stream.parallel_ranges(k.n, rows_per_part(k.row() * sizeof(T)), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nr.raw() + i * k.row();
+      T* y = k.y_nr.raw() + i * k.row();
+      for (std::size_t head = 0; head < k.h + k.k; ++head, x += k.d, y += k.d) {
+        const T* weight = head < k.h ? k.query_d.raw() : k.key_d.raw();
+        const A squares = sum_of<Arch, A>(k.d, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+          const batch x_j = simd::load<Arch>(x + j, count);
+          return x_j * x_j;
+        });
+        const A rstd = A{1} / std::sqrt(squares / static_cast<A>(k.d) + static_cast<A>(k.epsilon));
+        k.rstd_nh.raw()[i * (k.h + k.k) + head] = rstd;
+        const batch scale(rstd);
+        simd::for_each_vector<A, Arch>(0, k.d, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+          simd::store(y + j, simd::load<Arch>(x + j, count) * scale * simd::load<Arch>(weight + j, count), count);
+        });
+      }
+      std::copy_n(x, k.k * k.d, y);  // values
+    }
+  });
+}
+
+template <class Arch, class T, class G>
+void head_norm_backward_rows(const cpu_stream& stream, const kernel::head_norm_backward<host_memory, T, G>& k, std::byte* scratch) {
+  using A = accumulate_t<T>;
+  using batch = simd::batch<A, Arch>;
+  const std::size_t per_range = rows_per_range(k.n);
+  const bool weights_learn = !k.dquery_d.empty();
+  A* sums = reinterpret_cast<A*>(scratch);  // [ranges, 2, d]: of the queries' weight, of the keys'
+  stream.parallel_ranges(k.n, per_range, [&](std::size_t begin, std::size_t end) {
+    A* range_sums = sums + begin / per_range * 2 * k.d;
+    if (weights_learn) std::fill_n(range_sums, 2 * k.d, A{0});
+    for (std::size_t i = begin; i < end; ++i) {
+      const T* x = k.x_nr.raw() + i * k.row();
+      const T* dy = k.dy_nr.raw() + i * k.row();
+      T* dx = k.dx_nr.raw() + i * k.row();
+      for (std::size_t head = 0; head < k.h + k.k; ++head, x += k.d, dy += k.d, dx += k.d) {
+        const T* weight = head < k.h ? k.query_d.raw() : k.key_d.raw();
+        A* dweight = head < k.h ? range_sums : range_sums + k.d;
+        const batch rstd(k.rstd_nh.raw()[i * (k.h + k.k) + head]);
+        // forward: y = x̂ · weight,  x̂ = x · rstd
+        const A gx = sum_of<Arch, A>(k.d, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+          const batch g = simd::load<Arch>(dy + j, count) * simd::load<Arch>(weight + j, count);
+          return g * simd::load<Arch>(x + j, count) * rstd;
+        });
+        const batch mean_gx(gx / static_cast<A>(k.d));
+        simd::for_each_vector<A, Arch>(0, k.d, [&](std::size_t j, auto count) XTRAIN_LAMBDA_INLINE {
+          const batch dy_j = simd::load<Arch>(dy + j, count);
+          const batch xhat = simd::load<Arch>(x + j, count) * rstd;
+          const batch g = dy_j * simd::load<Arch>(weight + j, count);
+          simd::store(dx + j, rstd * (g - xhat * mean_gx), count);
+          if (weights_learn) simd::store(dweight + j, simd::load<Arch>(dweight + j, count) + dy_j * xhat, count);
+        });
+      }
+      if (dx != dy) std::copy_n(dy, k.k * k.d, dx);  // values
+    }
+  });
+  if (!weights_learn) return;
+  const std::size_t ranges = (k.n + per_range - 1) / per_range;
+  add_range_sums<Arch>(ranges, k.d, sums, 2 * k.d, k.dquery_d.raw());
+  add_range_sums<Arch>(ranges, k.d, sums + k.d, 2 * k.d, k.dkey_d.raw());
 }
 
 template <class Arch, class T>
@@ -199,6 +268,20 @@ template <class T, class G>
 template <class T, class G>
 void run_native(cpu_stream& stream, const kernel::rms_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
   cpu_kernels::rms_norm_backward_rows<simd::native>(stream, k, scratch.raw());
+}
+
+template <class T>
+void run_native(cpu_stream& stream, const kernel::head_norm<host_memory, T>& k, scratch_span<host_memory>) {
+  cpu_kernels::head_norm_rows<simd::native>(stream, k);
+}
+
+template <class T, class G>
+[[nodiscard]] std::size_t native_scratch_bytes(const cpu_properties&, const kernel::head_norm_backward<host_memory, T, G>& k) {
+  return k.dquery_d.empty() ? 0 : 2 * cpu_kernels::row_ranges * k.d * sizeof(accumulate_t<T>);
+}
+template <class T, class G>
+void run_native(cpu_stream& stream, const kernel::head_norm_backward<host_memory, T, G>& k, scratch_span<host_memory> scratch) {
+  cpu_kernels::head_norm_backward_rows<simd::native>(stream, k, scratch.raw());
 }
 
 template <class T>

@@ -68,11 +68,12 @@ void adamw_elements(const cpu_stream& stream, const kernel::adamw<host_memory, P
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
   const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
               new2 = of(1.0 - k.beta2);
-  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), epsilon = of(k.epsilon);
+  const batch rate = of(scalars.learning_rate * k.learning_rate_factor), decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay),
+              epsilon = of(k.epsilon);
   const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
   const bool has_master = !k.master_n.empty();
   for_each_element<Arch, A>(
-      stream, k.n, k.stochastic, k.random,
+      stream, k.n, k.stochastic, kernel::random_of(k),
       [&](std::size_t i, auto count, const std::uint32_t* words, const std::uint32_t* state_words) XTRAIN_LAMBDA_INLINE {
         const batch g = simd::load<Arch>(k.gradient_n.raw() + i, count) * scale;
         const batch m = beta1 * simd::load<Arch>(k.m_n.raw() + i, count) + new1 * g;
@@ -100,12 +101,12 @@ void sgd_elements(const cpu_stream& stream, const kernel::sgd<host_memory, P, G,
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
-  const batch scale = of(scalars.gradient_scale), momentum = of(k.momentum), rate = of(scalars.learning_rate);
-  const batch decay = of(scalars.learning_rate * k.weight_decay);
+  const batch scale = of(scalars.gradient_scale), momentum = of(k.momentum), rate = of(scalars.learning_rate * k.learning_rate_factor);
+  const batch decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay);
   const bool has_master = !k.master_n.empty();
   const bool has_velocity = !k.velocity_n.empty();
   for_each_element<Arch, A>(
-      stream, k.n, k.stochastic, k.random,
+      stream, k.n, k.stochastic, kernel::random_of(k),
       [&](std::size_t i, auto count, const std::uint32_t* words, const std::uint32_t* state_words) XTRAIN_LAMBDA_INLINE {
         batch velocity = simd::load<Arch>(k.gradient_n.raw() + i, count) * scale;
         if (has_velocity) {
@@ -131,10 +132,11 @@ void lion_elements(const cpu_stream& stream, const kernel::lion<host_memory, P, 
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
   const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
               new2 = of(1.0 - k.beta2);
-  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), zero(A{0});
+  const batch rate = of(scalars.learning_rate * k.learning_rate_factor), decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay),
+              zero(A{0});
   const bool has_master = !k.master_n.empty();
   for_each_element<Arch, A>(
-      stream, k.n, k.stochastic, k.random,
+      stream, k.n, k.stochastic, kernel::random_of(k),
       [&](std::size_t i, auto count, const std::uint32_t* words, const std::uint32_t* state_words) XTRAIN_LAMBDA_INLINE {
         const batch g = simd::load<Arch>(k.gradient_n.raw() + i, count) * scale;
         const batch before = simd::load<Arch>(k.m_n.raw() + i, count);
@@ -178,9 +180,11 @@ void adamw_8bit_blocks(const cpu_stream& stream, const kernel::adamw_8bit<host_m
   const auto of = [](double setting) { return batch(static_cast<A>(setting)); };
   const batch scale = of(scalars.gradient_scale), beta1 = of(k.beta1), beta2 = of(k.beta2), new1 = of(1.0 - k.beta1),
               new2 = of(1.0 - k.beta2);
-  const batch rate = of(scalars.learning_rate), decay = of(scalars.learning_rate * k.weight_decay), epsilon = of(k.epsilon);
+  const batch rate = of(scalars.learning_rate * k.learning_rate_factor), decay = of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay),
+              epsilon = of(k.epsilon);
   const batch correction1 = of(bias_correction(k.beta1, scalars.update)), correction2 = of(bias_correction(k.beta2, scalars.update));
   const bool has_master = !k.master_n.empty();
+  const random_site random_numbers = kernel::random_of(k);
   stream.parallel_ranges(k.n, elements_per_part, [&](std::size_t begin, std::size_t end) {
     std::array<A, block> m_block, v_block;
     std::array<float, block> m_fraction, v_fraction;
@@ -215,7 +219,7 @@ void adamw_8bit_blocks(const cpu_stream& stream, const kernel::adamw_8bit<host_m
                                        [&](std::size_t i, auto count) XTRAIN_LAMBDA_INLINE { update(i, count, nullptr); });
       } else {
         for (std::size_t drawn = 0; drawn < count_of_block; drawn += words_at_once) {
-          random_words(k.random, first + drawn, words);
+          random_words(random_numbers, first + drawn, words);
           simd::for_each_vector<A, Arch>(drawn, std::min(drawn + words_at_once, count_of_block),
                                          [&](std::size_t i, auto count) { update(i, count, words.data() + (i - drawn)); });
         }

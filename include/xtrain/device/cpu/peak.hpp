@@ -49,7 +49,8 @@ template <class Work>
 
 }  // namespace cpu_kernels
 
-/// Operations per second in products of T (float, bf16), all threads of the device together; takes about 50 ms.
+/// Operations per second in products of T (float, bf16), all threads of the device together; takes about 50 ms. Where kernels are compiled apart
+/// (xtrain_add_cpu_kernels, xtrain_add_cpu_levels, xtrain_add_library), so are the products: a program need not be optimized itself.
 template <class T = float, class Context>
 [[nodiscard]] double measure_peak(const Context& device) {
   const cpu_stream stream(device);
@@ -62,6 +63,8 @@ template <class T = float, class Context>
       float keep = 0;
 #ifdef XTRAIN_CPU_LEVELS
       const double done = cpu_levels::multiply_add_chains(std::is_same_v<T, bf16>, 100'000, keep);
+#elif defined(XTRAIN_CPU_KERNELS)
+      const double done = cpu_kernels::compiled_multiply_add_chains(std::is_same_v<T, bf16>, 100'000, keep);
 #else
       const double done = cpu_kernels::multiply_add_chains<simd::native, T>(100'000, keep);
 #endif

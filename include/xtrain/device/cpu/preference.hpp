@@ -24,7 +24,13 @@ struct loss_and_slope {
   return {std::max(-h, 0.0) + std::log1p(small), -(h < 0.0 ? 1.0 : small) / (1.0 + small)};
 }
 
-/// The loss of a pair as a function of Δ.
+/// Log-odds of a probability given by its logarithm, and their derivative.
+[[nodiscard]] inline loss_and_slope log_odds(double log_p) {
+  const double x = std::min(log_p, -1e-10), others = -std::expm1(x);
+  return {x - std::log(others), 1.0 / others};
+}
+
+/// The loss of a pair as a function of Δ; not for odds_ratio.
 [[nodiscard]] inline loss_and_slope pair_loss(const kernel::preference_loss<host_memory>& k, double delta) {
   using kind = kernel::preference_kind;
   if (k.kind == kind::ipo) {
@@ -74,15 +80,71 @@ inline void run_native(cpu_stream&, const kernel::preference_loss<host_memory>& 
     const double rejected = logp[1] - (k.reference_b.empty() ? 0.0 : k.reference_b.raw()[2 * i + 1]);
     const double chosen_length = k.average_log_probs ? std::max(count[0], 1.0) : 1.0;
     const double rejected_length = k.average_log_probs ? std::max(count[1], 1.0) : 1.0;
-    const auto [loss, slope] = cpu_kernels::pair_loss(k, chosen / chosen_length - rejected / rejected_length);
-    k.loss_p.raw()[i] = loss;
-    k.dlogp_b.raw()[2 * i] = slope / chosen_length;
-    k.dlogp_b.raw()[2 * i + 1] = -slope / rejected_length;
+    double* const dlogp = k.dlogp_b.raw() + 2 * i;
+    if (k.kind == kernel::preference_kind::odds_ratio) {
+      const cpu_kernels::loss_and_slope of_chosen = cpu_kernels::log_odds(chosen / chosen_length);
+      const cpu_kernels::loss_and_slope of_rejected = cpu_kernels::log_odds(rejected / rejected_length);
+      const auto [loss, slope] = cpu_kernels::logistic_loss(of_chosen.loss - of_rejected.loss);
+      k.loss_p.raw()[i] = k.beta * loss;
+      dlogp[0] = k.beta * slope * of_chosen.slope / chosen_length;
+      dlogp[1] = -k.beta * slope * of_rejected.slope / rejected_length;
+    } else {
+      const auto [loss, slope] = cpu_kernels::pair_loss(k, chosen / chosen_length - rejected / rejected_length);
+      k.loss_p.raw()[i] = loss;
+      dlogp[0] = slope / chosen_length;
+      dlogp[1] = -slope / rejected_length;
+    }
+    if (k.nll_weight != 0.0) {
+      const double targets = std::max(count[0], 1.0);
+      k.loss_p.raw()[i] -= k.nll_weight * logp[0] / targets;
+      dlogp[0] -= k.nll_weight / targets;
+    }
+    if (k.center != 0.0) {
+      const double both = chosen + rejected;
+      k.loss_p.raw()[i] += k.center * both * both;
+      dlogp[0] += 2.0 * k.center * both;
+      dlogp[1] += 2.0 * k.center * both;
+    }
     if (statistics == nullptr) continue;
-    statistics[0] = k.beta * chosen;
-    statistics[k.pairs] = k.beta * rejected;
-    statistics[2 * k.pairs] = k.beta * chosen - k.beta * rejected;
-    statistics[3 * k.pairs] = k.beta * chosen > k.beta * rejected ? 1.0 : 0.0;
+    const double chosen_reward = k.beta * (k.average_rewards ? chosen / std::max(count[0], 1.0) : chosen);
+    const double rejected_reward = k.beta * (k.average_rewards ? rejected / std::max(count[1], 1.0) : rejected);
+    statistics[0] = chosen_reward;
+    statistics[k.pairs] = rejected_reward;
+    statistics[2 * k.pairs] = chosen_reward - rejected_reward;
+    statistics[3 * k.pairs] = chosen_reward > rejected_reward ? 1.0 : 0.0;
+  }
+}
+
+inline void run_native(cpu_stream&, const kernel::kto_loss<host_memory>& k, scratch_span<host_memory>) {
+  const double *logp = k.logp_b.raw(), *count = k.count_b.raw(), *reference = k.reference_b.empty() ? nullptr : k.reference_b.raw();
+  const auto log_ratio = [&](std::size_t j) { return logp[j] - (reference == nullptr ? 0.0 : reference[j]); };
+  double z = 0.0;
+  if (k.estimates_kl) {
+    std::size_t others = 0;
+    for (std::size_t j = 1; j < 2 * k.answers; j += 2) {
+      if (count[j] == 0.0) continue;
+      z += log_ratio(j);
+      ++others;
+    }
+    z = others > 0 ? std::max(0.0, z / static_cast<double>(others)) : 0.0;
+  }
+  for (std::size_t i = 0; i < k.answers; ++i) {
+    double* const statistics = k.statistics_4e.empty() ? nullptr : k.statistics_4e.raw() + i;
+    double* const dlogp = k.dlogp_b.raw() + 2 * i;
+    k.loss_e.raw()[i] = dlogp[0] = dlogp[1] = 0.0;
+    for (std::size_t s = 0; s < 4 && statistics != nullptr; ++s) statistics[s * k.answers] = 0.0;
+    if (count[2 * i] == 0.0) continue;
+    const bool is_desirable = k.label_b.raw()[2 * i] > 0;
+    const double r = log_ratio(2 * i), weight = is_desirable ? k.desirable_weight : k.undesirable_weight;
+    const double u = k.beta * (is_desirable ? r - z : z - r);
+    // σ(−u) and σ(u) σ(−u) from the exponential that does not overflow
+    const double small = std::exp(-std::abs(u)), slope = weight * k.beta * small / ((1.0 + small) * (1.0 + small));
+    k.loss_e.raw()[i] = weight * (u < 0.0 ? 1.0 : small) / (1.0 + small);
+    dlogp[0] = is_desirable ? -slope : slope;
+    if (statistics == nullptr) continue;
+    statistics[is_desirable ? 0 : k.answers] = k.beta * r;
+    statistics[2 * k.answers] = z;
+    statistics[3 * k.answers] = is_desirable ? 1.0 : 0.0;
   }
 }
 
@@ -103,6 +165,12 @@ void run_native(cpu_stream& stream, const kernel::sequence_weights<host_memory, 
       if (i % group == 0) k.loss_n.raw()[i * k.t] = static_cast<A>(k.loss_g.raw()[i / group]);
     }
   });
+}
+
+template <class T>
+void run_native(cpu_stream&, const kernel::score_gradients<host_memory, T>& k, scratch_span<host_memory>) {
+  const double scale = kernel::gradient_scale_of(k);
+  for (std::size_t i = 0; i < k.b; ++i) k.dlogit_b.raw()[i] = static_cast<T>(k.dscore_b.raw()[i] * scale);
 }
 
 }  // namespace xtrain

@@ -16,7 +16,11 @@ void run_native(cpu_stream&, const kernel::sum<host_memory, T>& k, scratch_span<
 }
 
 inline void run_native(cpu_stream&, const kernel::update_step_scalars<host_memory>& k, scratch_span<host_memory>) {
-  k.compute(k.loss_1.raw()[0], k.squares_1.raw()[0], k.statistics_s.raw(), k.state_1.raw()[0], k.scalars_1.raw()[0], k.report_1.raw()[0]);
+  k.compute(k.loss_1.raw()[0], k.squares_1.raw()[0], k.statistics_s.raw(), k.inputs_1.raw(), k.state_1.raw()[0], k.scalars_1.raw()[0], k.report_1.raw()[0]);
+}
+
+inline void run_native(cpu_stream&, const kernel::step_gradient_scale<host_memory>& k, scratch_span<host_memory>) {
+  k.gradient_scale_1.raw()[0] = k.compute(k.inputs_1.raw()[0], k.state_1.raw()[0]);
 }
 
 }  // namespace xtrain

@@ -4,6 +4,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 
 namespace xtrain::kernel {
 
@@ -36,16 +37,19 @@ struct attention_shape {
   friend constexpr bool operator==(const attention_shape&, const attention_shape&) = default;
 };
 
-/// o_i = Σ_j p_ij v_j,  p_ij = exp(scale · q_i·k_j + slope_h (j − i) − lse_i),  j from start_i to i (causal), or to end_i − 1 where ends
-/// are given, and not before i + 1 − window.       [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020,
-/// section 3.1]
+/// o_i = Σ_j p_ij v_j,  p_ij = exp(s_ij + slope_h (j − i) − lse_i),  s_ij = scale · q_i·k_j, or softcap · tanh(scale · q_i·k_j / softcap),
+/// j from start_i to i (causal), or to end_i − 1 where ends are given, and not before i + 1 − window.
+///              [Vaswani et al. 2017, eq. 1; slopes: Press et al. 2022; window: Beltagy et al. 2020, section 3.1; softcap: Gemma team 2024,
+///              "Gemma 2", section 2]
 ///   qkv        read      [b·t, row]
 ///   start_bt   read      first position each query attends to (where its sample begins in a packed sequence); empty: 0
 ///   end_bt     read      one past the last position each query attends to; at least one position per query. Empty: causal
 ///   slope_h    read      ALiBi: how fast a head's scores fall with distance; empty: no bias
 ///   window     sliding window in positions, the query's own included; 0: unlimited
+///   softcap    bound of the scores; 0: none
 ///   o_bthd     written   [b·t, h·d]
 ///   lse_bht    written   log of the softmax's denominator, saved for the backward pass  [Dao et al. 2022, algorithm 1]
+///   inputs_1   read      the step's number is added to random.step; may be empty
 ///   dropout    drops p_ij by element ((sequence·h + head)·t + i)·t + j of `random`; sequences from random.first, heads of all ranks
 ///   rounding   scores and sums in accumulate; p may be rounded to T before the product with v; o rounded once
 template <class Memory, class T>
@@ -58,7 +62,9 @@ struct attention {
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;
+  double softcap = 0.0;
   random_site random{};
+  read<step_inputs, Memory> inputs_1{};
   read<T, Memory> qkv{};
   read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
@@ -67,7 +73,7 @@ struct attention {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht);
+    return f(s.shape, s.scale, s.dropout, s.window, s.softcap, s.random, s.inputs_1, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht);
   }
   [[nodiscard]] constexpr double operations() const {  // two products over the lower triangle, or over the full square
     const auto& [b, t, h, k, d, all, first] = shape;
@@ -75,9 +81,9 @@ struct attention {
   }
 };
 
-/// With D_i = Σ do_i · o_i and ds_ij = p_ij (do_i·v_j − D_i):
+/// With D_i = Σ do_i · o_i and ds_ij = p_ij (do_i·v_j − D_i), times 1 − (s_ij / softcap)² with a softcap:
 ///   dq_i = scale Σ_j ds_ij k_j,  dk_j = scale Σ_i ds_ij q_i,  dv_j = Σ_i p_ij do_i       [Dao et al. 2022, section B.2]
-///   qkv, start_bt, end_bt, slope_h, o_bthd, lse_bht, do_bthd   read
+///   inputs_1, qkv, start_bt, end_bt, slope_h, o_bthd, lse_bht, do_bthd   read
 ///   dqkv       written   [b·t, row]
 ///   rounding   sums in accumulate; p and ds may be rounded to T before their products
 template <class Memory, class T>
@@ -90,7 +96,9 @@ struct attention_backward {
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;
+  double softcap = 0.0;
   random_site random{};
+  read<step_inputs, Memory> inputs_1{};
   read<T, Memory> qkv{};
   read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
@@ -101,7 +109,7 @@ struct attention_backward {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.scale, s.dropout, s.window, s.random, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd,
+    return f(s.shape, s.scale, s.dropout, s.window, s.softcap, s.random, s.inputs_1, s.qkv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht, s.do_bthd,
              s.dqkv);
   }
   [[nodiscard]] constexpr double operations() const {  // five products over the lower triangle, or over the full square
@@ -128,6 +136,7 @@ struct cached_attention {
   std::size_t capacity = 0;
   double scale = 1.0;
   std::size_t window = 0;
+  double softcap = 0.0;
   read<T, Memory> qkv{};
   read<token, Memory> length_b{}, end_bt{};
   read<float, Memory> slope_h{};
@@ -136,7 +145,7 @@ struct cached_attention {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.capacity, s.scale, s.window, s.qkv, s.length_b, s.end_bt, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
+    return f(s.shape, s.capacity, s.scale, s.window, s.softcap, s.qkv, s.length_b, s.end_bt, s.slope_h, s.k_cache, s.v_cache, s.o_bthd);
   }
   [[nodiscard]] constexpr double operations() const {
     const auto& [b, t, h, k, d, all, first] = shape;

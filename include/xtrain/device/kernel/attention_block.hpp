@@ -45,6 +45,7 @@ struct position_block {
 ///   lse' = log(exp(lse) + a),  o' = (exp(lse) o + Σ_j exp(score_ij) v_j) / exp(lse')
 ///                                                              [Liu et al. 2023, section 3; Dao et al. 2022, section 3.1]
 ///   shape      t is the whole sequence length: start_bt and end_bt are whole-sequence positions, and dropout elements those of `attention`
+///   inputs_1   read      as in `attention`
 ///   qkv        read      [b·queries.own, row], only the rows of the query block
 ///   kv         read      [b·keys.own, 2k·d]: k key heads, then k value heads, only the rows of the key block
 ///   begins     first block: nothing has been merged yet; o and lse are written
@@ -62,7 +63,9 @@ struct attention_block {
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;
+  double softcap = 0.0;
   random_site random{};
+  read<step_inputs, Memory> inputs_1{};
   read<T, Memory> qkv{}, kv{};
   read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
@@ -70,8 +73,8 @@ struct attention_block {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.queries, s.keys, s.begins, s.scale, s.dropout, s.window, s.random, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd,
-             s.lse_bht);
+    return f(s.shape, s.queries, s.keys, s.begins, s.scale, s.dropout, s.window, s.softcap, s.random, s.inputs_1, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h,
+             s.o_bthd, s.lse_bht);
   }
   [[nodiscard]] constexpr double operations() const {  // two products
     const double pairs = end_bt.empty() ? causal_pairs(queries, keys) : static_cast<double>(queries.count * keys.count);
@@ -80,7 +83,7 @@ struct attention_block {
 };
 
 /// Contribution of one block of keys to the gradients, given the final o and lse over all blocks.
-///   qkv, kv, start_bt, end_bt, slope_h    read, as in the forward pass
+///   inputs_1, qkv, kv, start_bt, end_bt, slope_h    read, as in the forward pass
 ///   o_bthd, do_bthd   read      [b·queries.own, h·d]
 ///   lse_bht           read      [b, h, queries.own]
 ///   dq_bthd           updated   [b·queries.own, h·d], in accumulate: added to, in the rows of the query block
@@ -96,7 +99,9 @@ struct attention_block_backward {
   double scale = 1.0;
   double dropout = 0.0;
   std::size_t window = 0;
+  double softcap = 0.0;
   random_site random{};
+  read<step_inputs, Memory> inputs_1{};
   read<T, Memory> qkv{}, kv{};
   read<token, Memory> start_bt{}, end_bt{};
   read<float, Memory> slope_h{};
@@ -107,8 +112,8 @@ struct attention_block_backward {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.shape, s.queries, s.keys, s.scale, s.dropout, s.window, s.random, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd, s.lse_bht,
-             s.do_bthd, s.dq_bthd, s.dkv);
+    return f(s.shape, s.queries, s.keys, s.scale, s.dropout, s.window, s.softcap, s.random, s.inputs_1, s.qkv, s.kv, s.start_bt, s.end_bt, s.slope_h, s.o_bthd,
+             s.lse_bht, s.do_bthd, s.dq_bthd, s.dkv);
   }
   [[nodiscard]] constexpr double operations() const {  // five products
     const double pairs = end_bt.empty() ? causal_pairs(queries, keys) : static_cast<double>(queries.count * keys.count);

@@ -4,6 +4,7 @@
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
+#include <xtrain/device/kernel/step_scalars.hpp>
 
 namespace xtrain::kernel {
 
@@ -71,8 +72,9 @@ struct cast {
 /// `random` and is never stored.                                         [Srivastava et al. 2014]
 ///   width, whole_width  if x has `width` columns of rows that have `whole_width` elements, element (i, j) draws number i · whole_width + j;
 ///                       0: the elements of x draw consecutive numbers
-///   x_n   read
-///   y_n   written, or updated with accumulate; may alias x_n when written
+///   inputs_1   read      the step's number is added to random.step; may be empty
+///   x_n        read
+///   y_n        written, or updated with accumulate; may alias x_n when written
 template <class Memory, class T>
 struct dropout {
   static constexpr std::string_view name = "dropout";
@@ -84,25 +86,43 @@ struct dropout {
   bool accumulate = false;
   std::size_t width = 0, whole_width = 0;
   random_site random{};
+  read<step_inputs, Memory> inputs_1{};
   read<T, Memory> x_n{};
   updated<T, Memory> y_n{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.probability, s.accumulate, s.width, s.whole_width, s.random, s.x_n, s.y_n);
+    return f(s.n, s.probability, s.accumulate, s.width, s.whole_width, s.random, s.inputs_1, s.x_n, s.y_n);
   }
   /// The number that element i draws.
   [[nodiscard]] constexpr std::size_t drawn(std::size_t i) const { return width == 0 ? i : i / width * whole_width + i % width; }
   [[nodiscard]] constexpr double operations() const { return 2.0 * static_cast<double>(n); }
   /// The first of these rows draws the numbers that the first of all rows would draw.
   [[nodiscard]] constexpr dropout rows(std::size_t first, std::size_t count, std::size_t total) const {
-    const std::size_t columns = total == 0 ? 0 : n / total;
-    dropout some = *this;
-    some.n = count * columns;
-    some.x_n = x_n.subspan(first * columns, some.n);
-    some.y_n = y_n.subspan(first * columns, some.n);
-    return some;
+    return on_rows(*this, first, count, total, &dropout::x_n, &dropout::y_n);
   }
+};
+
+/// y += magnitude · u, u uniform in [−1, 1): element i draws number i, with 24 random bits: u = (word >> 8) · 2⁻²³ − 1.
+///   inputs_1   read      the step's number is added to random.step; may be empty
+///   y_n        updated   rounded once
+template <class Memory, class T>
+struct uniform_noise {
+  static constexpr std::string_view name = "uniform_noise";
+  template <class M>
+  using on = uniform_noise<M, T>;
+
+  std::size_t n = 0;
+  double magnitude = 0.0;
+  random_site random{};
+  read<step_inputs, Memory> inputs_1{};
+  updated<T, Memory> y_n{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.magnitude, s.random, s.inputs_1, s.y_n);
+  }
+  [[nodiscard]] constexpr double operations() const { return 3.0 * static_cast<double>(n); }
 };
 
 /// sum_1 = Σ x². Non-finite exactly when an element is non-finite or exceeds 1e19 in magnitude (fp32 squares overflow).

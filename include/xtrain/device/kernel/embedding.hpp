@@ -6,7 +6,7 @@
 
 namespace xtrain::kernel {
 
-/// y row i = table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: with tensor
+/// y row i = scale · table row index[i] − first, or the same added to y. An index outside [first, first + v) gives a row of zeros: with tensor
 /// parallelism each rank has a shard of the table's rows.
 ///   index_n    read      int32
 ///   table_vc   read
@@ -19,6 +19,7 @@ struct embedding {
 
   std::size_t n = 0, v = 0, c = 0;
   token first = 0;
+  double scale = 1.0;
   bool accumulate = false;
   read<token, Memory> index_n{};
   read<T, Memory> table_vc{};
@@ -26,12 +27,12 @@ struct embedding {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.c, s.first, s.accumulate, s.index_n, s.table_vc, s.y_nc);
+    return f(s.n, s.v, s.c, s.first, s.scale, s.accumulate, s.index_n, s.table_vc, s.y_nc);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// dtable row index[i] − first += dy row i, in the order of i for any number of threads.
+/// dtable row index[i] − first += scale · dy row i, in the order of i for any number of threads.
 ///   index_n, dy_nc   read; rows whose index is outside [first, first + v), or is `padding`, are skipped
 ///   dtable_vc        updated   added to, row by row in G
 template <class Memory, class T, class G = T>
@@ -43,13 +44,14 @@ struct embedding_backward {
   std::size_t n = 0, v = 0, c = 0;
   token first = 0;
   token padding = -1;
+  double scale = 1.0;
   read<token, Memory> index_n{};
   read<T, Memory> dy_nc{};
   updated<G, Memory> dtable_vc{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.v, s.c, s.first, s.padding, s.index_n, s.dy_nc, s.dtable_vc);
+    return f(s.n, s.v, s.c, s.first, s.padding, s.scale, s.index_n, s.dy_nc, s.dtable_vc);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n) * static_cast<double>(c); }
 };

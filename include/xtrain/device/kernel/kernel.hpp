@@ -106,6 +106,17 @@ template <class Kernel>
   return bytes;
 }
 
+/// A kernel on `count` of its `total` rows, for kernels whose operands have the same number of elements in every row.
+///   operands   members of the kernel that have rows; a kernel's `n` is divided like them
+template <class Kernel, class... Operand>
+[[nodiscard]] constexpr Kernel on_rows(const Kernel& all, std::size_t first, std::size_t count, std::size_t total, Operand Kernel::*... operands) {
+  Kernel some = all;
+  const auto width = [&](std::size_t elements) { return total == 0 ? 0 : elements / total; };
+  some.n = count * width(all.n);
+  ((some.*operands = (all.*operands).subspan(first * width((all.*operands).size()), count * width((all.*operands).size()))), ...);
+  return some;
+}
+
 /// rows(first, count, total) is the kernel on some consecutive rows of its `total` ones.
 template <class Kernel>
 concept works_on_rows = requires(const Kernel& kernel, std::size_t n) {

@@ -8,13 +8,14 @@ namespace xtrain::kernel {
 
 /// loss_i = token_weight_i · (logsumexp_v(l_iv) − (1 − e) l_i,target − e/v · Σ_v l_iv + z_loss · (max_v l_iv)²
 ///                          + log_z_loss · (logsumexp_v l_iv)²),
-/// l_iv = x_i · weight_v + bias_v, e = label_smoothing, for rows with a target. Equal to PyTorch's cross_entropy:
+/// l_iv = x_i · weight_v + bias_v, or softcap · tanh of that / softcap, e = label_smoothing, for rows with a target. Equal to PyTorch's cross_entropy:
 /// (1 − e) · (−log p_target) + e/v · Σ_v −log p_v.
 ///              [label smoothing: Szegedy et al. 2016, section 7; z_loss: Yang et al. 2023, section 3.5;
-///              log_z_loss: the z-loss of Chowdhery et al. 2022 (PaLM), section 5, and, for routers, of Zoph et al. 2022 (ST-MoE)]
+///              softcap: Gemma team 2024, "Gemma 2", section 2; log_z_loss: the z-loss of Chowdhery et al. 2022 (PaLM), section 5, and,
+///              for routers, of Zoph et al. 2022 (ST-MoE)]
 /// If with_gradient, also, with p = softmax(logits):
 ///   dlogits = gradient_scale · token_weight · (p (1 + 2 log_z_loss · logsumexp) − (1 − e) onehot(target) − e/v
-///                                              + 2 z_loss · max · onehot(first argmax)),
+///                                              + 2 z_loss · max · onehot(first argmax)), times 1 − (l / softcap)² with a softcap,
 ///   dx = dlogits · weight,
 ///   dweight += dlogitsᵀ · x,
 ///   dbias += Σ_i dlogits_i
@@ -40,6 +41,7 @@ struct linear_cross_entropy {
   double z_loss = 0.0;
   double label_smoothing = 0.0;
   double log_z_loss = 0.0;
+  double softcap = 0.0;  // 0: none
   read<T, Memory> x_nc{}, weight_vc{}, bias_v{};
   read<token, Memory> target_n{};
   read<accumulate_t<T>, Memory> token_weight_n{};
@@ -49,8 +51,8 @@ struct linear_cross_entropy {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.gradient_factor_1, s.z_loss, s.label_smoothing, s.log_z_loss, s.x_nc,
-             s.weight_vc, s.bias_v, s.target_n, s.token_weight_n, s.loss_n, s.dx_nc, s.dweight_vc, s.dbias_v);
+    return f(s.n, s.c, s.v, s.with_gradient, s.gradient_scale, s.gradient_factor_1, s.z_loss, s.label_smoothing, s.log_z_loss, s.softcap,
+             s.x_nc, s.weight_vc, s.bias_v, s.target_n, s.token_weight_n, s.loss_n, s.dx_nc, s.dweight_vc, s.dbias_v);
   }
   [[nodiscard]] constexpr double operations() const {
     const double product = 2.0 * static_cast<double>(n) * static_cast<double>(c) * static_cast<double>(v);

@@ -204,13 +204,17 @@ struct adafactor_update_squares {
 struct adafactor_rate {
   bool scale_parameter = false, relative_step = false, warmup_init = false, at_most_learning_rate = false;
   double clip_threshold = 1, min_scale = 1e-3;
+  double learning_rate_factor = 1;  ///< of this parameter
   double elements = 1;  ///< of the whole parameter
+
+  friend bool operator==(const adafactor_rate&, const adafactor_rate&) = default;
 
   /// Of the update divided by its clipped root mean square. squares: Σ w² and Σ u² over the whole parameter.
   [[nodiscard]] double step(const step_scalars& scalars, double weight_squares) const {
-    double rate = scalars.learning_rate;
+    const double own_rate = scalars.learning_rate * learning_rate_factor;
+    double rate = own_rate;
     if (relative_step) {
-      const double limit = at_most_learning_rate ? scalars.learning_rate : warmup_init ? 1e-6 * scalars.update : 1e-2;
+      const double limit = at_most_learning_rate ? own_rate : warmup_init ? 1e-6 * scalars.update : 1e-2;
       rate = std::min(limit, 1.0 / std::sqrt(scalars.update));
     }
     return scale_parameter ? rate * std::max(min_scale, std::sqrt(weight_squares / elements)) : rate;

@@ -7,9 +7,10 @@
 namespace xtrain::kernel {
 
 /// Root-mean-square normalization, scaled per channel.              [Zhang & Sennrich 2019, eq. 4]
-///   y = x · rstd · weight,  rstd = 1 / sqrt(mean(x²) + epsilon)
+///   y = x · rstd · (offset + weight),  rstd = 1 / sqrt(mean(x²) + epsilon)
 ///   x_nc      read              rstd_n   written, saved for the backward pass
 ///   weight_c  read              y_nc     written
+///   offset    0, or 1 for weights centered at zero
 ///   rounding  squares summed in accumulate; y rounded once
 template <class Memory, class T>
 struct rms_norm {
@@ -18,19 +19,19 @@ struct rms_norm {
   using on = rms_norm<M, T>;
 
   std::size_t n = 0, c = 0;
-  double epsilon = 1e-5;
+  double epsilon = 1e-5, offset = 0.0;
   read<T, Memory> x_nc{}, weight_c{};
   written<T, Memory> y_nc{};
   written<accumulate_t<T>, Memory> rstd_n{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.epsilon, s.x_nc, s.weight_c, s.y_nc, s.rstd_n);
+    return f(s.n, s.c, s.epsilon, s.offset, s.x_nc, s.weight_c, s.y_nc, s.rstd_n);
   }
   [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>(c); }
 };
 
-/// With g = dy · weight and x̂ = x · rstd:  dx += rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows of dy · x̂
+/// With g = dy · (offset + weight) and x̂ = x · rstd:  dx += rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows of dy · x̂
 ///   x_nc, weight_c, rstd_n, dy_nc   read
 ///   dx_nc       updated   added to: it already holds the residual's gradient
 ///   dweight_c   updated   added to; empty when the weight is frozen
@@ -41,6 +42,7 @@ struct rms_norm_backward {
   using on = rms_norm_backward<M, T, G>;
 
   std::size_t n = 0, c = 0;
+  double offset = 0.0;
   read<T, Memory> x_nc{}, weight_c{};
   read<accumulate_t<T>, Memory> rstd_n{};
   read<T, Memory> dy_nc{};
@@ -49,9 +51,62 @@ struct rms_norm_backward {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.c, s.x_nc, s.weight_c, s.rstd_n, s.dy_nc, s.dx_nc, s.dweight_c);
+    return f(s.n, s.c, s.offset, s.x_nc, s.weight_c, s.rstd_n, s.dy_nc, s.dx_nc, s.dweight_c);
   }
   [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n) * static_cast<double>(c); }
+};
+
+/// Root-mean-square normalization of every query and key head, with one weight for all query heads and one for all key heads
+/// (QK-norm). Values are copied.                                          [Dehghani et al. 2023, section 2.1; Yang et al. 2025, section 2]
+///   y = x · rstd · weight in each head,  rstd = 1 / sqrt(mean of the head's x² + epsilon)
+///   x_nr                read      rows of h query heads, k key heads, k value heads, each of d elements
+///   query_d, key_d      read      weights
+///   y_nr                written   rows as in x; must not alias it
+///   rstd_nh             written   [n, h + k], saved for the backward pass
+///   rounding  squares summed in accumulate; y rounded once
+template <class Memory, class T>
+struct head_norm {
+  static constexpr std::string_view name = "head_norm";
+  template <class M>
+  using on = head_norm<M, T>;
+
+  std::size_t n = 0, h = 0, k = 0, d = 0;
+  double epsilon = 1e-6;
+  read<T, Memory> x_nr{}, query_d{}, key_d{};
+  written<T, Memory> y_nr{};
+  written<accumulate_t<T>, Memory> rstd_nh{};
+
+  [[nodiscard]] constexpr std::size_t row() const { return (h + 2 * k) * d; }
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.h, s.k, s.d, s.epsilon, s.x_nr, s.query_d, s.key_d, s.y_nr, s.rstd_nh);
+  }
+  [[nodiscard]] constexpr double operations() const { return 4.0 * static_cast<double>(n) * static_cast<double>((h + k) * d); }
+};
+
+/// In each head, with g = dy · weight and x̂ = x · rstd:  dx = rstd · (g − x̂ · mean(g · x̂)),  dweight += sum over rows and heads of dy · x̂
+///   x_nr, query_d, key_d, rstd_nh, dy_nr   read
+///   dx_nr               written   gradients of values are copied; may alias dy_nr
+///   dquery_d, dkey_d    updated   added to; empty when frozen, both or none
+template <class Memory, class T, class G = T>
+struct head_norm_backward {
+  static constexpr std::string_view name = "head_norm_backward";
+  template <class M>
+  using on = head_norm_backward<M, T, G>;
+
+  std::size_t n = 0, h = 0, k = 0, d = 0;
+  read<T, Memory> x_nr{}, query_d{}, key_d{};
+  read<accumulate_t<T>, Memory> rstd_nh{};
+  read<T, Memory> dy_nr{};
+  written<T, Memory> dx_nr{};
+  updated<G, Memory> dquery_d{}, dkey_d{};
+
+  [[nodiscard]] constexpr std::size_t row() const { return (h + 2 * k) * d; }
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.n, s.h, s.k, s.d, s.x_nr, s.query_d, s.key_d, s.rstd_nh, s.dy_nr, s.dx_nr, s.dquery_d, s.dkey_d);
+  }
+  [[nodiscard]] constexpr double operations() const { return 10.0 * static_cast<double>(n) * static_cast<double>((h + k) * d); }
 };
 
 /// Layer normalization, scaled and shifted per channel.              [Ba, Kiros & Hinton 2016, eq. 4]

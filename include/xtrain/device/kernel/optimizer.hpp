@@ -1,5 +1,6 @@
 // Optimizer updates: one pass over flat parameters. They read their scalars from device memory, `scalars_1`: one element. Where its `applies`
-// is 0, a kernel changes nothing: weights and state keep their bits.
+// is 0, a kernel changes nothing: weights and state keep their bits. Where a formula says learning_rate, it is that of the scalars times
+// `learning_rate_factor`, multiplied in double.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,7 @@ struct adamw {
 
   std::size_t n = 0;
   double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double learning_rate_factor = 1;
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
@@ -42,8 +44,8 @@ struct adamw {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
-             s.m_n, s.v_n);
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n,
+             s.parameter_n, s.m_n, s.v_n);
   }
   [[nodiscard]] constexpr double operations() const { return 14.0 * static_cast<double>(n); }
 };
@@ -65,6 +67,7 @@ struct sgd {
 
   std::size_t n = 0;
   double momentum = 0, weight_decay = 0;
+  double learning_rate_factor = 1;
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
@@ -75,7 +78,8 @@ struct sgd {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.momentum, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n, s.velocity_n);
+    return f(s.n, s.momentum, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
+             s.velocity_n);
   }
   [[nodiscard]] constexpr double operations() const { return 6.0 * static_cast<double>(n); }
 };
@@ -97,6 +101,7 @@ struct lion {
 
   std::size_t n = 0;
   double beta1 = 0, beta2 = 0, weight_decay = 0;
+  double learning_rate_factor = 1;
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
@@ -107,7 +112,8 @@ struct lion {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.beta1, s.beta2, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n, s.m_n);
+    return f(s.n, s.beta1, s.beta2, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
+             s.m_n);
   }
   [[nodiscard]] constexpr double operations() const { return 12.0 * static_cast<double>(n); }
 };
@@ -131,6 +137,7 @@ struct adamw_8bit {
 
   std::size_t n = 0;
   double beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double learning_rate_factor = 1;
   bool stochastic = false;
   random_site random{};
   read<step_scalars, Memory> scalars_1{};
@@ -142,8 +149,8 @@ struct adamw_8bit {
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n, s.parameter_n,
-             s.m_code_n, s.v_code_n, s.m_scale_k, s.v_scale_k);
+    return f(s.n, s.beta1, s.beta2, s.epsilon, s.weight_decay, s.learning_rate_factor, s.stochastic, s.random, s.scalars_1, s.gradient_n, s.master_n,
+             s.parameter_n, s.m_code_n, s.v_code_n, s.m_scale_k, s.v_scale_k);
   }
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(n); }
 };

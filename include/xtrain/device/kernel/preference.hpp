@@ -4,6 +4,8 @@
 //
 //   head without gradients -> loss_n -> sequence_sums -> logp_b, count_b -> preference_loss -> loss_p, dlogp_b
 //   -> sequence_weights -> token_weight_n -> head with gradients and these weights
+//
+// kto_loss is such a kernel, for single answers instead of pairs.
 #pragma once
 
 #include <xtrain/core/dtype.hpp>
@@ -42,15 +44,21 @@ enum class preference_kind {
   robust,   ///< (−(1 − e) log σ(h) + e log σ(−h)) / (1 − 2e)            [robust DPO: Chowdhury et al. 2024]
   hinge,    ///< max(0, 1 − h)                                           [SLiC: Zhao et al. 2023; with a reference model: Liu et al. 2024, RSO]
   ipo,      ///< (Δ − 1 / (2 beta))²                                     [Azar et al. 2024, eq. 17; beta is the paper's τ]
+  odds_ratio,  ///< −beta log σ(log-odds of the chosen − those of the rejected sequence), the log-odds of x = r or r / count being
+               ///< x − log(1 − exp(x)); x is at most −1e-10, so that they are finite   [ORPO: Hong et al. 2024, eq. 7]
 };
 
 /// Sequences 2i (chosen) and 2i + 1 (rejected) are pair i of p. With the log-ratios r_j = logp_j − reference_j, reference_j = 0 if there is none:
 ///   Δ_i = r_2i − r_2i+1, or r_2i / count_2i − r_2i+1 / count_2i+1 with average_log_probs (a count of 0 divides by 1)
 ///   loss_i = see preference_kind,   dlogp_j = ∂loss_(j/2) / ∂logp_j
 ///   chosen reward = beta · r_2i,  rejected reward = beta · r_2i+1,  margin = chosen − rejected reward,  accuracy = 1 if margin > 0, else 0
-/// As trl's DPOTrainer: `ipo` there has average_log_probs, and its 'sigmoid_norm' is sigmoid with average_log_probs; rewards are never averaged.
-/// SimPO [Meng et al. 2024, eq. 6] is sigmoid with average_log_probs, its γ as margin, and no reference.
-///   margin            subtracted from beta · Δ; not for ipo
+/// and to the loss are added
+///   nll_weight · −logp_2i / count_2i, the chosen sequence's negative log-likelihood per target; center · (r_2i + r_2i+1)²
+/// As trl's DPOTrainer: `ipo` there has average_log_probs, and its 'sigmoid_norm' is sigmoid with average_log_probs; rewards are not averaged.
+/// SimPO [Meng et al. 2024, eq. 6] is sigmoid with average_log_probs, its γ as margin, and no reference; ORPO is odds_ratio with
+/// average_log_probs and nll_weight 1. trl averages the rewards of both (average_rewards). Scores of a reward model in place of
+/// log-probabilities, with beta 1, give the loss of Bradley and Terry.
+///   margin            subtracted from beta · Δ; not for ipo and odds_ratio
 ///   label_smoothing   sigmoid: probability that the pair is labeled the wrong way round; robust: the same, below 1/2
 /// A pair without a target (both counts 0) is padding: its loss, dlogp and statistics are 0.
 ///   logp_b, count_b   read      of sequence_sums
@@ -65,17 +73,52 @@ struct preference_loss {
 
   std::size_t pairs = 0;
   preference_kind kind = preference_kind::sigmoid;
-  double beta = 0.1, label_smoothing = 0.0, margin = 0.0;
-  bool average_log_probs = false;
+  double beta = 0.1, label_smoothing = 0.0, margin = 0.0, nll_weight = 0.0, center = 0.0;
+  bool average_log_probs = false, average_rewards = false;
   read<double, Memory> logp_b{}, count_b{}, reference_b{};
   written<double, Memory> loss_p{}, dlogp_b{}, statistics_4p{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.pairs, s.kind, s.beta, s.label_smoothing, s.margin, s.average_log_probs, s.logp_b, s.count_b, s.reference_b, s.loss_p,
-             s.dlogp_b, s.statistics_4p);
+    return f(s.pairs, s.kind, s.beta, s.label_smoothing, s.margin, s.nll_weight, s.center, s.average_log_probs, s.average_rewards, s.logp_b,
+             s.count_b, s.reference_b, s.loss_p, s.dlogp_b, s.statistics_4p);
   }
   [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(pairs); }
+};
+
+/// Kahneman-Tversky optimization: e answers, each labeled desirable or not. Sequence 2i is answer i, and 2i + 1 is an answer of another
+/// example to the same prompt. With r_j = logp_j − reference_j:
+///   z = max(0, mean of r_2i+1 over those with a target), an estimate of the KL divergence from the reference model, without a gradient;
+///       0 if not estimates_kl: then it is APO-zero for single answers                       [D'Oosterlinck et al. 2024, trl: apo_zero_unpaired]
+///   loss_i = desirable_weight · (1 − σ(beta · (r_2i − z))) if label_2i is positive, undesirable_weight · (1 − σ(beta · (z − r_2i))) otherwise
+///                                                                                           [Ethayarajh et al. 2024, eq. 8; trl's KTOTrainer]
+///   dlogp_2i = ∂loss_i / ∂logp_2i,   dlogp_2i+1 = 0
+/// An answer without a target is padding: its loss, dlogp and statistics are 0.
+///   logp_b, count_b   read      of sequence_sums
+///   reference_b       read      log-probabilities by the reference model; empty: 0
+///   label_b           read      only those of sequences 2i are used
+///   loss_e, dlogp_b   written
+///   statistics_4e     written   reward beta · r_2i if desirable, else 0; the same if undesirable; z; 1 if desirable: e of each; may be empty
+///   rounding          z is summed in double, in the order of sequences
+template <class Memory>
+struct kto_loss {
+  static constexpr std::string_view name = "kto_loss";
+  template <class M>
+  using on = kto_loss<M>;
+
+  std::size_t answers = 0;
+  double beta = 0.1, desirable_weight = 1.0, undesirable_weight = 1.0;
+  bool estimates_kl = true;
+  read<double, Memory> logp_b{}, count_b{}, reference_b{};
+  read<token, Memory> label_b{};
+  written<double, Memory> loss_e{}, dlogp_b{}, statistics_4e{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.answers, s.beta, s.desirable_weight, s.undesirable_weight, s.estimates_kl, s.logp_b, s.count_b, s.reference_b, s.label_b,
+             s.loss_e, s.dlogp_b, s.statistics_4e);
+  }
+  [[nodiscard]] constexpr double operations() const { return 20.0 * static_cast<double>(answers); }
 };
 
 /// From values per sequence to values per token, n = b · t:
@@ -103,6 +146,29 @@ struct sequence_weights {
     return f(s.b, s.t, s.v, s.losses, s.target_n, s.dlogp_b, s.loss_g, s.token_weight_n, s.loss_n);
   }
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(b) * static_cast<double>(t); }
+};
+
+/// dlogit_b = dscore_b · gradient_scale, for a head with one score per sequence.
+///   gradient_scale   factor on the gradient of each loss
+///   dscore_b   read
+///   dlogit_b   written, rounded once to T
+template <class Memory, class T>
+struct score_gradients {
+  static constexpr std::string_view name = "score_gradients";
+  template <class M>
+  using on = score_gradients<M, T>;
+
+  std::size_t b = 0;
+  double gradient_scale = 1.0;
+  read<double, Memory> gradient_factor_1{};  // multiplies gradient_scale; empty: 1
+  read<double, Memory> dscore_b{};
+  written<T, Memory> dlogit_b{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.b, s.gradient_scale, s.gradient_factor_1, s.dscore_b, s.dlogit_b);
+  }
+  [[nodiscard]] constexpr double operations() const { return static_cast<double>(b); }
 };
 
 }  // namespace xtrain::kernel

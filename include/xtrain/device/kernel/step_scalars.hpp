@@ -5,11 +5,21 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
+#include <xtrain/core/random.hpp>
 #include <xtrain/device/kernel/kernel.hpp>
 
 namespace xtrain::kernel {
+
+/// What the host knows of a step before it begins, where kernels read it from device memory: a step that is replayed queues the same work
+/// every time.
+struct step_inputs {
+  double learning_rate = 0;
+  double targets = 1;  ///< of all micro-batches and ranks: the denominator of the mean loss
+  double number = 0;   ///< of the step: kernels add it to `step` of their random numbers
+};
 
 /// What an optimizer kernel reads; update_step_scalars writes it.
 struct step_scalars {
@@ -17,7 +27,21 @@ struct step_scalars {
   double gradient_scale = 1;  ///< multiplies every gradient: gradient clipping divided by the loss scale
   double update = 1;          ///< number of this update, counted from 1: for bias corrections
   double applies = 1;         ///< 0: the step is skipped, and neither weights nor optimizer state change
+  double number = 0;          ///< of the step, if it is in step_inputs: added to `step` of random numbers
 };
+
+/// The random numbers that a kernel draws: of the step that its settings name, plus the number in device memory, if there is one.
+/// For devices in host memory.
+template <class Kernel>
+[[nodiscard]] constexpr random_site random_of(const Kernel& kernel) {
+  random_site at = kernel.random;
+  const auto add = [&](const auto& scalars_1) {
+    if (!scalars_1.empty()) at.step += static_cast<std::uint32_t>(scalars_1.raw()->number);
+  };
+  if constexpr (requires { kernel.inputs_1; }) add(kernel.inputs_1);
+  else add(kernel.scalars_1);
+  return at;
+}
 
 /// What the device keeps from step to step.
 struct step_state {
@@ -49,6 +73,7 @@ struct loss_scale_rule {
   double hysteresis = 2;        ///< overflows before the scale halves; doubling resets the count
   double min_scale = 1;
 
+  friend bool operator==(const loss_scale_rule&, const loss_scale_rule&) = default;
   constexpr void good_step(step_state& state) const {
     if (!is_used) return;
     state.good_steps += 1;
@@ -82,12 +107,36 @@ struct sum {
   [[nodiscard]] constexpr double operations() const { return static_cast<double>(n); }
 };
 
+/// gradient_scale_1 = loss_scale / targets, or 0 without targets: the factor on the gradient of each loss
+template <class Memory>
+struct step_gradient_scale {
+  static constexpr std::string_view name = "step_gradient_scale";
+  template <class M>
+  using on = step_gradient_scale<M>;
+
+  read<step_inputs, Memory> inputs_1{};
+  read<step_state, Memory> state_1{};
+  written<double, Memory> gradient_scale_1{};
+
+  template <class Self, class F>
+  static constexpr decltype(auto) fields(Self& s, F&& f) {
+    return f(s.inputs_1, s.state_1, s.gradient_scale_1);
+  }
+  [[nodiscard]] constexpr double operations() const { return 0.0; }
+
+  /// The formula, for devices that run it on one thread.
+  [[nodiscard]] static constexpr double compute(const step_inputs& inputs, const step_state& state) {
+    return (inputs.targets > 0 ? 1.0 / inputs.targets : 0.0) * state.loss_scale;
+  }
+};
+
 /// The scalars of an optimizer step, from the sums of a step:
 ///   loss = loss_sum / targets, or 0 without targets,   norm = sqrt(squares) / loss_scale
 ///   clip = min(1, max_grad_norm / (norm + 1e-6)), or 1 if max_grad_norm is 0,   gradient_scale = clip / loss_scale
 /// A step whose loss or norm is not finite does not apply; if the loss is finite and the scale above its minimum, it is an overflow.
 ///   loss_1, squares_1   read      Σ of losses; Σ of squares of the gradients, which are those of the loss times the loss scale
 ///   statistics_s        read      Σ of other numbers over the same losses, at most max_statistics; may be empty
+///   inputs_1            read      learning rate, targets and number of the step, if they are not in the kernel: then those are not used
 ///   state_1             updated   loss scale and number of updates
 ///   scalars_1           written   for the optimizer's kernels
 ///   report_1            written   for the host
@@ -102,21 +151,26 @@ struct update_step_scalars {
   double max_grad_norm = 0;
   loss_scale_rule rule{};
   read<double, Memory> loss_1{}, squares_1{}, statistics_s{};
+  read<step_inputs, Memory> inputs_1{};
   updated<step_state, Memory> state_1{};
   written<step_scalars, Memory> scalars_1{};
   written<step_report, Memory> report_1{};
 
   template <class Self, class F>
   static constexpr decltype(auto) fields(Self& s, F&& f) {
-    return f(s.learning_rate, s.targets, s.max_grad_norm, s.rule, s.loss_1, s.squares_1, s.statistics_s, s.state_1, s.scalars_1, s.report_1);
+    return f(s.learning_rate, s.targets, s.max_grad_norm, s.rule, s.loss_1, s.squares_1, s.statistics_s, s.inputs_1, s.state_1, s.scalars_1,
+             s.report_1);
   }
   [[nodiscard]] constexpr double operations() const { return 0.0; }
 
   /// The formula, for devices that run it on one thread.
-  void compute(double loss_sum, double squares, const double* statistics, step_state& state, step_scalars& scalars, step_report& report) const {
+  ///   inputs   null if they are in the kernel
+  void compute(double loss_sum, double squares, const double* statistics, const step_inputs* inputs, step_state& state, step_scalars& scalars,
+               step_report& report) const {
+    const step_inputs known = inputs != nullptr ? *inputs : step_inputs{learning_rate, targets, 0};
     for (std::size_t i = 0; i < max_statistics; ++i)
-      report.statistics[i] = i < statistics_s.size() && targets > 0 ? statistics[i] / targets : 0.0;
-    report.loss = targets > 0 ? loss_sum / targets : 0.0;
+      report.statistics[i] = i < statistics_s.size() && known.targets > 0 ? statistics[i] / known.targets : 0.0;
+    report.loss = known.targets > 0 ? loss_sum / known.targets : 0.0;
     report.gradient_norm = std::sqrt(squares) / state.loss_scale;
     report.loss_scale = state.loss_scale;
     const bool applies = std::isfinite(report.loss) && std::isfinite(report.gradient_norm);
@@ -124,7 +178,7 @@ struct update_step_scalars {
     report.is_skipped = applies ? 0 : 1;
     report.is_overflow = overflow ? 1 : 0;
     const double clip = max_grad_norm > 0 ? std::fmin(1.0, max_grad_norm / (report.gradient_norm + 1e-6)) : 1.0;
-    scalars = {learning_rate, applies ? clip / state.loss_scale : 0.0, state.updates + 1, applies ? 1.0 : 0.0};
+    scalars = {known.learning_rate, applies ? clip / state.loss_scale : 0.0, state.updates + 1, applies ? 1.0 : 0.0, known.number};
     if (applies) {
       state.updates += 1;
       rule.good_step(state);

@@ -69,6 +69,20 @@ void run_kernel(reference_stream&, const kernel::tanh_backward<host_memory, T>& 
 }
 
 template <class T>
+void run_kernel(reference_stream&, const kernel::softcap<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const acc cap = static_cast<acc>(k.cap);
+  detail::store<1>(k.y_n, cap * xt::tanh(detail::values<acc>(k.x_n, k.n) / cap));
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::softcap_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const array<acc, 1> part = detail::values<acc>(k.y_n, k.n) / static_cast<acc>(k.cap);
+  detail::store<1>(k.d_n, detail::values<acc>(k.d_n, k.n) * (acc{1} - part * part));
+}
+
+template <class T>
 void run_kernel(reference_stream&, const kernel::swiglu<host_memory, T>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<T>;
   const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
@@ -88,6 +102,32 @@ void run_kernel(reference_stream&, const kernel::swiglu_backward<host_memory, T>
   array<acc, 2> dgate_up(std::array<std::size_t, 2>{k.n, 2 * k.f});
   xt::view(dgate_up, xt::all(), xt::range(std::size_t{0}, k.f)) = dy * up * s * (acc{1} + gate * (acc{1} - s));
   xt::view(dgate_up, xt::all(), xt::range(k.f, 2 * k.f)) = dy * gate * s;
+  detail::store<2>(k.dgate_up_n2f, dgate_up);
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::geglu<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
+  const array<acc, 2> gate = xt::view(gate_up, xt::all(), xt::range(std::size_t{0}, k.f));
+  const auto up = xt::view(gate_up, xt::all(), xt::range(k.f, 2 * k.f));
+  const array<acc, 2> u = detail::gelu_slope<acc> * (gate + detail::gelu_cubic<acc> * gate * gate * gate);
+  detail::store<2>(k.y_nf, acc(0.5) * gate * (acc{1} + xt::tanh(u)) * up);
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::geglu_backward<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const auto gate_up = detail::values<acc>(k.gate_up_n2f, k.n, 2 * k.f);
+  const auto dy = detail::values<acc>(k.dy_nf, k.n, k.f);
+  const array<acc, 2> gate = xt::view(gate_up, xt::all(), xt::range(std::size_t{0}, k.f));
+  const auto up = xt::view(gate_up, xt::all(), xt::range(k.f, 2 * k.f));
+  const array<acc, 2> tanh_u = xt::tanh(detail::gelu_slope<acc> * (gate + detail::gelu_cubic<acc> * gate * gate * gate));
+  const array<acc, 2> du = detail::gelu_slope<acc> * (acc{1} + acc{3} * detail::gelu_cubic<acc> * gate * gate);
+  array<acc, 2> dgate_up(std::array<std::size_t, 2>{k.n, 2 * k.f});
+  xt::view(dgate_up, xt::all(), xt::range(std::size_t{0}, k.f)) =
+      dy * up * (acc(0.5) * (acc{1} + tanh_u) + acc(0.5) * gate * (acc{1} - tanh_u * tanh_u) * du);
+  xt::view(dgate_up, xt::all(), xt::range(k.f, 2 * k.f)) = dy * acc(0.5) * gate * (acc{1} + tanh_u);
   detail::store<2>(k.dgate_up_n2f, dgate_up);
 }
 

@@ -18,6 +18,7 @@ struct reference_attention_head {
   array<acc, 2> p_tt;     // zero where i does not attend to j
   array<acc, 2> kept_tt;  // 0, or 1 / (1 − dropout)
   array<acc, 1> lse_t;
+  array<acc, 2> slope_tt{};  // derivative of the softcap; empty: none
 };
 
 template <class T, class Kernel>
@@ -36,6 +37,12 @@ template <class T, class Kernel>
                                    xt::ones<acc>(square),
                                    xt::zeros<acc>(std::array<std::size_t, 1>{s.t})};
   array<acc, 2> score_tt = static_cast<acc>(k.scale) * product_transposed(head.q_td, head.k_td);
+  if (k.softcap != 0.0) {
+    const acc cap = static_cast<acc>(k.softcap);
+    const array<acc, 2> capped_tt = xt::tanh(score_tt / cap);
+    score_tt = cap * capped_tt;
+    head.slope_tt = acc{1} - capped_tt * capped_tt;
+  }
   const std::uint32_t threshold = dropout_threshold(k.dropout);
   const acc kept = k.dropout < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.dropout)) : acc{0};
   for (std::size_t i = 0; i < s.t; ++i) {
@@ -54,7 +61,8 @@ template <class T, class Kernel>
       head.p_tt(i, j) = std::exp(score_tt(i, j) - head.lse_t(i));
       if (k.dropout > 0.0) {
         const std::uint64_t element = (s.head_of_all(k.random.first + b, h) * s.t + i) * s.t + j;
-        const random_site site{k.random.seed, k.random.step, k.random.site, 0};
+        random_site site = kernel::random_of(k);
+        site.first = 0;
         head.kept_tt(i, j) = random_word(site, element) >= threshold ? kept : acc{0};
       }
     }
@@ -99,9 +107,10 @@ void run_kernel(reference_stream&, const kernel::attention_backward<host_memory,
       const array<acc, 2> dp_tt = detail::product_transposed<acc>(do_td, head.v_td) * head.kept_tt;
       const array<acc, 2> kept_p_tt = head.p_tt * head.kept_tt;
       const array<acc, 2> dv_td = detail::product_transposed<acc>(xt::transpose(kept_p_tt), xt::transpose(do_td));
-      // forward: p = softmax(scale · q kᵀ)
+      // forward: p = softmax(s), s = scale · q kᵀ, or softcap · tanh(scale · q kᵀ / softcap)
       const array<acc, 1> d_t = xt::sum(do_td * o_td, {1});
-      const array<acc, 2> ds_tt = static_cast<acc>(k.scale) * head.p_tt * (dp_tt - xt::view(d_t, xt::all(), xt::newaxis()));
+      array<acc, 2> ds_tt = static_cast<acc>(k.scale) * head.p_tt * (dp_tt - xt::view(d_t, xt::all(), xt::newaxis()));
+      if (k.softcap != 0.0) ds_tt *= head.slope_tt;
       const array<acc, 2> dq_td = detail::product_transposed<acc>(ds_tt, xt::transpose(head.k_td));
       const array<acc, 2> dk_td = detail::product_transposed<acc>(xt::transpose(ds_tt), xt::transpose(head.q_td));
       for (std::size_t i = 0; i < s.t; ++i) {
@@ -144,6 +153,7 @@ void run_kernel(reference_stream&, const kernel::cached_attention<host_memory, T
         const array<acc, 2> k_seen = xt::view(k_td, xt::range(first, end), xt::all());
         const array<acc, 2> v_seen = xt::view(v_td, xt::range(first, end), xt::all());
         array<acc, 2> score_1t = static_cast<acc>(k.scale) * detail::product_transposed(q_1d, k_seen);
+        if (k.softcap != 0.0) score_1t = static_cast<acc>(k.softcap) * xt::tanh(score_1t / static_cast<acc>(k.softcap));
         if (!k.slope_h.empty())
           for (std::size_t j = first; j < end; ++j)
             score_1t(0, j - first) -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(now) - static_cast<acc>(j));

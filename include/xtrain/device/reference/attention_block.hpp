@@ -22,6 +22,7 @@ struct block_query {
   std::size_t b, h, i;
   std::size_t position = 0, from = 0, to = 0;  // the query's position; its range of keys in the block
   std::vector<acc> score{};
+  std::vector<acc> slope{};  // derivative of the softcap; 1 without
 
   block_query(const Kernel& k, std::size_t row, std::size_t head, std::size_t query) : kernel(k), b(row), h(head), i(query) {
     const kernel::position_block& keys = k.keys;
@@ -35,6 +36,12 @@ struct block_query {
       acc sum{0};
       for (std::size_t c = 0; c < k.shape.d; ++c) sum += static_cast<acc>(q()[c]) * static_cast<acc>(key(j)[c]);
       sum *= static_cast<acc>(k.scale);
+      slope.push_back(acc{1});
+      if (k.softcap != 0.0) {
+        const acc capped = std::tanh(sum / static_cast<acc>(k.softcap));
+        sum = static_cast<acc>(k.softcap) * capped;
+        slope.back() = acc{1} - capped * capped;
+      }
       if (!k.slope_h.empty())
         sum -= static_cast<acc>(k.slope_h.data()[h]) * (static_cast<acc>(position) - static_cast<acc>(keys.first + j));
       score.push_back(sum);
@@ -60,7 +67,8 @@ struct block_query {
     if (kernel.dropout >= 1.0) return acc{0};
     const kernel::attention_shape& s = kernel.shape;
     const std::uint64_t element = (s.head_of_all(kernel.random.first + b, h) * s.t + position) * s.t + kernel.keys.first + j;
-    const random_site site{kernel.random.seed, kernel.random.step, kernel.random.site, 0};
+    random_site site = kernel::random_of(kernel);
+    site.first = 0;
     return random_word(site, element) >= dropout_threshold(kernel.dropout) ? static_cast<acc>(1.0 / (1.0 - kernel.dropout)) : acc{0};
   }
 };
@@ -117,8 +125,8 @@ void run_kernel(reference_stream&, const kernel::attention_block_backward<host_m
         dp += static_cast<acc>(d_o[c]) * static_cast<acc>(query.value(j)[c]);
         k.dkv.raw()[query.value_at(j) + c] += p * kept * static_cast<acc>(d_o[c]);
       }
-      // forward: p = softmax(scale · q kᵀ)
-      const acc ds = static_cast<acc>(k.scale) * p * (kept * dp - delta);
+      // forward: p = softmax(s), s = scale · q kᵀ, or softcap · tanh(scale · q kᵀ / softcap)
+      const acc ds = static_cast<acc>(k.scale) * p * (kept * dp - delta) * query.slope[j - query.from];
       for (std::size_t c = 0; c < d; ++c) {
         k.dq_bthd.raw()[at + c] += ds * static_cast<acc>(query.key(j)[c]);
         k.dkv.raw()[query.key_at(j) + c] += ds * static_cast<acc>(query.q()[c]);

@@ -32,13 +32,24 @@ void run_kernel(reference_stream&, const kernel::dropout<host_memory, T>& k, scr
   using acc = accumulate_t<T>;
   const std::uint32_t threshold = dropout_threshold(k.probability);
   const acc scale = k.probability < 1.0 ? static_cast<acc>(1.0 / (1.0 - k.probability)) : acc{0};
+  const random_site random = kernel::random_of(k);
   array<acc, 1> kept = detail::values<acc>(k.x_n, k.n);
-  for (std::size_t i = 0; i < k.n; ++i) kept(i) = random_word(k.random, k.drawn(i)) >= threshold ? kept(i) * scale : acc{0};
+  for (std::size_t i = 0; i < k.n; ++i) kept(i) = random_word(random, k.drawn(i)) >= threshold ? kept(i) * scale : acc{0};
   if (k.accumulate) {
     detail::store_added<1>(k.y_n, kept);
   } else {
     detail::store<1>(k.y_n, kept);
   }
+}
+
+template <class T>
+void run_kernel(reference_stream&, const kernel::uniform_noise<host_memory, T>& k, scratch_span<host_memory>) {
+  using acc = accumulate_t<T>;
+  const random_site random = kernel::random_of(k);
+  array<acc, 1> noise = detail::values<acc>(k.y_n, k.n);
+  for (std::size_t i = 0; i < k.n; ++i)
+    noise(i) = static_cast<acc>(k.magnitude) * (static_cast<acc>(random_word(random, i) >> 8) * static_cast<acc>(0x1p-23) - acc{1});
+  detail::store_added<1>(k.y_n, noise);
 }
 
 template <class T>

@@ -18,7 +18,7 @@ void run_kernel(reference_stream&, const kernel::embedding<host_memory, T>& k, s
     const token row = k.index_n.data()[i] - k.first;
     for (std::size_t j = 0; j < k.c; ++j) {
       const acc looked_up =
-          detail::inside(row, k.v) ? static_cast<acc>(k.table_vc.data()[static_cast<std::size_t>(row) * k.c + j]) : acc{0};
+          detail::inside(row, k.v) ? static_cast<acc>(k.table_vc.data()[static_cast<std::size_t>(row) * k.c + j]) * static_cast<acc>(k.scale) : acc{0};
       T& y = k.y_nc.data()[i * k.c + j];
       y = static_cast<T>(k.accumulate ? static_cast<acc>(y) + looked_up : looked_up);
     }
@@ -33,7 +33,7 @@ void run_kernel(reference_stream&, const kernel::embedding_backward<host_memory,
     if (k.index_n.data()[i] == k.padding || !detail::inside(row, k.v)) continue;
     for (std::size_t j = 0; j < k.c; ++j) {
       G& dtable = k.dtable_vc.data()[static_cast<std::size_t>(row) * k.c + j];
-      dtable = static_cast<G>(static_cast<acc>(dtable) + static_cast<acc>(k.dy_nc.data()[i * k.c + j]));
+      dtable = static_cast<G>(static_cast<acc>(dtable) + static_cast<acc>(k.dy_nc.data()[i * k.c + j]) * static_cast<acc>(k.scale));
     }
   }
 }

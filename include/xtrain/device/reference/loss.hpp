@@ -13,6 +13,13 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
   const auto weight_vc = detail::values<acc>(k.weight_vc, k.v, k.c);
   array<acc, 2> logits_nv = detail::product_transposed(x_nc, weight_vc);
   if (!k.bias_v.empty()) logits_nv += xt::view(detail::values<acc>(k.bias_v, k.v), xt::newaxis(), xt::all());
+  array<acc, 2> slope_nv{};  // derivative of the softcap
+  if (k.softcap != 0.0) {
+    const acc cap = static_cast<acc>(k.softcap);
+    const array<acc, 2> capped_nv = xt::tanh(logits_nv / cap);
+    logits_nv = cap * capped_nv;
+    slope_nv = acc{1} - capped_nv * capped_nv;
+  }
   const array<acc, 1> largest_n = xt::amax(logits_nv, {1});
   const array<acc, 2> shifted_nv = logits_nv - xt::view(largest_n, xt::all(), xt::newaxis());
   const array<acc, 1> log_sum_n = xt::log(xt::sum(xt::exp(shifted_nv), {1}));
@@ -38,11 +45,13 @@ void run_kernel(reference_stream&, const kernel::linear_cross_entropy<host_memor
       const acc p = std::exp(shifted_nv(i, j) - log_sum_n(i)) * (acc{1} + acc{2} * log_z * lse);
       const acc hit = j == static_cast<std::size_t>(target) ? kept : acc{0};
       const acc pull = j == peak ? acc{2} * z * largest : acc{0};
-      dlogits_nv(i, j) = static_cast<acc>(static_cast<T>(static_cast<acc>(kernel::gradient_scale_of(k)) * token_weight * (p - hit - spread + pull)));
+      const acc slope = k.softcap != 0.0 ? slope_nv(i, j) : acc{1};
+      dlogits_nv(i, j) =
+          static_cast<acc>(static_cast<T>(static_cast<acc>(kernel::gradient_scale_of(k)) * token_weight * (p - hit - spread + pull) * slope));
     }
   }
   if (!k.with_gradient) return;
-  // forward: logits = x · weightᵀ + bias
+  // forward: logits = x · weightᵀ + bias, before the softcap
   detail::store<2>(k.dx_nc, detail::product_transposed<acc>(dlogits_nv, xt::transpose(weight_vc)));
   if (!k.dweight_vc.empty())
     detail::store_added<2>(k.dweight_vc, detail::product_transposed<acc>(xt::transpose(dlogits_nv), xt::transpose(x_nc)));

@@ -15,13 +15,14 @@ template <class G, class S, class U>
 void run_kernel(reference_stream&, const kernel::muon_momentum<host_memory, G, S, U>& k, scratch_span<host_memory>) {
   using acc = accumulate_t<S>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
     if (scalars.applies == 0) {
       k.update_n.data()[i] = U{0};
       continue;
     }
-    const std::uint32_t word = k.stochastic ? random_word(detail::next_site(k.random), i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
     const acc g = static_cast<acc>(k.gradient_n.data()[i]) * of(scalars.gradient_scale);
     const acc momentum = of(k.beta) * static_cast<acc>(k.momentum_n.data()[i]) + of(1.0 - k.beta) * g;
     k.momentum_n.data()[i] = detail::rounded<S>(momentum, k.stochastic, word);
@@ -41,9 +42,10 @@ void run_kernel(reference_stream&, const kernel::muon<host_memory, P, M>& k, scr
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
-    const std::uint32_t word = k.stochastic ? random_word(k.random, i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
     acc w = k.master_n.empty() ? static_cast<acc>(k.parameter_n.data()[i]) : static_cast<acc>(k.master_n.data()[i]);
     w -= of(scalars.learning_rate * k.decay) * w;
     w -= of(scalars.learning_rate * k.rate) * static_cast<acc>(k.update_n.data()[i]);
@@ -110,12 +112,13 @@ void run_kernel(reference_stream&, const kernel::adafactor<host_memory, P, G, M,
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = k.scalars_1.data()[0];
   if (scalars.applies == 0) return;
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   const double rate = k.rate.step(scalars, k.weight_squares_1.empty() ? 0.0 : k.weight_squares_1.data()[0]);
   const double scale = rate / k.rate.clip(k.update_squares_1.data()[0]) * scalars.gradient_scale;
   for (std::size_t i = 0; i < k.n; ++i) {
-    const std::uint32_t word = k.stochastic ? random_word(k.random, i) : 0;
-    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(k.random), i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
+    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
     acc divisor;  // the square root of the second moment
     if (k.v_n.empty()) {
       const std::size_t row = (k.first + i) / k.columns - k.first / k.columns, column = (k.first + i) % k.columns;

@@ -49,16 +49,17 @@ void run_kernel(reference_stream&, const kernel::adamw<host_memory, P, G, M, S>&
   if (scalars.applies == 0) return;
   const double correction1 = detail::bias_correction(k.beta1, scalars.update),
                correction2 = detail::bias_correction(k.beta2, scalars.update);
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
-    const std::uint32_t word = k.stochastic ? random_word(k.random, i) : 0;
-    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(k.random), i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
+    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
     const acc g = static_cast<acc>(k.gradient_n.data()[i]) * of(scalars.gradient_scale);
     const acc m = of(k.beta1) * static_cast<acc>(k.m_n.data()[i]) + of(1.0 - k.beta1) * g;
     const acc v = of(k.beta2) * static_cast<acc>(k.v_n.data()[i]) + of(1.0 - k.beta2) * g * g;
     acc w = k.master_n.empty() ? static_cast<acc>(k.parameter_n.data()[i]) : static_cast<acc>(k.master_n.data()[i]);
-    w -= of(scalars.learning_rate * k.weight_decay) * w;
-    w -= of(scalars.learning_rate) * (m * of(correction1)) / (std::sqrt(v * of(correction2)) + of(k.epsilon));
+    w -= of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay) * w;
+    w -= of(scalars.learning_rate * k.learning_rate_factor) * (m * of(correction1)) / (std::sqrt(v * of(correction2)) + of(k.epsilon));
     k.m_n.data()[i] = detail::rounded<S>(m, k.stochastic, state_word);
     k.v_n.data()[i] = detail::rounded<S>(v, k.stochastic, state_word >> 16);
     if (!k.master_n.empty()) k.master_n.data()[i] = static_cast<M>(w);
@@ -71,18 +72,19 @@ void run_kernel(reference_stream&, const kernel::sgd<host_memory, P, G, M, S>& k
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
-    const std::uint32_t word = k.stochastic ? random_word(k.random, i) : 0;
-    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(k.random), i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
+    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
     acc velocity = static_cast<acc>(k.gradient_n.data()[i]) * of(scalars.gradient_scale);
     if (!k.velocity_n.empty()) {
       velocity += of(k.momentum) * static_cast<acc>(k.velocity_n.data()[i]);
       k.velocity_n.data()[i] = detail::rounded<S>(velocity, k.stochastic, state_word);
     }
     acc w = k.master_n.empty() ? static_cast<acc>(k.parameter_n.data()[i]) : static_cast<acc>(k.master_n.data()[i]);
-    w -= of(scalars.learning_rate * k.weight_decay) * w;
-    w -= of(scalars.learning_rate) * velocity;
+    w -= of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay) * w;
+    w -= of(scalars.learning_rate * k.learning_rate_factor) * velocity;
     if (!k.master_n.empty()) k.master_n.data()[i] = static_cast<M>(w);
     k.parameter_n.data()[i] = detail::rounded<P>(w, k.stochastic, word);
   }
@@ -93,15 +95,16 @@ void run_kernel(reference_stream&, const kernel::lion<host_memory, P, G, M, S>& 
   using acc = accumulate_t<M>;
   const kernel::step_scalars& scalars = *k.scalars_1.raw();
   if (scalars.applies == 0) return;
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t i = 0; i < k.n; ++i) {
-    const std::uint32_t word = k.stochastic ? random_word(k.random, i) : 0;
-    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(k.random), i) : 0;
+    const std::uint32_t word = k.stochastic ? random_word(random, i) : 0;
+    const std::uint32_t state_word = k.stochastic ? random_word(detail::next_site(random), i) : 0;
     const acc g = static_cast<acc>(k.gradient_n.data()[i]) * of(scalars.gradient_scale), m = static_cast<acc>(k.m_n.data()[i]);
     const acc u = of(k.beta1) * m + of(1.0 - k.beta1) * g;
     acc w = k.master_n.empty() ? static_cast<acc>(k.parameter_n.data()[i]) : static_cast<acc>(k.master_n.data()[i]);
-    w -= of(scalars.learning_rate * k.weight_decay) * w;
-    w -= of(scalars.learning_rate) * (static_cast<acc>(u > 0) - static_cast<acc>(u < 0));
+    w -= of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay) * w;
+    w -= of(scalars.learning_rate * k.learning_rate_factor) * (static_cast<acc>(u > 0) - static_cast<acc>(u < 0));
     k.m_n.data()[i] = detail::rounded<S>(of(k.beta2) * m + of(1.0 - k.beta2) * g, k.stochastic, state_word);
     if (!k.master_n.empty()) k.master_n.data()[i] = static_cast<M>(w);
     k.parameter_n.data()[i] = detail::rounded<P>(w, k.stochastic, word);
@@ -115,6 +118,7 @@ void run_kernel(reference_stream&, const kernel::adamw_8bit<host_memory, P, G, M
   if (scalars.applies == 0) return;
   const double correction1 = detail::bias_correction(k.beta1, scalars.update),
                correction2 = detail::bias_correction(k.beta2, scalars.update);
+  const random_site random = kernel::random_of(k);
   const auto of = [](double setting) { return static_cast<acc>(setting); };
   for (std::size_t begin = 0, b = 0; begin < k.n; begin += dynamic_code::block, ++b) {
     const std::size_t count = std::min(dynamic_code::block, k.n - begin);
@@ -128,10 +132,10 @@ void run_kernel(reference_stream&, const kernel::adamw_8bit<host_memory, P, G, M
       m[j] = of(k.beta1) * m[j] + of(1.0 - k.beta1) * g;
       v[j] = of(k.beta2) * v[j] + of(1.0 - k.beta2) * g * g;
       acc w = k.master_n.empty() ? static_cast<acc>(k.parameter_n.data()[i]) : static_cast<acc>(k.master_n.data()[i]);
-      w -= of(scalars.learning_rate * k.weight_decay) * w;
-      w -= of(scalars.learning_rate) * (m[j] * of(correction1)) / (std::sqrt(v[j] * of(correction2)) + of(k.epsilon));
+      w -= of(scalars.learning_rate * k.learning_rate_factor * k.weight_decay) * w;
+      w -= of(scalars.learning_rate * k.learning_rate_factor) * (m[j] * of(correction1)) / (std::sqrt(v[j] * of(correction2)) + of(k.epsilon));
       if (!k.master_n.empty()) k.master_n.data()[i] = static_cast<M>(w);
-      k.parameter_n.data()[i] = detail::rounded<P>(w, k.stochastic, k.stochastic ? random_word(k.random, i) : 0);
+      k.parameter_n.data()[i] = detail::rounded<P>(w, k.stochastic, k.stochastic ? random_word(random, i) : 0);
     }
     m_scale = v_scale = 0.0f;
     for (std::size_t j = 0; j < count; ++j) {

@@ -11,6 +11,8 @@
 #include <xtrain/device/reference/elementwise.hpp>
 #include <xtrain/device/reference/embedding.hpp>
 #include <xtrain/device/reference/experts.hpp>
+#include <xtrain/device/reference/fake_quantise.hpp>
+#include <xtrain/device/reference/grpo.hpp>
 #include <xtrain/device/reference/loss.hpp>
 #include <xtrain/device/reference/matmul.hpp>
 #include <xtrain/device/reference/matrix_optimizer.hpp>
@@ -21,6 +23,7 @@
 #include <xtrain/device/reference/split_loss.hpp>
 #include <xtrain/device/reference/step_scalars.hpp>
 #include <xtrain/device/reference/stream.hpp>
+#include <xtrain/device/reference/value_loss.hpp>
 
 namespace xtrain {
 

@@ -15,7 +15,12 @@ void run_kernel(reference_stream&, const kernel::sum<host_memory, T>& k, scratch
 }
 
 inline void run_kernel(reference_stream&, const kernel::update_step_scalars<host_memory>& k, scratch_span<host_memory>) {
-  k.compute(k.loss_1.data()[0], k.squares_1.data()[0], k.statistics_s.raw(), k.state_1.data()[0], k.scalars_1.data()[0], k.report_1.data()[0]);
+  k.compute(k.loss_1.data()[0], k.squares_1.data()[0], k.statistics_s.raw(), k.inputs_1.raw(), k.state_1.data()[0], k.scalars_1.data()[0],
+            k.report_1.data()[0]);
+}
+
+inline void run_kernel(reference_stream&, const kernel::step_gradient_scale<host_memory>& k, scratch_span<host_memory>) {
+  k.gradient_scale_1.data()[0] = k.compute(k.inputs_1.data()[0], k.state_1.data()[0]);
 }
 
 }  // namespace xtrain

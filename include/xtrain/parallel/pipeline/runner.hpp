@@ -7,11 +7,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <xtrain/core/error.hpp>
+#include <xtrain/core/text.hpp>
 #include <xtrain/device/memory.hpp>
 #include <xtrain/layers/batch.hpp>
 #include <xtrain/layers/context_shard.hpp>
@@ -89,18 +91,17 @@ class pipeline_runner {
   using stream = typename device::stream;
 
   static_assert(
-      requires(const Model& m, pass<recipe>& p, stash<device>& layer_inputs, matrix d) {
-        m.backward_blocks(p, layer_inputs, block_range{}, d, true);
-      },
-      "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as the library's models do; see models/README.md");
+      requires(const Model& m, pass<recipe>& p, stash<device>& layer_inputs, matrix d) { m.backward_blocks(p, layer_inputs, block_range{}, d, true); },
+      "xtrain pipeline: the model must run forward and backward block by block (forward_blocks, backward_blocks), as the library's models do; see "
+      "models/README.md");
 
   /// One step has micro-batches of micro_batch_sizes(batch, accumulate) sequences of up to `context` tokens. `sizes` is the
   /// memory of one micro-batch; in a dry run it does not matter.
   ///   throws  config_error when the schedule cannot be made for these numbers, memory_error
   pipeline_runner(Model& model, std::size_t batch, std::size_t accumulate, std::size_t context, const pass_sizes& sizes)
-      : model_(&model), proved_(proved(model.parallel(), model.parallel().micro_batch_sizes(batch, accumulate))), schedule_(*proved_),
-        ended_(schedule_.chunks), num_tokens_(context * *std::max_element(schedule_.rows.begin(), schedule_.rows.end())),
-        in_flight_of_(schedule_.chunks * schedule_.micro_batches()), deferred_of_(in_flight_of_.size()), receive_buffer_of_(in_flight_of_.size()) {
+      : model_(&model), proved_(proved(model.parallel(), model.parallel().micro_batch_sizes(batch, accumulate))), micro_batches_(accumulate),
+        ended_(schedule().chunks), num_tokens_(context * *std::max_element(schedule().rows.begin(), schedule().rows.end())),
+        in_flight_of_(schedule().chunks * accumulate), deferred_of_(in_flight_of_.size()), receive_buffer_of_(in_flight_of_.size()) {
     const pipeline_memory most = memory_of(list());
     for (std::size_t i = 0; i < most.saved; ++i) in_flight_.emplace_back(model, sizes, num_tokens_);
     for (std::size_t i = 0; i < most.deferred; ++i) deferred_.emplace_back(model, sizes);
@@ -110,10 +111,22 @@ class pipeline_runner {
     for (std::size_t i = 0; receives && i < most.received; ++i) receive_buffers_.emplace_back(model, bytes);
   }
 
+  /// Steps may have fewer micro-batches, of the same size, as in a ramp-up of the batch size: a schedule is made for each number when it comes up.
+  ///   smallest, next   the first two of these numbers
+  ///   throws  config_error when micro-batches differ in size, or no schedule can be made
+  void allow_fewer(std::size_t smallest, std::size_t next) {
+    const std::vector<std::size_t>& sizes = schedule().rows;
+    require<config_error>(std::all_of(sizes.begin(), sizes.end(), [&](std::size_t size) { return size == sizes.front(); }),
+                          "pipeline: steps with fewer micro-batches must have micro-batches of one size; micro_batch_sizes are given");
+    for (const std::size_t count : {smallest, next}) (void)proved(model_->parallel(), std::vector<std::size_t>(count, sizes.front()));
+    fewest_ = smallest;
+  }
   /// throws  config_error when a step does not have as many micro-batches as the schedule, shape_error when they are too large
   void require_batches(std::span<const batch_view> batches) const {
-    require<config_error>(batches.size() == schedule_.micro_batches(), "pipeline: a step must have the ", schedule_.micro_batches(),
-                          " micro-batches (gradient_accumulation_steps) that its schedule was made for; given ", batches.size());
+    require<config_error>(batches.size() == micro_batches_ || (fewest_ > 0 && batches.size() >= fewest_ && batches.size() < micro_batches_),
+                          "pipeline: a step must have the ", micro_batches_, " micro-batches (gradient_accumulation_steps) that its schedule was made for",
+                          fewest_ > 0 ? concat(", or at least the ", fewest_, " that rampup_batch_size begins with") : std::string(), "; given ",
+                          batches.size());
     for (const batch_view& batch : batches)
       require<shape_error>(batch.b * batch.t <= num_tokens_, "batch: must have at most ", num_tokens_, " tokens; given ", batch.b, " sequences of ", batch.t);
   }
@@ -122,9 +135,10 @@ class pipeline_runner {
     for (in_flight& f : in_flight_) end_micro_batch(f);
   }
 
-  [[nodiscard]] const pipeline_schedule& schedule() const { return schedule_; }
+  /// Of the latest step.
+  [[nodiscard]] const pipeline_schedule& schedule() const { return *proved_; }
   /// Model chunks of this rank: a micro-batch passes each of them.
-  [[nodiscard]] std::size_t chunks() const { return schedule_.chunks; }
+  [[nodiscard]] std::size_t chunks() const { return schedule().chunks; }
   /// Tokens of the largest micro-batch.
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
@@ -155,6 +169,11 @@ class pipeline_runner {
   template <class Prepare, class Losses, class Sum>
   void run(const execution<device>& on, std::span<const batch_view> batches, batch_staging<device>& staging, Prepare&& prepare, Losses&& losses,
            Sum&& sum) {
+    if (batches.size() != schedule().micro_batches()) {
+      proved_ = proved(strategy(), std::vector<std::size_t>(batches.size(), schedule().rows.front()));
+      const std::size_t all = schedule().chunks * batches.size();
+      in_flight_of_.resize(all), deferred_of_.resize(all), receive_buffer_of_.resize(all);
+    }
     std::fill(ended_.begin(), ended_.end(), std::size_t{0});
     for (const pipeline_action& action : list()) {
       const batch_view& batch = batches[action.micro_batch];
@@ -220,7 +239,7 @@ class pipeline_runner {
   void evaluate(const execution<device>& on, const batch_view& batch, Prepare&& prepare, Losses&& losses, Sum&& sum,
                 batch_staging<device>* staging = nullptr) {
     const std::size_t ranks = strategy().depth(), own = strategy().position();
-    for (std::size_t chunk = 0; chunk < schedule_.chunks; ++chunk) {
+    for (std::size_t chunk = 0; chunk < schedule().chunks; ++chunk) {
       const bool first = strategy().is_first(chunk), last = strategy().is_last(chunk);
       const pipeline_action action{.micro_batch = 0, .chunk = chunk, .peer = (own + ranks - 1) % ranks};
       if (!first) await_input(on.stream, action, sequence_parallel_tokens(batch));
@@ -244,7 +263,7 @@ class pipeline_runner {
   struct in_flight {
     in_flight(Model& of, const pass_sizes& sizes, std::size_t num_tokens)
         : layer_inputs(of.context(), sizes.layer_inputs), saved(of.context(), sizes.saved),
-          rows(of.context(), num_tokens, of.mask(), context_shard_of(of.parallel())) {
+          rows(of.context(), num_tokens, attention_mask_of(of), context_shard_of(of.parallel())) {
       layer_inputs.reserve(sizes.layer_input_entries);
       saved.reserve(sizes.saved_entries);
     }
@@ -301,9 +320,9 @@ class pipeline_runner {
   }
 
   [[nodiscard]] auto& strategy() { return model_->parallel(); }
-  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule_.actions[model_->parallel().position()]; }
+  [[nodiscard]] const std::vector<pipeline_action>& list() const { return schedule().actions[model_->parallel().position()]; }
   [[nodiscard]] const block_range& blocks_of(const pipeline_action& action) { return strategy().blocks_of(action.chunk); }
-  [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule_.micro_batches() + action.micro_batch; }
+  [[nodiscard]] std::size_t at(const pipeline_action& action) const { return action.chunk * schedule().micro_batches() + action.micro_batch; }
   [[nodiscard]] in_flight& in_flight_of(const pipeline_action& action) { return *in_flight_of_[at(action)]; }
   [[nodiscard]] receive_buffer& receive_buffer_of(const pipeline_action& action) { return *receive_buffer_of_[at(action)]; }
 
@@ -315,7 +334,7 @@ class pipeline_runner {
   /// Takes a free receive buffer and begins the receive from the previous stage.
   void await_input(stream& on, const pipeline_action& action, std::size_t n) {
     const auto free = std::find_if(receive_buffers_.begin(), receive_buffers_.end(), [](const receive_buffer& a) { return a.is_free; });
-    require<shape_error>(free != receive_buffers_.end(), schedule_.name,
+    require<shape_error>(free != receive_buffers_.end(), schedule().name,
                          ": a list must not have more messages in flight than was counted; ", receive_buffers_.size());
     free->is_free = false;
     free->message.wait(on);  // until the gradient has been sent from it
@@ -349,7 +368,7 @@ class pipeline_runner {
   [[nodiscard]] in_flight& begin_micro_batch(const execution<device>& on, const pipeline_action& action, const batch_view& batch, pass_mode mode,
                                             batch_staging<device>* staging = nullptr) {
     const auto free = std::find_if(in_flight_.begin(), in_flight_.end(), [](const in_flight& f) { return f.is_free; });
-    require<shape_error>(free != in_flight_.end(), schedule_.name, ": a list must not save more activations than was counted; ", in_flight_.size());
+    require<shape_error>(free != in_flight_.end(), schedule().name, ": a list must not save more activations than was counted; ", in_flight_.size());
     free->is_free = false;
     free->going.emplace(on, model_->parameters(), free->saved, strategy());
     free->going->mode = mode;
@@ -388,11 +407,11 @@ class pipeline_runner {
     end_micro_batch(f);
   }
   /// Counts the micro-batch, and returns whether it was the last of the step to finish its backward on this chunk.
-  [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule_.micro_batches(); }
+  [[nodiscard]] bool ends_step(const pipeline_action& action) { return ++ended_[action.chunk] == schedule().micro_batches(); }
 
   [[nodiscard]] deferred& begin_deferring(const pipeline_action& action) {
     const auto free = std::find_if(deferred_.begin(), deferred_.end(), [](const deferred& one) { return one.is_free; });
-    require<shape_error>(free != deferred_.end(), schedule_.name, ": a list must not defer more weight gradients than was counted; ", deferred_.size());
+    require<shape_error>(free != deferred_.end(), schedule().name, ": a list must not defer more weight gradients than was counted; ", deferred_.size());
     free->is_free = false;
     deferred_of_[at(action)] = &*free;
     return *free;
@@ -415,7 +434,7 @@ class pipeline_runner {
 
   Model* model_;
   std::shared_ptr<const pipeline_schedule> proved_;
-  const pipeline_schedule& schedule_;
+  std::size_t micro_batches_, fewest_ = 0;  // of a step; the fewest of one, if there may be fewer
   std::vector<std::size_t> ended_;  // micro-batches whose backward is done, by chunk
   std::size_t num_tokens_;
   std::vector<in_flight*> in_flight_of_;            // by chunk and micro-batch

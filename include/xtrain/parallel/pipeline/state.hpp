@@ -35,6 +35,8 @@ struct pipeline_ranks {
   std::size_t context_parallel_size = 1;         ///< context-parallel ranks per stage
   std::size_t expert_parallel_size = 1;          ///< adjacent among the ranks with the same shard of a stage's layers
   std::size_t shards = 0;                        ///< of the ranks with the same weights, how many share one sharded copy (zero<Stage>); 0: all
+  double expert_capacity = 0;                    ///< as in rank_layout
+  bool expert_waits = false;                     ///< as in rank_layout
   std::size_t chunks = 1;                        ///< stages on each rank
   std::vector<std::size_t> stage_layers{};       ///< of each stage, from the first to the last; empty: as equal as possible
   std::vector<std::size_t> micro_batch_sizes{};  ///< sequences of each micro-batch, where they differ
@@ -68,6 +70,10 @@ class pipeline_state {
   [[nodiscard]] auto& kept_rows(const Where&... where) { return beside_.kept_rows(where...); }
   template <class Context>
   [[nodiscard]] auto& temporary_rows(const Context& device) { return beside_.temporary_rows(device); }
+  template <class... Sizes>
+  [[nodiscard]] auto most_rows(const Sizes&... sizes) const { return beside_.most_rows(sizes...); }
+  template <class... Where>
+  [[nodiscard]] auto& queued_exchange(const Where&... where) { return beside_.queued_exchange(where...); }
   [[nodiscard]] shard_spec sharding() const { return beside_.sharding(); }
 
   template <class Store>
@@ -203,7 +209,12 @@ class pipeline_state {
     return micro_batch_sizes_;
   }
 
+  /// How many steps have been queued whose work may not be done.
+  void steps_are_queued(std::size_t count) {
+    if constexpr (requires { beside_.steps_are_queued(count); }) beside_.steps_are_queued(count);
+  }
   /// What this rank has sent so far, between stages and in the strategy `Beside`.
+  ///   throws  config_error while steps are queued
   template <class Visit>
   void visit_traffic(Visit&& visit) const {
     beside_.visit_traffic(visit);
@@ -261,7 +272,8 @@ class pipeline_state {
     const std::size_t beside = ranks_beside(config);
     for (std::size_t i = 0; i < beside; ++i) members.push_back(network->rank() / beside * beside + i);
     return {.ranks = std::make_shared<transport_part>(network, std::move(members), 8), .tensor_parallel_size = config.tensor_parallel_size,
-            .context_parallel_size = config.context_parallel_size, .shards = config.shards, .expert_parallel_size = config.expert_parallel_size};
+            .context_parallel_size = config.context_parallel_size, .shards = config.shards, .expert_parallel_size = config.expert_parallel_size,
+            .expert_capacity = config.expert_capacity, .expert_waits = config.expert_waits};
   }
 
   [[nodiscard]] std::size_t rank_of_block(std::size_t block) const {

@@ -16,6 +16,7 @@ namespace xtrain::testing::detail {
 template <class T, class Suite>
 void check_attention(Suite& suite) {
   using acc = accumulate_t<T>;
+  static constexpr kernel::step_inputs inputs{.number = 3};
   const std::array<kernel::attention_shape, 5> shapes{
       {{1, 1, 1, 1, 1}, {2, 5, 2, 1, 6}, {1, 67, 4, 2, 16}, {2, 130, 3, 3, 10}, {1, 150, 2, 1, 64}}};
   for (const kernel::attention_shape& s : shapes) {
@@ -23,8 +24,9 @@ void check_attention(Suite& suite) {
     const auto terms = static_cast<double>(s.t + s.d);
     // 16-bit products may first round the probabilities to 16 bits
     const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = 0; variant < 6; ++variant) {  // plain, packed sequences with dropout, a window with slopes; then with ends
-      const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant >= 3;
+    for (int variant = 0; variant < 9; ++variant) {  // plain, packed sequences with dropout, a window with slopes; with ends; with a softcap
+      const bool packed = variant % 3 == 1, windowed = variant % 3 == 2, ends = variant / 3 == 1;
+      const double softcap = variant >= 6 ? 1.5 : 0.0;
       case_memory mem;
       const double dropout = packed ? 0.2 : 0.0;
       const std::size_t window = windowed ? s.t / 4 + 1 : 0;
@@ -48,7 +50,9 @@ void check_attention(Suite& suite) {
         }
       }
       kernel::attention<host_memory, T> forward{
-          .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+          .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .softcap = softcap,
+          .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+      if (packed) forward.inputs_1 = span_of(&inputs, 1);
       forward.slope_h = slopes;
       forward.qkv = mem.numbers<T>(rows * s.row());
       forward.start_bt = start;
@@ -57,7 +61,8 @@ void check_attention(Suite& suite) {
       forward.lse_bht = mem.numbers<acc>(rows * s.h);
       suite.template check_kernel<T>(forward, terms, 4.0 * rounding);
       kernel::attention_backward<host_memory, T> backward{
-          .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .random = forward.random};
+          .shape = s, .scale = 0.5, .dropout = dropout, .window = window, .softcap = softcap, .random = forward.random};
+      backward.inputs_1 = forward.inputs_1;
       backward.slope_h = slopes;
       backward.qkv = forward.qkv;
       backward.start_bt = forward.start_bt;
@@ -68,7 +73,7 @@ void check_attention(Suite& suite) {
       backward.dqkv = mem.numbers<T>(rows * s.row());
       suite.template check_kernel<T>(backward, terms, 8.0 * std::sqrt(static_cast<double>(s.t)) * rounding);
       if (packed) continue;
-      kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5, .window = window};
+      kernel::cached_attention<host_memory, T> cached{.shape = s, .capacity = s.t + 9, .scale = 0.5, .window = window, .softcap = softcap};
       cached.slope_h = slopes;
       cached.qkv = mem.numbers<T>(rows * s.row());
       const auto length = mem.fresh<token>(s.b);
@@ -91,6 +96,7 @@ void check_attention(Suite& suite) {
 template <class T, class Suite>
 void check_attention_blocks(Suite& suite) {
   using acc = accumulate_t<T>;
+  static constexpr kernel::step_inputs inputs{.number = 3};
   struct blocks {
     kernel::attention_shape shape;
     kernel::position_block queries, keys;
@@ -102,7 +108,7 @@ void check_attention_blocks(Suite& suite) {
   for (const auto& [s, queries, keys] : all) {
     const double terms = static_cast<double>(keys.count + s.d);
     const double rounding = 1.0 + 0.01 * (dtype_traits<T>::unit_roundoff / dtype_traits<acc>::unit_roundoff - 1.0);
-    for (int variant = 0; variant < 4; ++variant) {  // plain, packed sequences with dropout, a window with slopes, ends
+    for (int variant = 0; variant < 5; ++variant) {  // plain, packed sequences with dropout, a window with slopes, ends; a window with a softcap
       case_memory mem;
       kernel::attention_block<host_memory, T> forward{.shape = s,
                                                       .queries = queries,
@@ -110,8 +116,10 @@ void check_attention_blocks(Suite& suite) {
                                                       .begins = queries.first == keys.first && variant % 2 == 0,
                                                       .scale = 0.5,
                                                       .dropout = variant == 1 ? 0.2 : 0.0,
-                                                      .window = variant == 2 ? s.t / 3 : 0,
+                                                      .window = variant == 2 || variant == 4 ? s.t / 3 : 0,
+                                                      .softcap = variant == 4 ? 1.5 : 0.0,
                                                       .random = {.seed = 3, .step = 1, .site = 4, .first = 2}};
+      if (variant == 1) forward.inputs_1 = span_of(&inputs, 1);
       if (variant == 1 || variant == 3) {
         const auto bounds = mem.fresh<token>(s.b * s.t);
         for (std::size_t i = 0; i < bounds.size(); ++i) {
@@ -136,7 +144,9 @@ void check_attention_blocks(Suite& suite) {
                                                                 .scale = 0.5,
                                                                 .dropout = forward.dropout,
                                                                 .window = forward.window,
+                                                                .softcap = forward.softcap,
                                                                 .random = forward.random};
+      backward.inputs_1 = forward.inputs_1;
       backward.qkv = forward.qkv;
       backward.kv = forward.kv;
       backward.start_bt = forward.start_bt;

@@ -9,6 +9,7 @@
 
 #include <xtrain/core/dtype.hpp>
 #include <xtrain/device/kernel/elementwise.hpp>
+#include <xtrain/device/kernel/fake_quantise.hpp>
 #include <xtrain/device/kernel/nf4.hpp>
 #include <xtrain/device/kernel/step_scalars.hpp>
 #include <xtrain/testing/conformance/case_memory.hpp>
@@ -17,6 +18,7 @@ namespace xtrain::testing::detail {
 
 template <class T, class Suite>
 void check_elementwise(Suite& suite) {
+  static constexpr kernel::step_inputs inputs{.number = 3};  // of some draws
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{33333}}) {
     case_memory mem;
     for (const double factor : {1.0, -2.5}) {
@@ -43,10 +45,34 @@ void check_elementwise(Suite& suite) {
       drop.whole_width = 20;
       suite.template check_kernel<T>(drop, 1.0, 2.0);
       drop.width = drop.whole_width = 0;
-      if (accumulate) continue;
+      drop.inputs_1 = span_of(&inputs, 1);
+      if (accumulate) {
+        suite.template check_kernel<T>(drop, 1.0, 2.0);
+        continue;
+      }
       drop.y_n = mem.copy(drop.x_n);  // in place
       drop.x_n = drop.y_n;
       suite.template check_kernel<T>(drop, 1.0, 2.0);
+    }
+    kernel::uniform_noise<host_memory, T> noise{.n = n, .magnitude = 0.3, .random = {.seed = 5, .step = 2, .site = 9, .first = n + 1}};
+    noise.y_n = mem.numbers<T>(n);
+    suite.template check_kernel<T>(noise, 2.0, 2.0);
+    noise.inputs_1 = span_of(&inputs, 1);
+    suite.template check_kernel<T>(noise, 2.0, 2.0);
+    for (const fake_quantisation format : {fake_quantisation{.bits = 4}, fake_quantisation{.bits = 8, .zeros = zero_points::integer},
+                                           fake_quantisation{.bits = 4, .zeros = zero_points::floating}}) {
+      const std::size_t group = n % 3 == 0 ? n / 3 : n;
+      kernel::fake_quantise<host_memory, T> rounded{.n = n, .group = group, .format = format};
+      rounded.x_n = mem.numbers<T>(n);
+      rounded.y_n = mem.fresh<T>(n);
+      suite.template check_kernel<T>(rounded, 0.0, 0.0);
+      for (const bool accumulate : {false, true}) {
+        kernel::fake_quantise_backward<host_memory, T, T> back{.n = n, .group = group, .format = format, .accumulate = accumulate};
+        back.x_n = rounded.x_n;
+        back.dy_n = mem.numbers<T>(n);
+        back.dx_n = mem.numbers<T>(n);
+        suite.template check_kernel<T>(back, 0.0, 0.0);
+      }
     }
     kernel::dequantise_nf4<host_memory, T> numbers{.n = n};
     numbers.code_n2 = mem.numbers<std::uint8_t>(nf4::code_bytes(n), 0.0, 255.9);

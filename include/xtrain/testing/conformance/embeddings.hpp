@@ -17,7 +17,7 @@ void check_embeddings(Suite& suite) {
     constexpr std::size_t v = 11;  // fewer rows than tokens: rows are used more than once
     for (const bool accumulate : {false, true}) {
       case_memory mem;
-      kernel::embedding<host_memory, T> kernel{.n = n, .v = v, .c = c, .accumulate = accumulate};
+      kernel::embedding<host_memory, T> kernel{.n = n, .v = v, .c = c, .scale = n % 2 == 0 ? 1.5 : 1.0, .accumulate = accumulate};
       kernel.index_n = mem.tokens(n, v);
       kernel.table_vc = mem.numbers<T>(v * c);
       kernel.y_nc = mem.numbers<T>(n * c);

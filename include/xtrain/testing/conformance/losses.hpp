@@ -72,7 +72,7 @@ void check_losses(Suite& suite) {
   for (const size& s : loss_sizes) {
     const std::size_t n = s.n, c = s.c, v = s.v;
     // loss only, with a frozen weight, with everything; the same with a bias
-    const auto check = [&]<class G>(int mode, bool weighted, double label_smoothing, double log_z_loss = 0.0) {
+    const auto check = [&]<class G>(int mode, bool weighted, double label_smoothing, double log_z_loss = 0.0, double softcap = 0.0) {
       case_memory mem;
       kernel::linear_cross_entropy<host_memory, T, G> kernel{.n = n,
                                                              .c = c,
@@ -81,7 +81,8 @@ void check_losses(Suite& suite) {
                                                              .gradient_scale = 0.125,
                                                              .z_loss = mode == 1 ? 0.01 : 0.0,
                                                              .label_smoothing = label_smoothing,
-                                                             .log_z_loss = log_z_loss};
+                                                             .log_z_loss = log_z_loss,
+                                                             .softcap = softcap};
       kernel.x_nc = mem.numbers<T>(n * c);
       kernel.weight_vc = mem.numbers<T>(v * c);
       kernel.target_n = mem.tokens(n, v);
@@ -100,6 +101,7 @@ void check_losses(Suite& suite) {
       check.template operator()<T>(mode, true, 0.0);
       check.template operator()<T>(mode, mode == 1, 0.1);
       check.template operator()<T>(mode, mode == 1, mode == 2 ? 0.1 : 0.0, 0.02);
+      check.template operator()<T>(mode, false, mode == 1 ? 0.1 : 0.0, mode == 2 ? 0.02 : 0.0, 0.7);
     }
     if constexpr (!std::is_same_v<T, acc>)
       for (const int mode : {2, 5}) check.template operator()<acc>(mode, mode == 5, mode == 5 ? 0.1 : 0.0);

@@ -24,7 +24,7 @@ void check_matrix_optimizers(Suite& suite) {
   using acc = accumulate_t<T>;
   // a step, and one that is skipped
   static constexpr std::array<kernel::step_scalars, 2> all_scalars{
-      {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3},
+      {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .number = 2},
        {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
   // part of a row; of several; whole rows; rows longer than what a thread takes at once
   static constexpr std::array<matrix_range, 5> ranges{{{1, 1, 0}, {5, 9, 3}, {67, 10, 7}, {60 * 70, 70, 0}, {50000, 20001, 11}}};

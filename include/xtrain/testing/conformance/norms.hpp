@@ -19,7 +19,7 @@ void check_norms(Suite& suite) {
     const auto terms = static_cast<double>(c);
     {
       case_memory mem;
-      kernel::rms_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5};
+      kernel::rms_norm<host_memory, T> kernel{.n = n, .c = c, .epsilon = 1e-5, .offset = n == 3 ? 1.0 : 0.0};
       kernel.x_nc = mem.numbers<T>(n * c);
       kernel.weight_c = mem.numbers<T>(c);
       kernel.y_nc = mem.numbers<T>(n * c);
@@ -38,10 +38,21 @@ void check_norms(Suite& suite) {
       // one channel has no variance: rstd is 1/sqrt(epsilon), which also multiplies rounding errors
       suite.template check_kernel<T>(kernel, terms, c == 1 ? 400.0 : 8.0);
     }
+    const std::size_t h = 3, kv = 2, row = (h + 2 * kv) * c;  // heads of c elements
+    {
+      case_memory mem;
+      kernel::head_norm<host_memory, T> kernel{.n = n, .h = h, .k = kv, .d = c, .epsilon = 1e-5};
+      kernel.x_nr = mem.numbers<T>(n * row);
+      kernel.query_d = mem.numbers<T>(c);
+      kernel.key_d = mem.numbers<T>(c);
+      kernel.y_nr = mem.numbers<T>(n * row);
+      kernel.rstd_nh = mem.numbers<acc>(n * (h + kv));
+      suite.template check_kernel<T>(kernel, terms, 4.0);
+    }
     const auto backward = [&]<class G>(bool frozen) {
       {
         case_memory mem;
-        kernel::rms_norm_backward<host_memory, T, G> kernel{.n = n, .c = c};
+        kernel::rms_norm_backward<host_memory, T, G> kernel{.n = n, .c = c, .offset = n == 3 ? 1.0 : 0.0};
         kernel.x_nc = mem.numbers<T>(n * c);
         kernel.weight_c = mem.numbers<T>(c);
         kernel.rstd_n = mem.numbers<acc>(n, 0.5, 2.0);
@@ -49,6 +60,25 @@ void check_norms(Suite& suite) {
         kernel.dx_nc = mem.numbers<T>(n * c);
         if (!frozen) kernel.dweight_c = mem.numbers<G>(c);
         suite.template check_kernel<T>(kernel, terms + static_cast<double>(n), 8.0 + std::sqrt(static_cast<double>(n)));
+      }
+      {
+        case_memory mem;
+        kernel::head_norm_backward<host_memory, T, G> kernel{.n = n, .h = h, .k = kv, .d = c};
+        kernel.x_nr = mem.numbers<T>(n * row);
+        kernel.query_d = mem.numbers<T>(c);
+        kernel.key_d = mem.numbers<T>(c);
+        kernel.rstd_nh = mem.numbers<acc>(n * (h + kv), 0.5, 2.0);
+        kernel.dy_nr = mem.numbers<T>(n * row);
+        kernel.dx_nr = mem.numbers<T>(n * row);
+        if (!frozen) {
+          kernel.dquery_d = mem.numbers<G>(c);
+          kernel.dkey_d = mem.numbers<G>(c);
+        }
+        const double rows = static_cast<double>(n * h);
+        suite.template check_kernel<T>(kernel, terms + rows, 8.0 + std::sqrt(rows));
+        kernel.dx_nr = mem.copy(kernel.dy_nr);  // in place
+        kernel.dy_nr = kernel.dx_nr;
+        suite.template check_kernel<T>(kernel, terms + rows, 8.0 + std::sqrt(rows));
       }
       {
         case_memory mem;

@@ -17,7 +17,7 @@ void check_optimizers(Suite& suite) {
   using acc = accumulate_t<T>;
   // a step, and one that is skipped
   static constexpr std::array<kernel::step_scalars, 2> all_scalars{
-      {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3},
+      {{.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .number = 2},
        {.learning_rate = 0.01, .gradient_scale = 0.5, .update = 3, .applies = 0}}};
   for (const std::size_t n : {std::size_t{1}, std::size_t{67}, std::size_t{20000}}) {
     for (const kernel::step_scalars& scalars : all_scalars) {
@@ -30,6 +30,7 @@ void check_optimizers(Suite& suite) {
                                                         .beta2 = 0.99,
                                                         .epsilon = 1e-8,
                                                         .weight_decay = 0.1,
+                                                        .learning_rate_factor = 1.5,
                                                         .stochastic = stochastic,
                                                         .random = random,
                                                         .scalars_1 = span_of(&scalars, 1)};
@@ -43,7 +44,8 @@ void check_optimizers(Suite& suite) {
         const auto sgd = [&]<class G, class M, class S>(bool master, bool velocity) {
           case_memory mem;
           kernel::sgd<host_memory, T, G, M, S> kernel{
-              .n = n, .momentum = 0.9, .weight_decay = 0.1, .stochastic = stochastic, .random = random, .scalars_1 = span_of(&scalars, 1)};
+              .n = n, .momentum = 0.9, .weight_decay = 0.1, .learning_rate_factor = 1.5, .stochastic = stochastic, .random = random,
+              .scalars_1 = span_of(&scalars, 1)};
           kernel.gradient_n = mem.numbers<G>(n);
           if (master) kernel.master_n = mem.numbers<M>(n);
           kernel.parameter_n = mem.numbers<T>(n);
@@ -57,6 +59,7 @@ void check_optimizers(Suite& suite) {
                                                        .beta1 = 0.75,
                                                        .beta2 = 0.99,
                                                        .weight_decay = 0.1,
+                                                       .learning_rate_factor = 1.5,
                                                        .stochastic = stochastic,
                                                        .random = random,
                                                        .scalars_1 = span_of(&scalars, 1)};

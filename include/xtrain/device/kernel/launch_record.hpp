@@ -1,0 +1,57 @@
+// What was launched: a kernel with its settings and operands, so that launches can be compared.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include <xtrain/device/kernel/kernel.hpp>
+
+namespace xtrain::kernel {
+
+/// A copy of a kernel of any type. Its operands' memory is not read.
+class launch_record {
+ public:
+  template <class Kernel>
+  explicit launch_record(const Kernel& kernel) : name_(Kernel::name), kernel_(std::make_shared<const Kernel>(kernel)), is_same_(&is_same<Kernel>) {}
+  /// Of what is not a kernel: a copy, for example.
+  template <class Other>
+  launch_record(std::string_view name, const Other& other)
+      : name_(name), kernel_(std::make_shared<const Other>(other)),
+        is_same_([](const void* x, const void* y) { return *static_cast<const Other*>(x) == *static_cast<const Other*>(y); }) {}
+
+  [[nodiscard]] std::string_view name() const { return name_; }
+  /// The same type of kernel, settings, and addresses and sizes of operands.
+  [[nodiscard]] friend bool operator==(const launch_record& x, const launch_record& y) {
+    return x.is_same_ == y.is_same_ && x.is_same_(x.kernel_.get(), y.kernel_.get());
+  }
+
+ private:
+  template <class Field>
+  [[nodiscard]] static bool is_same_field(const Field& x, const Field& y) {
+    if constexpr (is_operand<Field>) {
+      return x.raw() == y.raw() && x.size() == y.size();
+    } else {
+      static_assert(std::equality_comparable<Field>, "launch_record: settings of a kernel must be comparable");
+      return x == y;
+    }
+  }
+  template <class Kernel>
+  [[nodiscard]] static bool is_same(const void* one, const void* other) {
+    const Kernel& x = *static_cast<const Kernel*>(one);
+    const Kernel& y = *static_cast<const Kernel*>(other);
+    bool same = true;
+    Kernel::fields(x, [&](const auto&... of_x) {
+      Kernel::fields(y, [&](const auto&... of_y) { same = (is_same_field(of_x, of_y) && ...); });
+    });
+    return same;
+  }
+
+  std::string_view name_;
+  std::shared_ptr<const void> kernel_;
+  bool (*is_same_)(const void*, const void*);
+};
+
+}  // namespace xtrain::kernel
