@@ -155,7 +155,7 @@ struct lora {
       if (decomposes()) lengths_backward(p, projected, dy);
     }
 
-   private:
+   protected:
     /// On a column-parallel layer B is sharded and A is replicated; the gradient of A is a partial sum over each rank's outputs. On a
     /// row-parallel layer it is the other way around. Parameters that are not sharded are on all tensor-parallel ranks.
     template <class Builder, class Part, class Inputs>
@@ -245,6 +245,61 @@ struct lora {
     std::vector<attached> parts_;
   };
 
+  /// The adapter of a decoder's head that is not tied to the embedding: logits += scale · dropout(x) · Aᵀ · Bᵀ. Logits and their gradients exist for some
+  /// tokens at a time; t = dropout(x) · Aᵀ and dt, of all tokens, are the caller's.
+  template <class Recipe>
+  class on_head : on_linear<Recipe> {
+    using base = on_linear<Recipe>;
+    using typename base::in_matrix;
+    using typename base::matrix;
+
+   public:
+    ///   throws  config_error for DoRA, or when the vocabulary is sharded
+    template <class Builder, class Part, class Inputs>
+    void declare(Builder& build, const Part& part, const Inputs& inputs) {
+      const config& c = build.adapter();
+      if (!c.adapts_table(part.name)) return;  // all-linear leaves out the head, as in PEFT
+      build.require_whole_layers("an adapter of the head");
+      require<config_error>(!c.dora, "lora: the head must not be decomposed (DoRA); '", part.name, "' is a target");
+      base::declare(build, std::vector<Part>{part}, inputs);
+    }
+    [[nodiscard]] bool exists() const { return !this->parts_.empty(); }
+
+    /// t [n, rank], in the caller's scope
+    template <class Pass>
+    [[nodiscard]] matrix project(Pass& p, in_matrix x) const {
+      const auto& part = this->parts_.front();
+      const auto a = p.matrix(part.a);
+      const auto t = p.temporary(x.shape(0), a.shape(0));
+      const auto scope = p.scope();
+      ops::linear(p, this->dropped(p, part, x), a, {}, t);
+      return t;
+    }
+    /// logits [n, vocabulary] added to
+    template <class Pass, class Logits>
+    void forward(Pass& p, in_matrix t, const Logits& logits) const {
+      const auto& part = this->parts_.front();
+      ops::linear(p, t, p.matrix(part.b), {}, logits, ops::result::is_added, part.scale);
+    }
+    /// dt [n, rank] written; the gradient of B added to
+    template <class Pass>
+    void backward(Pass& p, in_matrix t, in_matrix dlogits, matrix dt) const {
+      const auto& part = this->parts_.front();
+      // forward: logits += scale · t · Bᵀ
+      if (const auto db = p.matrix_gradient(part.b); db.exists()) ops::linear_backward_weight(p, dlogits, t, db, part.scale);
+      ops::linear_backward_input(p, dlogits, p.matrix(part.b), dt, ops::result::replaces, part.scale);
+    }
+    /// dx [n, hidden_size] and the gradient of A added to
+    template <class Pass>
+    void project_backward(Pass& p, in_matrix x, in_matrix dt, matrix dx) const {
+      const auto& part = this->parts_.front();
+      const auto scope = p.scope();
+      // forward: t = dropout(x) · Aᵀ
+      if (const auto da = p.matrix_gradient(part.a); da.exists()) ops::linear_backward_weight(p, dt, this->dropped(p, part, x), da);
+      this->input_backward(p, part, dt, p.matrix(part.a), dx);
+    }
+  };
+
   /// The adapter of an embedding table: y += scale · (the index's column of A) · Bᵀ
   template <class Recipe>
   class on_table {
@@ -263,6 +318,7 @@ struct lora {
           {.name = concat(module, lora_names::table_b), .shape = {width, rank}, .initial = initial_values::normal(1.0)});
     }
 
+    [[nodiscard]] bool exists() const { return a_.exists(); }
     /// y [n, hidden_size] is added to
     template <class Pass, class Indices, class Y>
     void forward(Pass& p, const Indices& index_n, const Y& y) const {

@@ -60,7 +60,7 @@ template <class Adapted>
 /// The name of the head's tensor if this parameter is the embedding tied to it; empty otherwise.
 template <class Model>
 [[nodiscard]] std::string tied_head_tensor(const Model& model, const std::string& parameter) {
-  const std::string head = model.family_info().head_name();
+  const std::string head = has_score_head<Model> ? std::string() : model.family_info().head_name();
   if (!head.empty() && model.config().tie_word_embeddings && parameter == model.family_info().embedding_name() + ".weight") return head + ".weight";
   return {};
 }
@@ -115,7 +115,7 @@ void save_pretrained(const Model& model, const std::string& folder, const save_a
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
   write_file(folder + "/adapter_config.json", detail::peft_config_text(model.settings().adapter, options.base_model, model.family_info().transposed_in_files,
-                                                                       tied, model.family_info().peft_task));
+                                                                       tied, detail::has_score_head<Model> ? "SEQ_CLS" : model.family_info().peft_task));
   write_model_card(folder, detail::adapter_card(options.base_model, model.settings().adapter.dora ? "dora" : "lora", detail::pipeline_of<Model>()));
   (void)detail::write_safetensors_with(ranks.together(), folder + "/adapter_model.safetensors", std::move(tensors));
   ranks.wait_for_all();
@@ -136,13 +136,13 @@ void load_adapter(Model& model, const std::string& folder) {
   const auto& store = model.parameters();
   detail::adapter_tensors tensors(folder);
   std::vector<std::pair<const entry*, const file_tensor*>> places;
+  const std::string head_module = detail::has_score_head<Model> ? std::string() : std::string(model.family_info().head_name());
   for (const entry& e : store.entries()) {
     const std::string module = module_of(e.spec.name);
     const auto names = detail::peft_names(e.spec.name, [&](const std::string& m) { return detail::is_adapted(store, m); });
-    // PEFT also writes the base of an adapted embedding: its vocabulary may have been resized
-    const file_tensor* tensor = e.spec.trainable                                             ? &tensors.get(names)
-                                : store.find(concat(module, lora_names::table_a)) != nullptr ? tensors.find({names.front()})
-                                                                                             : nullptr;
+    // PEFT also writes the base of an adapted embedding, and of an adapted head: the vocabulary may have been resized
+    const bool may_have_base = store.find(concat(module, lora_names::table_a)) != nullptr || (module == head_module && detail::is_adapted(store, module));
+    const file_tensor* tensor = e.spec.trainable ? &tensors.get(names) : may_have_base ? tensors.find({names.front()}) : nullptr;
     if (tensor == nullptr) continue;
     detail::require_place(e, *tensor, folder);
     places.emplace_back(&e, tensor);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include <xtrain/core/file.hpp>
 #include <xtrain/core/named_settings.hpp>
 #include <xtrain/core/shared_model.hpp>
+#include <xtrain/core/text.hpp>
 #include <xtrain/device/concepts.hpp>
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
@@ -38,9 +41,13 @@ namespace xtrain {
 template <class Model>
 struct pretrained_tag;
 
-/// The settings in a folder's config.json.
+/// The settings in a folder's config.json, or those that a folder of Meta's stands for (meta_llama_folder).
 ///   throws  file_error, config_error
 [[nodiscard]] json_settings read_config(const std::string& folder);
+
+/// The tensors of a folder with a model: a weight_folder, or a meta_llama_folder.
+///   throws  file_error, config_error
+[[nodiscard]] std::shared_ptr<const tensor_source> open_weights(const std::string& folder);
 
 namespace detail {
 
@@ -260,12 +267,52 @@ void load_places(Model& model, const Places& places, const std::string& where, c
 
 }  // namespace detail
 
+namespace detail {
+
+/// A score for a sequence in place of logits: Hugging Face's models for sequence classification with one label.
+template <class Model>
+inline constexpr bool has_score_head = requires { requires Model::has_score_head; };
+
+/// What the model says of its own parameters and of tensors in files, beside its family.
+template <class Model>
+[[nodiscard]] bool may_be_missing(const Model& model, std::string_view parameter) {
+  if constexpr (requires { model.may_be_missing(parameter); }) return model.may_be_missing(parameter);
+  else return (void)model, (void)parameter, false;
+}
+template <class Model>
+[[nodiscard]] bool may_be_ignored(const Model& model, std::string_view tensor) {
+  if constexpr (requires { model.may_be_ignored(tensor); }) return model.may_be_ignored(tensor);
+  else return (void)model, (void)tensor, false;
+}
+
+}  // namespace detail
+
 /// How files may differ from the model that they are loaded into.
 struct load_options {
   /// The vocabulary sizes of model and files may differ. New rows are initialized to the mean of the old ones, in the embedding and in an
   /// untied head; rows beyond the model's vocabulary are dropped.
   bool resize_vocabulary = false;
+  /// The files may have more layers than the model: those behind its last one are left out, as in transformers when num_hidden_layers is lowered.
+  bool fewer_layers = false;
 };
+
+namespace detail {
+
+/// The name that the tensor of a layer behind the model's last one has in the first layer; empty: it is not of such a layer.
+[[nodiscard]] inline std::string name_in_first_layer(const std::string& name, std::size_t num_layers) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    std::size_t number = 0;
+    if (const auto [stop, problem] = std::from_chars(part.data(), part.data() + part.size(), number);
+        problem == std::errc{} && stop == part.data() + part.size())
+      return number < num_layers ? std::string() : concat(name.substr(0, begin), "0", name.substr(end));
+    begin = end + 1;
+  }
+  return {};
+}
+
+}  // namespace detail
 
 /// Loads every parameter of the model except an adapter's from any tensor source; `where` names it in errors.
 ///   throws  config_error when a tensor is missing, has another shape, or does not belong to the model; file_error
@@ -279,7 +326,7 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   for (const auto& entry : model.parameters().entries()) {
     if (Model::recipe::adapter::freezes_weights && Model::recipe::adapter::is_own(entry.spec.name)) continue;  // in a separate folder
     const file_tensor* tensor = detail::find_tensor(family, entry.spec.name, find);
-    if (tensor == nullptr && family.may_be_missing(entry.spec.name)) continue;  // it keeps its initial values
+    if (tensor == nullptr && (family.may_be_missing(entry.spec.name) || detail::may_be_missing(model, entry.spec.name))) continue;  // keeps initial values
     require<config_error>(tensor != nullptr, where, ": must hold '", entry.spec.name, "', because config.json asks for it; it is missing");
     detail::require_place(entry, *tensor, where, any_rows(entry));
     places.emplace_back(&entry, tensor);
@@ -287,7 +334,9 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   }
   std::sort(used.begin(), used.end());
   for (const auto& [name, tensor] : weights.tensors()) {
-    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.config())) continue;
+    if (std::binary_search(used.begin(), used.end(), tensor) || family.may_be_ignored(name, model.config()) || detail::may_be_ignored(model, name)) continue;
+    const std::string first = how.fewer_layers ? detail::name_in_first_layer(name, model.config().num_layers) : std::string();
+    if (!first.empty() && (std::binary_search(used.begin(), used.end(), weights.find(first)) || family.may_be_ignored(first, model.config()))) continue;
     fail<config_error>(where, ": holds '", name, "', which has no counterpart in the model that config.json describes (", model.config().num_layers,
                        " layers, hidden_size ", model.config().hidden_size, ")");
   }
@@ -295,10 +344,10 @@ void load_weights(Model& model, const tensor_source& weights, const std::string&
   model.parallel().weights_changed(model.stream(), model.parameters());  // weights gathered earlier by the ranks are stale
   if constexpr (requires { model.on_weights_loaded(); }) model.on_weights_loaded();
 }
-/// The same from a folder: see weight_folder for the supported files.
+/// The same from a folder: see weight_folder and meta_llama_folder for the supported files.
 template <class Model>
 void load_weights(Model& model, const std::string& folder, const load_options& how = {}) {
-  load_weights(model, weight_folder(folder), folder, how);
+  load_weights(model, *open_weights(folder), folder, how);
 }
 
 /// A model with the given config and a folder's weights. Tensors are converted to the recipe's precision one after the other; the files
@@ -387,9 +436,17 @@ template <class Model>
 [[nodiscard]] std::string config_text(const Model& model, const std::string& base_model = {}) {
   const auto& family = model.family_info();
   json_settings config;
-  config.set("architectures", std::vector<std::string>{family.architecture});
+  if constexpr (requires { model.architecture(); }) config.set("architectures", std::vector<std::string>{model.architecture()});
+  else config.set("architectures", std::vector<std::string>{family.architecture});
   config.set("model_type", family.model_type);
   family.write(model.config(), config);
+  if constexpr (detail::has_score_head<Model>) {  // of one label
+    const auto names = config.new_object(), numbers = config.new_object();
+    names->set("0", "LABEL_0");
+    numbers->set("LABEL_0", std::size_t{0});
+    config.set_object("id2label", *names);
+    config.set_object("label2id", *numbers);
+  }
   using dtype = typename Model::compute;
   config.set("torch_dtype", std::is_same_v<dtype, bf16>     ? "bfloat16"
                             : std::is_same_v<dtype, fp16>   ? "float16"
@@ -404,7 +461,7 @@ namespace detail {
 /// The Hub's pipeline tag of a model: known for models that generate.
 template <class Model>
 [[nodiscard]] constexpr const char* pipeline_of() {
-  return requires(const Model& model) { model.config().eos; } ? "text-generation" : "";
+  return has_score_head<Model> ? "text-classification" : requires(const Model& model) { model.config().eos; } ? "text-generation" : "";
 }
 
 /// When several ranks train one model, the first creates the files; all write them, or the first writes and the others help
@@ -448,7 +505,7 @@ requires(!Model::recipe::adapter::freezes_weights) void save_pretrained(const Mo
   }
   make_folder(folder);
   copy_tokenizer(options.tokenizer_from, folder);
-  if constexpr (requires { model.config().eos; })  // generative models only
+  if constexpr (requires { model.config().eos; } && !detail::has_score_head<Model>)  // generative models only
     write_file(folder + "/generation_config.json",
                detail::generation_text(model.config(), options.base_model.empty() ? options.tokenizer_from : options.base_model));
   write_file(folder + "/config.json", config_text(model, options.base_model));

@@ -29,6 +29,7 @@
 #include <xtrain/io/file_runs.hpp>
 #include <xtrain/io/file_writers.hpp>
 #include <xtrain/io/folder.hpp>
+#include <xtrain/io/meta_llama.hpp>
 #include <xtrain/io/model_card.hpp>
 #include <xtrain/io/pretrained.hpp>
 #include <xtrain/io/safetensors.hpp>
@@ -41,8 +42,14 @@ namespace xtrain {
 
 XTRAIN_INLINE json_settings read_config(const std::string& folder) {
   require<file_error>(is_directory(folder), folder, ": must be a folder with a model; no such folder");
+  if (meta_llama_folder::is_one(folder)) return meta_llama_folder(folder).config();
   const std::string path = folder + "/config.json";
   return {read_json(path), path};
+}
+
+XTRAIN_INLINE std::shared_ptr<const tensor_source> open_weights(const std::string& folder) {
+  if (meta_llama_folder::is_one(folder)) return std::make_shared<const meta_llama_folder>(folder);
+  return std::make_shared<const weight_folder>(folder);
 }
 
 namespace detail {
@@ -92,6 +99,11 @@ XTRAIN_INLINE void copy_tokenizer(const std::string& from, const std::string& to
   const auto copy = [&](const std::string& source, const std::string& name) { write_file(to + "/" + name, mapped_file(source).text()); };
   if (!is_directory(from)) {
     const std::string name = fs::path(from).filename().string();
+    if (const std::string merges = from.substr(0, from.size() - std::min(from.size(), std::string_view("vocab.json").size())) + "merges.txt";
+        name.ends_with("vocab.json") && file_exists(merges)) {  // gpt2-vocab.json and gpt2-merges.txt
+      copy(from, "vocab.json");
+      return copy(merges, "merges.txt");
+    }
     return copy(from, name.ends_with(".model") ? "tokenizer.model" : name);
   }
   for (const char* name : tokenizer_files)

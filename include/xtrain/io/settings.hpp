@@ -34,6 +34,7 @@ class json_settings final : public named_settings {
   ~json_settings() override;
 
   [[nodiscard]] bool has(names keys) const override;
+  [[nodiscard]] bool is_null(const char* key) const override;
 
   /// A positive integer.
   [[nodiscard]] std::size_t size(names keys) const override;
@@ -61,6 +62,7 @@ class json_settings final : public named_settings {
   void set(const char* key, const std::string& value) override;
   void set(const char* key, const std::vector<std::string>& values) override;
   void set(const char* key, const std::vector<double>& values);
+  void set(const char* key, const std::vector<std::size_t>& values);
   [[nodiscard]] std::unique_ptr<named_settings> new_object() const override;
   void set_object(const char* key, const named_settings& object) override;
   void set_null(const char* key) override;

@@ -37,6 +37,8 @@ XTRAIN_INLINE json_settings::~json_settings() = default;
 
 XTRAIN_INLINE bool json_settings::has(names keys) const { return find(keys) != nullptr; }
 
+XTRAIN_INLINE bool json_settings::is_null(const char* key) const { return find({key}) == nullptr && object_->contains(key); }
+
 XTRAIN_INLINE std::size_t json_settings::size(names keys) const {
   const json* value = find(keys);
   require<config_error>(value != nullptr, who_, ": '", *keys.begin(), "' must be given; it is missing");
@@ -142,6 +144,7 @@ XTRAIN_INLINE void json_settings::set(const char* key, const std::string& value)
 XTRAIN_INLINE void json_settings::set(const char* key, const std::vector<std::string>& values) { (*object_)[key] = values; }
 
 XTRAIN_INLINE void json_settings::set(const char* key, const std::vector<double>& values) { (*object_)[key] = values; }
+XTRAIN_INLINE void json_settings::set(const char* key, const std::vector<std::size_t>& values) { (*object_)[key] = values; }
 
 XTRAIN_INLINE std::unique_ptr<named_settings> json_settings::new_object() const { return std::make_unique<json_settings>(); }
 

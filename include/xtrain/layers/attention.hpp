@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <xtrain/layers/attention_heads.hpp>
 #include <xtrain/layers/head_exchange.hpp>
+#include <xtrain/layers/head_norm.hpp>
 #include <xtrain/layers/parallel_linear.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/positions.hpp>
@@ -51,14 +53,18 @@ class causal_attention {
   using recompute = typename Recipe::recompute;
 
   causal_attention(builder<Recipe>& build, const attention_options& o)
-      : all_heads_(o.num_heads), own_(o, build.shard()), d_(o.head_dim), layer_(o.layer), window_(o.sliding_window), dropout_(o.dropout), site_(o.site),
+      : all_heads_(o.num_heads), own_(o, build.shard()), d_(o.head_dim), layer_(o.layer), window_(o.sliding_window), softcap_(o.softcap),
+        scale_(1.0 / std::sqrt(o.query_pre_attn_scalar != 0.0 ? o.query_pre_attn_scalar : static_cast<double>(o.head_dim))),
+        dropout_(o.dropout), site_(o.site),
         qkv_(build, qkv_parts(o, build.shard()), o.hidden_size, {.bias = o.bias, .initial = o.initial, .transposed_in_files = o.transposed_in_files}),
         output_(build, {{o.output_name, o.hidden_size}}, own_.channels(o),
                 {.bias = o.output_bias,
                  .initial = o.output_initial,
                  .transposed_in_files = o.transposed_in_files}),
         exchange_(has_ring_attention<Recipe> ? context_shard{} : build.sequence_shard(), own_.heads, own_.kv_heads, o.head_dim), ring_(build.sequence_shard()),
-        prefix_(build, o.layer, o.num_heads, o.num_kv_heads, o.head_dim) {}
+        prefix_(build, o.layer, o.num_heads, o.num_kv_heads, o.head_dim) {
+    if (!o.query_norm_name.empty()) head_norm_.emplace(build, o.query_norm_name, o.key_norm_name, o.head_dim, o.norm_epsilon);
+  }
 
   [[nodiscard]] bool needs_input() const { return qkv_.needs_input(); }
   /// Key/value heads on this rank.
@@ -92,17 +98,19 @@ class causal_attention {
     const auto s = shape(p);
     const std::size_t n = s.b * s.t;
     if constexpr (recompute::template drops<attention_outputs>) {
+      const heads_before_norm raw = pop_heads(p);
       const auto qkv = p.pop_saved(n, s.row());
       const auto o = p.temporary(n, s.h * d_);
       const auto lse = temporary_sums(p, s);
       attend(p, positions, s, qkv, o, lse);
-      attend_backward(p, positions, s, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
+      attend_backward(p, positions, s, raw, qkv, o, lse, own_outputs_again(p, o), x, dy, dx, how);
     } else {
       const auto kept = saves_own_outputs(p) ? p.pop_saved(p.batch.n(), own_.heads * d_) : matrix_view<compute, memory>{};
       const auto lse = p.pop_saved_sums(s.b * s.h * s.t);
       const auto o = p.pop_saved(n, s.h * d_);
+      const heads_before_norm raw = pop_heads(p);
       const auto qkv = p.pop_saved(n, s.row());
-      attend_backward(p, positions, s, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, how);
+      attend_backward(p, positions, s, raw, qkv, o, lse, kept.exists() ? kept : own_outputs_again(p, o), x, dy, dx, how);
     }
   }
 
@@ -119,16 +127,19 @@ class causal_attention {
       return {p.batch.b, p.batch.whole_seq_length(), exchange_.heads(), exchange_.kv_heads(), d_, all_heads_, first + exchange_.first_head()};
     return {p.batch.b, before(p) + p.batch.t, own_.heads, own_.kv_heads, d_, all_heads_, first};
   }
-  [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(d_)); }
   [[nodiscard]] ops::attention_settings<typename Recipe::device> settings(const pass<Recipe>& p, const Positions& positions,
                                                                           const ops::attention_shape& s) const {
-    // the kernel indexes the elements itself, starting from the index of the batch's first sequence
-    random_site random = p.random;
-    random.site = site_;
-    random.first = p.batch.first_sequence;
-    return {.scale = scale(),
-            .dropout = p.trains() ? dropout_ : 0.0,
+    const double dropout = p.trains() ? dropout_ : 0.0;
+    random_site random{};
+    if (dropout > 0.0) {  // the kernel indexes the elements itself, starting from the index of the batch's first sequence
+      random = p.random;
+      random.site = site_;
+      random.first = p.batch.first_sequence;
+    }
+    return {.scale = scale_,
+            .dropout = dropout,
             .window = window_,
+            .softcap = softcap_,
             .end_bt = p.batch.ends_n,
             .slope_h = own_slopes(positions, s),
             .random = random};
@@ -146,22 +157,39 @@ class causal_attention {
     return before(p) == 0 ? p.batch.starts_n : vector_view<const token, memory>{};
   }
   /// throws config_error if the prefix would not be visible to every token equally
-  static void require_prefix_fits(const pass<Recipe>& p) {
+  static void require_prefix_fits(const pass<Recipe>& p, std::size_t before) {
     require<config_error>(!p.batch.is_packed,
                           "attention: a sequence must hold one sample if an adapter prepends a prefix; this one is packed; do not pack the dataset");
-    require<config_error>(!p.batch.ends_n.exists(),
-                          "attention: the mask must be causal if an adapter prepends a prefix; this model's is not causal");
+    require<config_error>(!p.batch.ends_n.exists() || p.batch.ends_n.size() == p.batch.b * (before + p.batch.t),
+                          "attention: the mask must be causal if an adapter prepends a prefix, or that of ChatGLM-6B; this model's is neither");
   }
 
   /// qkv written, queries and keys rotated; with the prefix prepended if there is one; of whole sequences under Ulysses context parallelism
   void project(pass<Recipe>& p, const Positions& positions, matrix_view<const compute, memory> x, matrix_view<compute, memory> qkv) const {
     const auto scope = p.scope();
-    if (before(p) != 0) require_prefix_fits(p);
+    if (before(p) != 0) require_prefix_fits(p, before(p));
     const auto own = before(p) != 0 || exchange_.is_needed(p) ? p.temporary(p.batch.n(), own_row()) : qkv;
-    qkv_.forward(p, x, own);
+    if (head_norm_) {
+      const auto raw = p.save(own.shape(0), own_row());
+      qkv_.forward(p, x, raw);
+      head_norm_->forward(p, own_.heads, own_.kv_heads, raw, own, p.save_sums(own.shape(0) * (own_.heads + own_.kv_heads)));
+    } else {
+      qkv_.forward(p, x, own);
+    }
     positions.turn(p, own_.heads + own_.kv_heads, own, ops::turn::forward);
     if (before(p) != 0) prefix_.forward(p, own, qkv);
     if (exchange_.is_needed(p)) exchange_.to_whole_sequences(p, own, qkv);
+  }
+  /// Queries, keys and values before the heads are normalized, and what the norm saved; none if they are not normalized.
+  struct heads_before_norm {
+    matrix_view<const compute, memory> qkv{};
+    sums rstd{};
+  };
+  [[nodiscard]] heads_before_norm pop_heads(pass<Recipe>& p) const {
+    if (!head_norm_) return {};
+    const std::size_t n = p.batch.n();
+    const auto rstd = p.pop_saved_sums(n * (own_.heads + own_.kv_heads));
+    return {p.pop_saved(n, own_row()), rstd};
   }
   [[nodiscard]] std::size_t own_row() const { return (own_.heads + 2 * own_.kv_heads) * d_; }
   /// y written or added to
@@ -197,7 +225,8 @@ class causal_attention {
     ops::attention(p, s, settings(p, positions, s), qkv, starts(p), o, lse);
   }
 
-  void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, matrix_view<const compute, memory> qkv,
+  void attend_backward(pass<Recipe>& p, const Positions& positions, const ops::attention_shape& s, const heads_before_norm& raw,
+                       matrix_view<const compute, memory> qkv,
                        matrix_view<const compute, memory> o, sums lse, matrix_view<const compute, memory> own,
                        matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy, matrix_view<compute, memory> dx,
                        ops::result how) const {
@@ -216,6 +245,8 @@ class causal_attention {
     }
     // forward: queries and keys rotated by their positions
     positions.turn(p, own_.heads + own_.kv_heads, dqkv, ops::turn::backward);
+    // forward: heads normalized
+    if (head_norm_) head_norm_->backward(p, own_.heads, own_.kv_heads, raw.qkv, raw.rstd, dqkv);
     // forward: qkv = x · Wqkvᵀ
     qkv_.backward(p, x, dqkv, dx, how);
   }
@@ -242,19 +273,20 @@ class causal_attention {
                      matrix_view<compute, memory> y, ops::result how) const {
     const auto scope = p.scope();
     const auto o = p.temporary(qkv.shape(0), own_.heads * d_);
-    const std::size_t rows = s.b * s.k;
-    ops::cached_attention(p, s, settings(p, positions, s), qkv, p.internal.cache->lengths_b, p.internal.cache->keys.rows(layer_ * rows, rows),
-                          p.internal.cache->values.rows(layer_ * rows, rows), o);
+    const auto& cache = *p.internal.cache;
+    const std::size_t first = cache.first_row(layer_, s.k), rows = s.b * s.k;
+    ops::cached_attention(p, s, settings(p, positions, s), qkv, cache.lengths_b, cache.keys.rows(first, rows), cache.values.rows(first, rows), o);
     output(p, own_outputs(p, o), y, how);
   }
 
   std::size_t all_heads_;
   attention_heads own_;
   std::size_t d_, layer_, window_;
-  double dropout_;
+  double softcap_, scale_, dropout_;
   std::uint32_t site_;
   column_parallel_linear<Recipe> qkv_;
   row_parallel_linear<Recipe> output_;
+  std::optional<head_norm<Recipe>> head_norm_;
   head_exchange<Recipe> exchange_;
   ring_attention<Recipe> ring_;
   [[no_unique_address]] typename attention_adapter<Recipe>::type prefix_;

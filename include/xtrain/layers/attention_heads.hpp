@@ -24,9 +24,13 @@ struct attention_options {
   std::uint32_t site = 0;                // random site of that dropout
   std::size_t layer = 0;                 // layer index, within a key/value cache
   std::size_t sliding_window = 0;        // tokens that a query attends to, including itself; 0: all
+  double query_pre_attn_scalar = 0.0;    // scores are divided by its square root; 0: head_dim
+  double softcap = 0.0;                  // scores become softcap · tanh(score / softcap); 0: none
   std::vector<std::string> qkv_names{};  // one fused module, or three
   file_order qkv_order{};                // row order of the fused module in files, where it differs
   std::string output_name{};
+  std::string query_norm_name{}, key_norm_name{};  // empty: heads are not normalized
+  double norm_epsilon = 1e-6;
   initial_values initial{};
   initial_values output_initial{};
   bool transposed_in_files = false;

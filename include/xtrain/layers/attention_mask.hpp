@@ -22,6 +22,7 @@ struct attention_mask {
   rule kind = rule::causal;
   token begin = -1;               ///< prefix: the token at which the generated span begins
   token gap = -1, word_gap = -1;  ///< prefix: the mask token that the generated span replaces, and the fallback if there is none
+  std::size_t virtual_tokens = 0;  ///< prefix: keys and values that an adapter puts before every sequence; every token attends to them
 
   friend bool operator==(const attention_mask&, const attention_mask&) = default;
 
@@ -55,18 +56,23 @@ struct attention_mask {
 /// A model's attention mask: causal if it has no mask().
 template <class Model>
 [[nodiscard]] attention_mask attention_mask_of(const Model& model) {
-  if constexpr (requires { model.mask(); }) return model.mask();
-  else return {};
+  attention_mask mask{};
+  if constexpr (requires { model.mask(); }) mask = model.mask();
+  if constexpr (requires { model.tokens_before(); })
+    if (mask.kind == attention_mask::rule::prefix) mask.virtual_tokens = model.tokens_before();
+  return mask;
 }
 
 /// Positions and masks of a mask kind that is not causal; memory is allocated once. Arrays that a kind does not have are empty.
 class token_layout {
  public:
   token_layout(const attention_mask& rule, std::size_t num_tokens) : mask_(rule) {
-    for (std::vector<token>* values : {&positions, &withins, &ends, &segments, &labels, &firsts}) values->reserve(num_tokens);
+    for (std::vector<token>* values : {&positions, &withins, &segments, &labels, &firsts}) values->reserve(num_tokens);
+    ends.reserve(num_tokens * (1 + rule.virtual_tokens));
   }
 
-  std::vector<token> positions, ends;
+  std::vector<token> positions;
+  std::vector<token> ends;               // of each sequence: its virtual tokens', then its tokens'
   std::vector<token> withins;           // prefix
   std::vector<token> segments, labels;  // bidirectional: one segment, no label per sequence
   std::vector<token> firsts;            // bidirectional: index of each sequence's first token
@@ -75,7 +81,7 @@ class token_layout {
   const token_layout& lay_out(std::span<const token> tokens, std::span<const token> starts, std::size_t t) {
     const std::size_t n = tokens.size();
     positions.resize(n);
-    ends.resize(n);
+    ends.assign(n + n / t * mask_.virtual_tokens, 1);  // what virtual tokens attend to is not used
     if (mask_.kind == attention_mask::rule::prefix) {
       withins.resize(n);
     } else {
@@ -87,19 +93,21 @@ class token_layout {
     for (std::size_t first = 0, last = 0; first < n; first = last) {  // a sample: tokens of one sequence with the same start
       const std::size_t row = first / t * t;
       for (last = first + 1; last < row + t && (starts.empty() || starts[last] == starts[first]);) ++last;
-      lay_out_sample(tokens.subspan(first, last - first), first, first - row);
+      lay_out_sample(tokens.subspan(first, last - first), first, first - row, t);
     }
     return *this;
   }
 
  private:
-  void lay_out_sample(std::span<const token> sample, std::size_t first, std::size_t start) {
+  /// A sample that begins at token `first` of all, and at `start` of its sequence.
+  void lay_out_sample(std::span<const token> sample, std::size_t first, std::size_t start, std::size_t t) {
+    const std::size_t before = mask_.virtual_tokens, first_end = first + (first / t + 1) * before;
     const bool prefix = mask_.kind == attention_mask::rule::prefix;
     const auto context = prefix ? mask_.context_of(sample) : attention_mask::context_end{};
     for (std::size_t i = 0; i < sample.size(); ++i) {
       const attention_mask::place at = prefix ? context.at(i) : attention_mask::place{i, 0, sample.size()};
       positions[first + i] = static_cast<token>(at.position);
-      ends[first + i] = static_cast<token>(start + at.end);
+      ends[first_end + i] = static_cast<token>(before + start + at.end);
       if (prefix) withins[first + i] = static_cast<token>(at.within);
     }
   }

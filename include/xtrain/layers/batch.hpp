@@ -41,10 +41,18 @@ struct device_batch {
   bool is_packed = false;                            // some sequence holds more than one sample (padding does not count)
   std::size_t whole_t = 0;                           // length of a whole sequence, where this rank has only a part of it
   std::array<context_shard::range, 2> own_ranges{};  // that part: one range, or two
+  std::span<const token> host_starts{};              // starts on the host, while the batch there exists; none: 0
 
   [[nodiscard]] std::size_t n() const { return b * t; }
   [[nodiscard]] bool is_part() const { return whole_t > t; }
   [[nodiscard]] std::size_t whole_seq_length() const { return is_part() ? whole_t : t; }
+  /// Tokens of a sequence without its padding, which begins a sample of its own.
+  [[nodiscard]] std::size_t tokens_of(std::size_t sequence) const {
+    const std::size_t length = whole_seq_length();
+    if (host_starts.empty()) return length;
+    const auto own = host_starts.subspan(sequence * length, length);
+    return static_cast<std::size_t>(std::find_if(own.begin(), own.end(), [](token start) { return start > 0; }) - own.begin());
+  }
 };
 
 namespace detail {
@@ -88,6 +96,31 @@ template <class HostBatch>
   else return {};
 }
 template <class HostBatch>
+[[nodiscard]] std::span<const double> advantages_of(const HostBatch& host) {
+  if constexpr (requires { host.advantages; }) return host.advantages;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const float> old_log_probs_of(const HostBatch& host) {
+  if constexpr (requires { host.old_log_probs; }) return host.old_log_probs;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const float> reference_token_log_probs_of(const HostBatch& host) {
+  if constexpr (requires { host.reference_token_log_probs; }) return host.reference_token_log_probs;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const float> old_values_of(const HostBatch& host) {
+  if constexpr (requires { host.old_values; }) return host.old_values;
+  else return {};
+}
+template <class HostBatch>
+[[nodiscard]] std::span<const float> returns_of(const HostBatch& host) {
+  if constexpr (requires { host.returns; }) return host.returns;
+  else return {};
+}
+template <class HostBatch>
 [[nodiscard]] std::span<const token> labels_of(const HostBatch& host) {
   if constexpr (requires { host.labels; }) return host.labels;
   else return {};
@@ -104,6 +137,10 @@ struct batch_view {
   std::span<const token> teacher_tokens{};              // of each token, the k most probable next tokens by a teacher; empty: not in the data
   std::span<const float> teacher_log_probs{};           // and their log-probabilities
   std::span<const double> reference_log_probs{};        // of each sequence, by a reference model; empty: not in the data
+  std::span<const double> advantages{};                 // of each sequence, for grpo; of each target, for ppo
+  std::span<const float> old_log_probs{};               // of each target, by the model that generated it; empty: not in the data
+  std::span<const float> reference_token_log_probs{};   // of each target, by a reference model; empty: not in the data
+  std::span<const float> old_values{}, returns{};       // of each target, for ppo_value
   std::size_t target_count = 0, token_count = 0, first_sequence = 0;
 
   batch_view() = default;
@@ -112,8 +149,10 @@ struct batch_view {
       : b(host.b), t(host.t), tokens(host.tokens), targets(host.targets), positions(host.positions), starts(host.starts),
         ends(detail::ends_of(host)), segments(detail::segments_of(host)), labels(detail::labels_of(host)),
         token_weights(detail::token_weights_of(host)), teacher_tokens(detail::teacher_tokens_of(host)),
-        teacher_log_probs(detail::teacher_log_probs_of(host)), reference_log_probs(detail::reference_log_probs_of(host)), target_count(host.target_count),
-        token_count(host.token_count), first_sequence(host.first_sequence) {}
+        teacher_log_probs(detail::teacher_log_probs_of(host)), reference_log_probs(detail::reference_log_probs_of(host)),
+        advantages(detail::advantages_of(host)), old_log_probs(detail::old_log_probs_of(host)),
+        reference_token_log_probs(detail::reference_token_log_probs_of(host)), old_values(detail::old_values_of(host)),
+        returns(detail::returns_of(host)), target_count(host.target_count), token_count(host.token_count), first_sequence(host.first_sequence) {}
 };
 
 /// Pinned host memory for the batches of several steps, used in turn: batches are copied to the device while the host goes on.
@@ -121,8 +160,9 @@ template <class Device>
 class batch_staging {
  public:
   /// `slots` batches of up to `num_tokens` tokens. A slot is written again after as many batches: its copy must be done by then.
-  batch_staging(const typename Device::context& on, std::size_t num_tokens, std::size_t slots)
-      : slot_(arrays * num_tokens), slots_(slots), memory_(on, is_dry_run(on) ? 0 : bytes()) {}
+  ///   mask  of the model
+  batch_staging(const typename Device::context& on, std::size_t num_tokens, std::size_t slots, const attention_mask& mask = {})
+      : slot_((arrays + mask.virtual_tokens) * num_tokens), slots_(slots), memory_(on, is_dry_run(on) ? 0 : bytes()) {}
 
   /// What it takes; nothing if the device reads batches where they are. A dry run allocates nothing.
   [[nodiscard]] std::size_t bytes() const { return detail::reads_host_batches<Device> ? 0 : slot_ * slots_ * sizeof(token); }
@@ -131,6 +171,8 @@ class batch_staging {
     const std::size_t at = next_++ % slots_;
     return memory_.template as<token>().subspan(at * slot_, slot_);
   }
+  /// The next slot is the first of this half of them: a step that is replayed finds its batches where they were.
+  void restart(std::size_t half) { next_ = half * (slots_ / 2); }
 
  private:
   static constexpr std::size_t arrays = 9;  // of a token or a sequence
@@ -149,7 +191,8 @@ class batch_memory {
   batch_memory(const typename Device::context& on, std::size_t num_tokens, const attention_mask& mask = {}, const context_shard& shard = {})
       : num_tokens_(num_tokens), own_(std::make_unique<local_tokens>(shard, 5, num_tokens)),
         laid_out_(mask.kind == attention_mask::rule::causal ? nullptr : std::make_unique<token_layout>(mask, num_tokens)),
-        buffer_(on, detail::reads_host_batches<Device> ? 0 : (laid_out_ ? 9 : 5) * num_tokens * sizeof(token), memory_role::batch) {}
+        buffer_(on, detail::reads_host_batches<Device> ? 0 : ((laid_out_ ? 9 : 5) + mask.virtual_tokens) * num_tokens * sizeof(token), memory_role::batch),
+        virtual_tokens_(mask.virtual_tokens) {}
 
   [[nodiscard]] std::size_t num_tokens() const { return num_tokens_; }
 
@@ -170,6 +213,13 @@ class batch_memory {
     if constexpr (!detail::reads_host_batches<Device>)
       if (staging != nullptr) copy_to_device(stream, buffer_.template as<token>().subspan(0, used), staged.first(used));
     return on_device;
+  }
+
+  /// The same without the copy to the device, for work that was captured and copies from this slot of the staging memory.
+  template <class HostBatch>
+  [[nodiscard]] device_batch<Device> stage(typename Device::stream& stream, const HostBatch& host, batch_staging<Device>& staging) const {
+    std::size_t used = 0;
+    return lay_out(stream, host, staging.next(), used);
   }
 
  private:
@@ -201,7 +251,8 @@ class batch_memory {
       return put(own_->cut(values, host.t), host.b * own_t);
     };
     device_batch<Device> on_device{
-        .b = host.b, .t = own_t, .first_sequence = host.first_sequence, .whole_t = host.t, .own_ranges = own_->shard().ranges_of(host.t)};
+        .b = host.b, .t = own_t, .first_sequence = host.first_sequence, .whole_t = host.t, .own_ranges = own_->shard().ranges_of(host.t),
+        .host_starts = host.starts};
     on_device.tokens_n = put_own(host.tokens);
     on_device.targets_n = put_own(host.targets);
     on_device.starts_n = put(host.starts, n);
@@ -222,12 +273,13 @@ class batch_memory {
     if constexpr (requires { host.withins; }) {
       on_device.positions_n = put_own(host.positions);
       on_device.withins_n = put_own(host.withins);
-      on_device.ends_n = put(ends, n);
+      on_device.ends_n = put(ends, host.cache_is_empty ? n + host.b * virtual_tokens_ : n);
     } else {
       const token_layout& layout = laid_out_->lay_out(host.tokens, host.starts, host.t);
       on_device.positions_n = put_own(layout.positions);
       on_device.withins_n = put_own(layout.withins);
-      on_device.ends_n = put(ends.empty() ? layout.ends : ends, n);
+      require<config_error>(ends.empty() || virtual_tokens_ == 0, "batch: ends must not be given to a model whose adapter puts tokens before every sequence");
+      on_device.ends_n = put(ends.empty() ? layout.ends : ends, n + host.b * virtual_tokens_);
       on_device.segments_n = put(segments.empty() ? layout.segments : segments, n);
       on_device.labels_b = put(labels.empty() ? layout.labels : labels, host.b);
       on_device.firsts_b = put(layout.firsts, host.b);
@@ -262,6 +314,7 @@ class batch_memory {
   std::unique_ptr<local_tokens> own_;
   std::unique_ptr<token_layout> laid_out_;
   buffer<Device> buffer_;
+  std::size_t virtual_tokens_;
 };
 
 }  // namespace xtrain

@@ -21,8 +21,9 @@ enum class matrix_use : std::uint8_t { linear_weight, table };
 
 /// Where a replicated parameter is used. In the sequence-parallel region, between sharded layers, each rank may have only some tokens, so it
 /// computes a partial gradient, and these are all-reduced. In the tensor-parallel region, within a sharded layer, each rank has all tokens and
-/// computes the whole gradient.
-enum class region : std::uint8_t { tensor_parallel, sequence_parallel };
+/// computes the whole gradient. In a sharded layer's own part, such as its heads, each rank has only those, so the gradient is partial also without
+/// sequence parallelism.
+enum class region : std::uint8_t { tensor_parallel, sequence_parallel, sharded_layer };
 
 /// Declares parameters in a store. The adapter decides which modules are trained.
 template <class Recipe>
@@ -107,7 +108,8 @@ class builder {
  private:
   /// The gradient of a sharded parameter is complete on its rank, since that rank has all tokens.
   void mark(parameter_spec& spec, region where) const {
-    if (!spec.cut.exists() && where == region::sequence_parallel && shard_.has_sequence_parallel && shard_.is_sharded()) spec.gradients_are_parts = true;
+    if (spec.cut.exists() || !shard_.is_sharded()) return;
+    if (where == region::sharded_layer || (where == region::sequence_parallel && shard_.has_sequence_parallel)) spec.gradients_are_parts = true;
   }
   /// An adapter may train biases of modules that it does not train otherwise. (A linear module declares its weight first.)
   [[nodiscard]] bool trains_bias(const std::string& module) const {

@@ -6,13 +6,14 @@
 #include <string>
 
 #include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/neftune.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/vocab_parallel_embedding.hpp>
 #include <xtrain/ops/embedding.hpp>
 
 namespace xtrain {
 
-/// y = dropout(token embedding (+ position embedding)), plus what an adapter adds to either.
+/// y = dropout(token embedding (+ position embedding)), plus what an adapter adds to either, and noise before the dropout (neftune.hpp).
 template <class Recipe>
 class token_embedding {
  public:
@@ -29,11 +30,13 @@ class token_embedding {
     std::uint32_t site = 0;
     initial_values initial{};
     token padding_idx = -1;  ///< see vocab_parallel_embedding
+    double scale = 1.0;      ///< of token embeddings
   };
 
   token_embedding(builder<Recipe>& build, const options& o)
       : dropout_(o.dropout), site_(o.site),
-        tokens_(build, {.vocab_size = o.vocab_size, .hidden_size = o.hidden_size, .name = o.name, .initial = o.initial, .padding_idx = o.padding_idx}) {
+        tokens_(build, {.vocab_size = o.vocab_size, .hidden_size = o.hidden_size, .name = o.name, .initial = o.initial, .padding_idx = o.padding_idx,
+                        .scale = o.scale}) {
     if (o.position_name.empty()) return;
     positions_ = build.matrix({{o.position_name, o.positions}}, o.hidden_size, o.initial);
     position_adapter_.declare(build, o.position_name, o.positions, o.hidden_size);
@@ -46,6 +49,7 @@ class token_embedding {
       ops::embedding(p, own_positions(p), p.matrix(positions_), y, ops::result::is_added);
       if (!p.internal.without_adapter) position_adapter_.forward(p, p.batch.positions_n, y);
     }
+    if (p.internal.neftune_noise_alpha > 0.0) detail::add_neftune_noise(p, y);
     if (drops(p)) p.dropout(y, dropout_, site_, y);
   }
 

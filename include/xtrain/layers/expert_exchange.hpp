@@ -8,7 +8,10 @@
 #include <span>
 
 #include <xtrain/comm/group.hpp>
+#include <xtrain/comm/host_staging.hpp>
+#include <xtrain/core/dtype.hpp>
 #include <xtrain/core/error.hpp>
+#include <xtrain/device/memory.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/tensor/arena.hpp>
 #include <xtrain/tensor/view.hpp>
@@ -22,6 +25,8 @@ using expert_counts = std::array<std::size_t, max_experts>;
 /// incoming rows are sorted by expert, then by source rank, so each expert's are one matrix again. No token is dropped.
 class expert_exchange {
  public:
+  /// Of nothing.
+  expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
   /// Each rank tells every other how many rows it sends to each of its experts.
   ///   leaving   this rank's rows, per expert (all experts)
   ///   throws    comm_error when another rank sends an implausible count
@@ -82,14 +87,70 @@ class expert_exchange {
     ranks.exchange(stream, there.span(), arrives(), slots.span(), leaves(), slots.shape(1));
   }
 
+  // ---- queued by a host that does not know the counts: `later` is filled when the stream gets there, and read by what is queued after that ----
+
+  /// How the rows of this rank's experts are divided: each expert's into `chunks` ranges of at most `chunk` rows.
+  struct row_ranges {
+    std::size_t chunk = 0, chunks = 0;
+    std::size_t most = 0;   ///< rows that there is memory for
+    std::size_t layer = 0;  ///< for messages
+  };
+  /// Queues what the constructor does.
+  ///   count_e     read      this rank's rows per expert (all experts)
+  ///   range_m2    written   first row and number of rows of every range, expert by expert; and last, of all rows
+  ///   throws      when the stream gets there: comm_error as the constructor; memory_error when more rows come than there is memory for
+  template <class Stream, class Ranks, class Memory>
+  static void queue(Stream& stream, Ranks& ranks, expert_exchange& later, device_span<const token, Memory> count_e, device_span<token, Memory> range_m2,
+                    const row_ranges& how) {
+    detail::on_host(stream, ranks.staging(), count_e, range_m2, [&ranks, &later, how](std::span<const token> counts, std::span<token> ranges) {
+      std::fill(ranges.begin(), ranges.end(), token{0});  // no rows, if this throws
+      expert_counts leaving{};
+      for (std::size_t e = 0; e < counts.size(); ++e) leaving[e] = static_cast<std::size_t>(counts[e]);
+      later = expert_exchange(ranks, counts.size(), leaving);
+      require<memory_error>(later.rows() <= how.most, "expert: the experts of a rank must be given at most ", how.most, " tokens in layer ", how.layer,
+                            ", which it has memory for; those of rank ", ranks.rank(), " are given ", later.rows(),
+                            ". Make expert_capacity larger, or 0; see parallel/README.md");
+      later.write_ranges(how, ranges);
+    });
+  }
+  /// Queues dispatch(): slots read, there written, of which the rows that come are the first.
+  template <class Stream, class Ranks, class T, class Memory>
+  static void queue_dispatch(Stream& stream, Ranks& ranks, const expert_exchange& later, matrix_view<const T, Memory> slots, matrix_view<T, Memory> there) {
+    detail::on_host(stream, ranks.staging(), slots.span(), there.span(), [&ranks, &later, c = slots.shape(1)](std::span<const T> from, std::span<T> to) {
+      ranks.exchange(from, later.leaves(), to, later.arrives(), c);
+    });
+  }
+  /// Queues combine().
+  template <class Stream, class Ranks, class T, class Memory>
+  static void queue_combine(Stream& stream, Ranks& ranks, const expert_exchange& later, matrix_view<const T, Memory> there, matrix_view<T, Memory> slots) {
+    detail::on_host(stream, ranks.staging(), there.span(), slots.span(), [&ranks, &later, c = slots.shape(1)](std::span<const T> from, std::span<T> to) {
+      ranks.exchange(from, later.arrives(), to, later.leaves(), c);
+    });
+  }
+
  private:
   static constexpr std::uint64_t max_rows = std::uint64_t{1} << 31;  // row indices are stored as tokens, which are 32-bit
-
-  expert_exchange(std::size_t ranks, std::size_t experts) : ranks_(ranks), experts_(experts), own_(experts / ranks) {}
 
   [[nodiscard]] std::span<const message_part> leaves() const { return {leaves_.data(), experts_}; }
   [[nodiscard]] std::span<const message_part> arrives() const { return {arrives_.data(), experts_}; }
 
+  void write_ranges(const row_ranges& how, std::span<token> ranges) const {
+    std::size_t first = 0, at = 0;
+    const auto write = [&](std::size_t begin, std::size_t count) {
+      ranges[at++] = static_cast<token>(begin);
+      ranges[at++] = static_cast<token>(count);
+    };
+    for (std::size_t i = 0; i < own_; ++i) {
+      std::size_t left = counts_[i];
+      for (std::size_t chunk = 0; chunk < how.chunks; ++chunk) {
+        const std::size_t count = std::min(left, how.chunk);
+        write(first, count);
+        first += count;
+        left -= count;
+      }
+    }
+    write(0, rows_);
+  }
   void list_parts() {
     std::size_t first = 0;
     for (std::size_t e = 0; e < experts_; first += sent_[e++]) leaves_[e] = {e / own_, first, sent_[e]};

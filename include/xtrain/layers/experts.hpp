@@ -26,8 +26,10 @@ namespace xtrain {
 /// y = Σ over the chosen experts of weight · W2 · f(W1 · x). Dropless: an expert takes every token that is routed to it. Copies of tokens
 /// are sorted by expert, so each expert is a matmul over a contiguous range, and the saved size does not depend on the routing.
 /// How many tokens an expert has is known on the device alone: its matmuls are confined to its rows (execution::confined). Under
-/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back: the host waits for the
-/// counts, once per forward, because they are the sizes of messages. It also waits where an adapter's operations cannot be confined. Under tensor
+/// expert parallelism, tokens are dispatched to the rank that owns their expert, and the results are combined back. The counts are the sizes of
+/// messages: on a device that is asynchronous, messages are made when its stream gets to them, and there is room for all rows that may come; where the
+/// device has computed when it returns, and where that much memory is not wanted, the host reads the counts, once per forward. It also waits where an
+/// adapter's operations cannot be confined. Under tensor
 /// parallelism, each rank has some intermediate channels of every expert and a replicated router, so all ranks route alike; partial outputs are
 /// summed over ranks after those of a token's experts are combined, so the reduced array is as large as for any other layer.
 ///                                                        [Shazeer et al. 2017; Jiang et al. 2024; dropless: Gale et al. 2022]
@@ -38,6 +40,7 @@ class mixture_of_experts {
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
   static constexpr bool has_experts = true;
+  static constexpr bool queues_exchange = has_expert_parallel<Recipe> && detail::queues_messages<device>;
   static constexpr bool recomputes = Recipe::recompute::template drops<activation_outputs>;
 
   /// throws config_error if intermediate channels or experts are not divisible by the ranks, or an adapter has dropout under tensor or
@@ -64,6 +67,7 @@ class mixture_of_experts {
       // which elements are dropped depends on how many rows before were routed to the expert, on all context-parallel ranks; and a pass knows
       // the rows that an expert is given only while they are those of all ranks
       if (one.up.drops_input() || one.down.drops_input()) {
+        drops_input_ = true;
         build.require_whole_sequences("dropout of an adapter inside an expert");
         build.require_whole_layers("dropout of an adapter inside an expert");
       }
@@ -132,6 +136,8 @@ class mixture_of_experts {
     expert_counts counts{};                  // known on the host, in the order of this rank's experts; or
     matrix_view<token, memory> range_e2{};   // on the device alone
     const expert_exchange* exchange = nullptr;  // what dispatched the rows, if they were: random numbers are those of the source rank
+    expert_exchange* later = nullptr;  // the same, if the stream does when it gets there; ranges are then:
+    expert_exchange::row_ranges how{};
   };
 
   struct expert {
@@ -187,6 +193,8 @@ class mixture_of_experts {
       count_e = {p.workspace.template take<token>(e), {e}};
     }
     ops::expert_routing(p, logits, routes, count_e, probability_e);
+    if constexpr (queues_exchange)
+      if (rows.later != nullptr) return queue_exchange(p, n, count_e, rows);
     if (rows.range_e2.exists()) return ops::expert_ranges(p, vector_view<const token, memory>(count_e), rows.range_e2);
 
     std::array<token, max_experts> host{};
@@ -216,7 +224,7 @@ class mixture_of_experts {
       one.up.forward(p, at.x.rows(first, rows), at.u.rows(first, rows));
     });
     // a = f(u)
-    if (at.u.shape(0) > 0) activation_.forward(p, at.u, at.a);
+    if (at.u.shape(0) > 0) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
     // out = a · W2ᵀ
     each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.forward(p, at.a.rows(first, rows), at.out.rows(first, rows));
@@ -233,13 +241,13 @@ class mixture_of_experts {
     // an expert's row count depends on the routing, but the size of deferred products must not: defer nothing here
     const auto deferred = std::exchange(p.internal.deferred, nullptr);
     const bool any = at.u.shape(0) > 0;
-    if (any && recomputes && down_needs_input_) activation_.forward(p, at.u, at.a);
+    if (any && recomputes && down_needs_input_) in_all_rows(p, n, all, [&] { activation_.forward(p, at.u, at.a); });
     // forward: out = a · W2ᵀ
     each_expert(p, n, all, [&](const expert& one, std::size_t first, std::size_t rows) {
       one.down.backward(p, down_needs_input_ ? at.a.rows(first, rows) : at.a, at.out.rows(first, rows), at.da.rows(first, rows));
     });
     // forward: a = f(u); the gradient overwrites u
-    if (any) activation_.backward(p, at.u, at.da, at.u);
+    if (any) in_all_rows(p, n, all, [&] { activation_.backward(p, at.u, at.da, at.u); });
     // forward: u = x · W1ᵀ; the gradient of x overwrites that of out
     matrix x{};
     if (up_needs_input_) x = input();
@@ -302,14 +310,28 @@ class mixture_of_experts {
     const auto scope = p.scope();
     auto& ranks = p.internal.parallel.experts();
     const auto all_x = gather_from_sequence_parallel_region(p, x);
+    if constexpr (queues_exchange) {
+      if (rows_of_experts rows = rows_to_come(p, n); rows.later != nullptr) {
+        rows.range_e2 = {p.save_tokens(2 * ranges_of(rows)).span(), {ranges_of(rows), 2}};
+        route(p, all_x, routes, rows);
+        const expert_rows here = rows_here(p, rows, c);
+        const auto x_s = p.temporary(slots, c);
+        ops::embedding(p, routes.row_s, all_x, x_s);
+        expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(x_s), here.x);
+        experts_forward(p, n, rows, here);
+        expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
+        return combine(p, routes, out, y, how);
+      }
+    }
     rows_of_experts leaving{.total = slots};
     route(p, all_x, routes, leaving);
     const expert_exchange exchange(ranks, experts_.size(), leaving.counts);
-    const expert_rows here = rows_here(p, exchange.rows(), c);
+    const rows_of_experts rows{.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange};
+    const expert_rows here = rows_here(p, rows, c);
     const auto x_s = p.temporary(slots, c);
     ops::embedding(p, routes.row_s, all_x, x_s);
     exchange.dispatch(p.stream, ranks, read(x_s), here.x);
-    experts_forward(p, n, {.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange}, here);
+    experts_forward(p, n, rows, here);
     exchange.combine(p.stream, ranks, read(here.out), out);
     combine(p, routes, out, y, how);
     exchange.push(p.saved);
@@ -319,49 +341,126 @@ class mixture_of_experts {
     const auto scope = p.scope();
     const std::size_t n = p.tokens_in_layer(x.shape(0)), c = x.shape(1), slots = n * choices_;
     auto& ranks = p.internal.parallel.experts();
+    if constexpr (queues_exchange) {
+      if (rows_of_experts rows = rows_to_come(p, n); rows.later != nullptr) {
+        rows.range_e2 = {p.pop_saved_tokens(2 * ranges_of(rows)).span(), {ranges_of(rows), 2}};
+        const auto out = p.pop_saved(slots, c);
+        const auto routes = pop_saved_routes(p, n);
+        const expert_rows here = rows_here(p, rows, c);
+        const sums dweight_nk = combine_backward(p, routes, dy, out);
+        expert_exchange::queue_dispatch(p.stream, ranks, *rows.later, read(out), here.out);
+        experts_backward(p, n, rows, here, [&] { return here.x; });
+        expert_exchange::queue_combine(p.stream, ranks, *rows.later, read(here.out), out);
+        return routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
+      }
+    }
     const auto exchange = expert_exchange::popped(ranks, experts_.size(), p.saved);
     const auto out = p.pop_saved(slots, c);
     const auto routes = pop_saved_routes(p, n);
-    const expert_rows here = rows_here(p, exchange.rows(), c);
+    const rows_of_experts rows{.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange};
+    const expert_rows here = rows_here(p, rows, c);
     const sums dweight_nk = combine_backward(p, routes, dy, out);
     // forward: combined out
     exchange.dispatch(p.stream, ranks, read(out), here.out);
-    experts_backward(p, n, {.total = exchange.rows(), .counts = exchange.counts(), .exchange = &exchange}, here, [&] { return here.x; });
+    experts_backward(p, n, rows, here, [&] { return here.x; });
     // forward: dispatched x_s
     exchange.combine(p.stream, ranks, read(here.out), out);
     routes_backward(p, routes, needs_input() ? gather_from_sequence_parallel_region(p, x) : x, dweight_nk, out, dx, how);
   }
   [[nodiscard]] static matrix_view<const compute, memory> read(matrix x) { return x; }
 
-  /// Receive buffer for dispatched rows. Their number is not known in advance: the plan assumes balanced experts, and the buffer grows
-  /// when they are not. It is the same memory in the backward: one buffer per layer and pass, or a single one for all layers if blocks are
-  /// recomputed or there is no backward.
-  [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, std::size_t rows, std::size_t c) const {
-    const bool until_backward = p.trains() && !Recipe::recompute::drops_blocks;
-    const std::size_t place = until_backward ? layer_ : 0, pass = until_backward ? p.internal.number : 0;
+  /// Which memory of the strategy a layer uses from its forward to its backward: one of its own in each pass, or the same for all layers if blocks
+  /// are recomputed or there is no backward.
+  struct kept_place {
+    std::size_t pass = 0, place = 0;
+  };
+  [[nodiscard]] kept_place kept_at(const pass<Recipe>& p) const {
+    if (!p.trains() || Recipe::recompute::drops_blocks) return {};
+    return {p.internal.number, layer_};
+  }
+  /// How many rows of an expert are computed at once: all that one rank may send.
+  [[nodiscard]] static std::size_t rows_at_once(const pass<Recipe>& p, std::size_t n) { return std::max(n, p.internal.most_tokens); }
+  /// For rows whose number the host need not know when it queues the layer; without `later`, it waits for it.
+  [[nodiscard]] rows_of_experts rows_to_come(pass<Recipe>& p, std::size_t n) const {
+    if (!confines_ || drops_input_ || n == 0 || p.internal.most_tokens == 0) return {};
+    auto& parallel = p.internal.parallel;
+    const auto most = parallel.most_rows(p.internal.most_tokens, choices_, own_.count);
+    if (!most) return {};
+    const auto [pass, place] = kept_at(p);
+    // an expert is given each token at most once
+    const std::size_t of_expert = std::min(*most, parallel.experts().size() * p.internal.most_tokens);
+    return {.total = *most,
+            .later = &parallel.queued_exchange(pass, place, experts_.size()),
+            .how = {.chunk = rows_at_once(p, n), .chunks = (of_expert + rows_at_once(p, n) - 1) / rows_at_once(p, n), .most = *most, .layer = layer_}};
+  }
+  /// Those of this rank's experts, and of all rows.
+  [[nodiscard]] std::size_t ranges_of(const rows_of_experts& rows) const { return own_.count * rows.how.chunks + 1; }
+  void queue_exchange(pass<Recipe>& p, std::size_t n, vector_view<token, memory> count_e, const rows_of_experts& rows) const {
+    auto& ranks = p.internal.parallel.experts();
+    if (counts_of(p.stream) == nullptr)
+      return expert_exchange::queue(p.stream, ranks, *rows.later, device_span<const token, memory>(count_e.span()), rows.range_e2.span(), rows.how);
+    expert_counts leaving{};  // a dry run assumes that experts are balanced
+    for (std::size_t i = 0; i < experts_.size(); ++i) leaving[i] = balanced(n * choices_, i);
+    *rows.later = expert_exchange(ranks, experts_.size(), leaving);
+  }
+
+  /// Receive buffer for dispatched rows. Where their number is not known in advance and the host waits for it, the plan assumes balanced experts, and
+  /// the buffer grows when they are not. It is the same memory in the backward.
+  [[nodiscard]] expert_rows rows_here(pass<Recipe>& p, const rows_of_experts& all, std::size_t c) const {
+    const auto [pass, place] = kept_at(p);
     const auto& on = p.parameters.device();
     const std::size_t x_kept = up_needs_input_ ? c : 0, a_kept = saves_activation() ? inner_ : 0;
-    const auto [x, u, a] = side_by_side<3>(p.internal.parallel.kept_rows(on, pass, place), rows, {x_kept, activation_.columns * inner_, a_kept});
-    const auto [out, da, x_now, a_now] = side_by_side<4>(p.internal.parallel.temporary_rows(on), rows, {c, inner_, c - x_kept, inner_ - a_kept});
+    const auto [x, u, a] = side_by_side<3>(p, p.internal.parallel.kept_rows(on, pass, place), all, {x_kept, activation_.columns * inner_, a_kept});
+    const auto [out, da, x_now, a_now] = side_by_side<4>(p, p.internal.parallel.temporary_rows(on), all, {c, inner_, c - x_kept, inner_ - a_kept});
     return {.x = x_kept > 0 ? x : x_now, .u = u, .a = a_kept > 0 ? a : a_now, .da = da, .out = out};
   }
   template <std::size_t N, class Memory>
-  [[nodiscard]] static std::array<matrix, N> side_by_side(Memory& all, std::size_t rows, const std::array<std::size_t, N>& columns) {
+  [[nodiscard]] static std::array<matrix, N> side_by_side(pass<Recipe>& p, Memory& memory_of, const rows_of_experts& all,
+                                                          const std::array<std::size_t, N>& columns) {
+    const std::size_t rows = all.total;
     constexpr std::size_t alignment = 64 / sizeof(compute);  // a cache line
     std::array<std::size_t, N + 1> begin{};
     for (std::size_t i = 0; i < N; ++i) begin[i + 1] = begin[i] + (rows * columns[i] + alignment - 1) / alignment * alignment;
-    const auto span = all.template at_least<compute>(begin[N]);
+    // new memory, in the first step: work that uses the old may still be queued
+    if (all.later != nullptr && !memory_of.template has_room<compute>(begin[N])) p.stream.synchronize();
+    const auto span = memory_of.template at_least<compute>(begin[N], all.later == nullptr);
     std::array<matrix, N> each{};
     for (std::size_t i = 0; i < N; ++i) each[i] = {span.subspan(begin[i], rows * columns[i]), {rows, columns[i]}};
     return each;
   }
 
+  /// work(), confined to a range of rows that have come from other ranks.
+  ///   expected  what a dry run assumes
+  template <class Work>
+  static void in_range(pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t expected, Work&& work) {
+    p.confined = {device_span<const token, memory>(all.range_e2.rows(index, 1).span()), all.total, expected};
+    work();
+    p.confined = {};
+  }
+  template <class Work>
+  void in_all_rows(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
+    if (all.later == nullptr) return work();
+    in_range(p, all, own_.count * all.how.chunks, std::min(all.total, n * choices_), work);
+  }
+  /// Rows of an expert, up to n from `first` on, in a dry run.
+  [[nodiscard]] static std::size_t expected_rows(const pass<Recipe>& p, const rows_of_experts& all, std::size_t index, std::size_t first, std::size_t n) {
+    if (counts_of(p.stream) == nullptr) return 0;
+    const std::size_t count = all.later->counts()[index];
+    return std::min(n, count - std::min(count, first));
+  }
+
   /// work(expert, first row, rows) for each of this rank's experts, confined to its rows. Where the host knows them: for each that has rows,
-  /// at most n rows at a time: the most that one rank may
-  /// send, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
+  /// rows_at_once() at a time, so the workspace does not grow with the number of ranks. A dry run assumes evenly distributed rows; since any expert may get n
   /// rows, it also measures the memory for that, without counting it as work.
   template <class Work>
   void each_expert(pass<Recipe>& p, std::size_t n, const rows_of_experts& all, Work&& work) const {
+    if (all.later != nullptr) {
+      for (std::size_t i = 0; i < own_.count; ++i)
+        for (std::size_t chunk = 0; chunk < all.how.chunks; ++chunk)
+          in_range(p, all, i * all.how.chunks + chunk, expected_rows(p, all, i, chunk * all.how.chunk, all.how.chunk),
+                   [&] { work(experts_[own_.begin + i], 0, all.total); });
+      return;
+    }
     if (all.range_e2.exists()) {
       for (std::size_t e = 0; e < experts_.size(); ++e) {
         p.confined = {device_span<const token, memory>(all.range_e2.rows(e, 1).span()), all.total, balanced(all.total, e)};
@@ -375,7 +474,7 @@ class mixture_of_experts {
       if constexpr (has_expert_parallel<Recipe>)
         if (all.exchange != nullptr) p.internal.origin = all.exchange->origin(i, p.internal.parallel.experts().rank());
       for (std::size_t left = all.counts[i]; left > 0;) {
-        const std::size_t rows = std::min(left, n);
+        const std::size_t rows = std::min(left, rows_at_once(p, n));
         work(experts_[own_.begin + i], first, rows);
         first += rows;
         left -= rows;
@@ -395,7 +494,7 @@ class mixture_of_experts {
   row_range own_{};  // this rank's experts
   linear<Recipe> router_;
   std::vector<expert> experts_;
-  bool up_needs_input_ = false, down_needs_input_ = false;
+  bool up_needs_input_ = false, down_needs_input_ = false, drops_input_ = false;
   bool confines_ = true;  // operations of experts can be confined to rows that only the device knows
 };
 

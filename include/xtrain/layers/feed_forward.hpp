@@ -140,4 +140,17 @@ struct swiglu_activation {
   }
 };
 
+/// GEGLU: gelu(gate) · up, tanh approximation, gate and up computed by one matmul. [Shazeer 2020]
+struct geglu_activation {
+  static constexpr std::size_t columns = 2;
+  template <class Pass, class U, class A>
+  static void forward(Pass& p, const U& u, const A& a) {
+    ops::geglu(p, u, a);
+  }
+  template <class Pass, class U, class DA, class DU>
+  static void backward(Pass& p, const U& u, const DA& da, const DU& du) {
+    ops::geglu_backward(p, u, da, du);
+  }
+};
+
 }  // namespace xtrain

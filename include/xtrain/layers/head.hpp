@@ -26,16 +26,19 @@ class language_head {
   using device = typename Recipe::device;
   using sums = vector_view<accumulate_t<compute>, memory>;
 
+  using adapter_type = typename vocab_parallel_head<Recipe>::adapter_type;
+
   struct options {
     bool normalized = false;
     double z_loss = 0.0;
+    double softcap = 0.0;        ///< logits become softcap · tanh(logits / softcap); 0: none
     tensor_shard shard{};        ///< of the vocabulary
     std::size_t vocab_size = 0;  ///< of all ranks
+    adapter_type adapter{};      ///< declared; none if `normalized`
   };
-  language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width,
-                const options& o)
-      : head_(weight, {.shard = o.shard, .vocab_size = o.vocab_size, .z_loss = o.z_loss}), normalized_(o.normalized),
-        scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
+  language_head(const typename device::context& context, typename device::stream& stream, parameter weight, std::size_t width, const options& o)
+      : head_(weight, {.shard = o.shard, .vocab_size = o.vocab_size, .z_loss = o.z_loss, .softcap = o.softcap, .adapter = o.adapter}),
+        normalized_(o.normalized), scale_c_(context, {o.normalized ? width : 0}, memory_role::weights) {
     if (!normalized_) return;
     const std::vector<compute> scale(width, static_cast<compute>(1.0 / std::sqrt(static_cast<double>(width))));  // alive until copied
     copy_to_device(stream, scale_c_.span(), scale);

@@ -11,36 +11,36 @@
 namespace xtrain {
 
 /// Root-mean-square normalization, scaled per channel.               [Zhang & Sennrich 2019]
-/// Saves one value per row.
+/// Saves one value per row. zero_centered: the scale is 1 + weight, and weights are initialized to 0.
 template <class Recipe>
 class rms_norm {
  public:
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
 
-  rms_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon)
-      : epsilon_(epsilon), weight_(build.vector({{name, channels}}, "weight", 1.0)) {}
+  rms_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon, bool zero_centered = false)
+      : epsilon_(epsilon), offset_(zero_centered ? 1.0 : 0.0), weight_(build.vector({{name, channels}}, "weight", 1.0 - offset_)) {}
 
   /// x [n, c] read, y [n, c] written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
-    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.save_sums(x.shape(0)));
+    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, p.save_sums(x.shape(0)), offset_);
   }
 
   /// Computes y again without saving anything.
   void recompute(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> y) const {
     const auto scope = p.scope();
-    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, {p.workspace.template take<accumulate_t<compute>>(x.shape(0)), {x.shape(0)}});
+    ops::rms_norm(p, x, p.vector(weight_), epsilon_, y, {p.workspace.template take<accumulate_t<compute>>(x.shape(0)), {x.shape(0)}}, offset_);
   }
 
   /// dx [n, c] added to: a norm is on a branch of the residual stream, whose own gradient is already in dx
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> dy,
                 matrix_view<compute, memory> dx) const {
     const auto rstd_n = p.pop_saved_sums(x.shape(0));
-    ops::rms_norm_backward(p, x, p.vector(weight_), rstd_n, dy, dx, p.vector_gradient(weight_));
+    ops::rms_norm_backward(p, x, p.vector(weight_), rstd_n, dy, dx, p.vector_gradient(weight_), offset_);
   }
 
  private:
-  double epsilon_;
+  double epsilon_, offset_;
   parameter weight_;
 };
 

@@ -57,6 +57,7 @@ struct pass_internal {
   bool has_sequence_parallel = false;
   bool rows_are_sequences = false;  ///< while a layer works on one row per sequence
   std::size_t number = 0;           ///< index among the in-flight passes
+  std::size_t most_tokens = 0;      ///< in the local batch of any rank and pass; 0: not known
   const cache_view<device, compute>* cache = nullptr;
   expert_load<device, compute> load{};  ///< if there is a load-balancing loss
   /// Takes the deferred products of a backward in two parts.
@@ -65,6 +66,8 @@ struct pass_internal {
   pass_objective<Recipe>* objective = nullptr;  ///< none: cross-entropy of the next token
   std::size_t micro_batch = 0;  ///< index in the step
   device_span<double, typename device::memory> statistics{};  ///< sums that an objective adds to; empty: not wanted
+  double neftune_noise_alpha = 0.0;  ///< of noise on embeddings, see layers/neftune.hpp; 0: none
+  bool without_fake_quantisation = false;  ///< linear layers compute with their weights as they are: the first steps of qat
   bool without_adapter = false;  ///< linear layers and embeddings leave out their adapters
   dispatched_rows origin{};  ///< while an expert works on rows dispatched by other ranks
 };

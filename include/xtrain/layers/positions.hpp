@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include <xtrain/core/error.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/rope.hpp>
 #include <xtrain/ops/embedding.hpp>
@@ -77,6 +78,8 @@ class rotary_positions_2d {
  private:
   /// One more position than tokens: positions in the generated span start at 1.
   static position_options halved(position_options o) {
+    require<config_error>(o.first == 0, "rotary_positions_2d: positions must start at 0, because they follow from where the generated span begins; "
+                          "with the adapter they start at ", o.first);
     ++o.max_position_embeddings;
     o.head_dim /= 2;
     return o;

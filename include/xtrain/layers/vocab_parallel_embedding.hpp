@@ -6,6 +6,7 @@
 #include <string>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/error.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
@@ -31,7 +32,7 @@ struct table_adapter<Recipe> {
   using type = typename Recipe::adapter::template on_table<Recipe>;
 };
 
-/// y = table[tokens], plus what an adapter adds. Includes the reduction over ranks: one of them has the token's row.
+/// y = scale · table[tokens], plus what an adapter adds, which needs scale 1. Includes the reduction over ranks: one of them has the token's row.
 template <class Recipe>
 class vocab_parallel_embedding {
  public:
@@ -44,12 +45,17 @@ class vocab_parallel_embedding {
     std::string name{};
     initial_values initial{};
     token padding_idx = -1;  ///< torch.nn.Embedding's padding_idx: row initialized to zeros and no gradient from here; negative: none
+    double scale = 1.0;
   };
 
   vocab_parallel_embedding(builder<Recipe>& build, const options& o)
-      : padding_(o.padding_idx), shard_(build.shard()), first_(shard_.up_to(o.vocab_size).begin),
+      : padding_(o.padding_idx), scale_(static_cast<double>(static_cast<compute>(o.scale))), shard_(build.shard()),
+        first_(shard_.up_to(o.vocab_size).begin),
         table_(build.matrix({build.vocabulary_part(o.name, o.vocab_size)}, o.hidden_size, initial_of(o))) {
     adapter_.declare(build, o.name, o.vocab_size, o.hidden_size);
+    if constexpr (requires { adapter_.exists(); })
+      require<config_error>(o.scale == 1.0 || !adapter_.exists(), "adapter: an embedding whose outputs are scaled, as Gemma's, cannot have one; '", o.name,
+                            "' is a target");
   }
 
   /// y [n, hidden_size] written, of the batch's tokens; under sequence parallelism, of this rank's
@@ -62,7 +68,7 @@ class vocab_parallel_embedding {
   void backward(pass<Recipe>& p, matrix_view<const compute, memory> dy) const {
     if (const auto d = p.matrix_gradient(table_); d.exists()) {
       const auto scope = p.scope();
-      ops::embedding_backward(p, p.batch.tokens_n, gather_from_sequence_parallel_region(p, dy), d, first_, padding_);
+      ops::embedding_backward(p, p.batch.tokens_n, gather_from_sequence_parallel_region(p, dy), d, first_, padding_, scale_);
     }
     adapter_.backward(p, p.batch.tokens_n, dy, padding_);
   }
@@ -80,16 +86,17 @@ class vocab_parallel_embedding {
     if (p.internal.has_sequence_parallel) {
       const auto scope = p.scope();
       const auto all = p.temporary(p.batch.n(), y.shape(1));
-      ops::embedding(p, p.batch.tokens_n, p.matrix(table_), all, ops::result::replaces, first_);
+      ops::embedding(p, p.batch.tokens_n, p.matrix(table_), all, ops::result::replaces, first_, scale_);
       return reduce_scatter_to_sequence_parallel_region(p, all, y, ops::result::replaces);
     }
-    ops::embedding(p, p.batch.tokens_n, p.matrix(table_), y, ops::result::replaces, first_);
+    ops::embedding(p, p.batch.tokens_n, p.matrix(table_), y, ops::result::replaces, first_, scale_);
     if constexpr (has_tensor_parallel<Recipe>) {
       if (shard_.is_sharded()) p.internal.parallel.tensor().all_reduce(p.stream, y.span(), reduction::sum);
     }
   }
 
   token padding_;
+  double scale_;  // rounded to the compute dtype, as in PyTorch
   tensor_shard shard_;
   std::size_t first_;  // first token of this rank's shard of the table
   parameter table_;

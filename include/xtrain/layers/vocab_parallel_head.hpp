@@ -7,9 +7,11 @@
 #include <type_traits>
 
 #include <xtrain/comm/concepts.hpp>
+#include <xtrain/core/error.hpp>
 #include <xtrain/layers/builder.hpp>
 #include <xtrain/layers/pass.hpp>
 #include <xtrain/layers/sequence_parallel.hpp>
+#include <xtrain/ops/activation.hpp>
 #include <xtrain/ops/distillation.hpp>
 #include <xtrain/ops/elementwise.hpp>
 #include <xtrain/ops/loss.hpp>
@@ -18,8 +20,32 @@
 
 namespace xtrain {
 
-/// logits = x · weightᵀ (+ bias), and their cross-entropy. While training, the forward also computes the gradients: logits exist once,
-/// in chunks, and are never saved. Includes all communication: of x under sequence parallelism, of the softmax, and of dx.
+namespace detail {
+
+/// What an adapter adds to the logits of a head; for most adapters nothing.
+template <class Recipe>
+struct no_head_adapter {
+  template <class Builder, class Part, class Inputs>
+  void declare(Builder&, const Part&, const Inputs&) {}
+  [[nodiscard]] static constexpr bool exists() { return false; }
+};
+template <class Recipe>
+inline constexpr bool adapts_heads = requires { typename Recipe::adapter::template on_head<Recipe>; };
+template <class Recipe>
+struct head_adapter_of {
+  using type = no_head_adapter<Recipe>;
+};
+template <class Recipe>
+requires adapts_heads<Recipe>
+struct head_adapter_of<Recipe> {
+  using type = typename Recipe::adapter::template on_head<Recipe>;
+};
+
+}  // namespace detail
+
+/// logits = x · weightᵀ (+ bias, + what the adapter adds), or softcap · tanh of that / softcap, and their cross-entropy. While training, the forward also
+/// computes the gradients: logits exist once, in chunks, and are never saved. Includes all communication: of x under sequence parallelism, of the softmax, and
+/// of dx.
 template <class Recipe>
 class vocab_parallel_head {
  public:
@@ -28,16 +54,19 @@ class vocab_parallel_head {
   using device = typename Recipe::device;
   using accumulate = accumulate_t<compute>;
   using gradient_type = typename pass<Recipe>::gradient_type;
+  using adapter_type = typename detail::head_adapter_of<Recipe>::type;
 
   struct options {
     tensor_shard shard{};        ///< of the vocabulary
     std::size_t vocab_size = 0;  ///< of all ranks
     parameter bias{};            ///< [vocabulary], sharded as the weight; none: no bias
     double z_loss = 0.0;
+    double softcap = 0.0;        ///< bound of the logits; 0: none
+    adapter_type adapter{};      ///< declared
   };
   ///   weight   [vocabulary, hidden_size], sharded as builder::vocabulary_part says
   vocab_parallel_head(parameter weight, const options& o)
-      : shard_(o.shard), vocabulary_(o.vocab_size), weight_(weight), bias_(o.bias), z_loss_(o.z_loss) {}
+      : shard_(o.shard), vocabulary_(o.vocab_size), weight_(weight), bias_(o.bias), z_loss_(o.z_loss), softcap_(o.softcap), adapter_(o.adapter) {}
 
   [[nodiscard]] parameter weight() const { return weight_; }
 
@@ -73,11 +102,39 @@ class vocab_parallel_head {
     if constexpr (has_tensor_parallel<Recipe>) {
       if (shard_.is_sharded()) return logits_sharded(p, x, weight, logits_nv);
     }
-    ops::linear(p, x, weight, p.vector(bias_), logits_nv);
+    adapted_logits(p, x, weight, logits_nv);
   }
 
  private:
   friend class head_pass<Recipe>;
+
+  /// Whether this pass adds an adapter's logits.
+  [[nodiscard]] bool adapts(const pass<Recipe>& p) const { return adapter_.exists() && !p.internal.without_adapter; }
+
+  /// logits of this rank's shard of the vocabulary
+  ///   t  what the adapter makes of x; none: nothing is added
+  void own_logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
+                  matrix_view<accumulate, memory> logits, matrix_view<const compute, memory> t = {}) const {
+    ops::linear(p, x, weight, p.vector(bias_), logits);
+    if constexpr (detail::adapts_heads<Recipe>)
+      if (t.exists()) adapter_.forward(p, t, logits);
+    if (softcap_ != 0.0) ops::softcap(p, logits, softcap_, logits);
+  }
+  /// The same with the adapter, if this pass has it.
+  void adapted_logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
+                      matrix_view<accumulate, memory> logits) const {
+    if constexpr (detail::adapts_heads<Recipe>) {
+      if (adapts(p)) {
+        const auto scope = p.scope();
+        return own_logits(p, x, weight, logits, adapter_.project(p, x));
+      }
+    }
+    own_logits(p, x, weight, logits);
+  }
+  /// dlogits becomes the gradient of the logits before the softcap
+  void softcap_backward(pass<Recipe>& p, matrix_view<const accumulate, memory> logits, matrix_view<compute, memory> dlogits) const {
+    if (softcap_ != 0.0) ops::softcap_backward(p, logits, softcap_, dlogits);
+  }
 
   /// Operands of the cross-entropy.
   struct operands {
@@ -113,22 +170,44 @@ class vocab_parallel_head {
     if constexpr (has_tensor_parallel<Recipe>) {
       if (shard_.is_sharded()) return cross_entropy_sharded(p, o, loss_n);
     }
+    if constexpr (detail::adapts_heads<Recipe>)
+      if (adapts(p)) return cross_entropy_adapted(p, o, loss_n);
     if (!o.dx.exists())
       return ops::linear_cross_entropy(p, o.x, o.weight, p.batch.targets_n, loss_n, p.vector(bias_), o.token_weight_n, o.loss.label_smoothing,
-                                       o.loss.log_z_loss);
+                                       o.loss.log_z_loss, softcap_);
     ops::linear_cross_entropy_with_gradient(p, o.x, o.weight, p.batch.targets_n, p.gradient_scale, loss_n, o.dx, o.dweight, o.z_loss, p.vector(bias_),
-                                            p.vector_gradient(bias_), o.token_weight_n, o.loss.label_smoothing, o.loss.log_z_loss);
+                                            p.vector_gradient(bias_), o.token_weight_n, o.loss.label_smoothing, o.loss.log_z_loss, softcap_);
   }
-  /// Vocabulary-parallel cross-entropy, a chunk of tokens at a time: ranks exchange three or four values per token, never
-  /// logits.                                                              [Shoeybi et al. 2019, section 3]
+  /// What an adapter makes of all tokens, and the gradient of that; none without an adapter.
+  struct projected {
+    matrix_view<const compute, memory> t{};
+    matrix_view<compute, memory> dt{};
+  };
+
+  /// Cross-entropy of logits with an adapter.
+  void cross_entropy_adapted(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
+    const auto scope = p.scope();
+    projected adapted{.t = adapter_.project(p, o.x)};
+    if (o.dx.exists()) adapted.dt = p.temporary(o.x.shape(0), adapted.t.shape(1));
+    cross_entropy_in_chunks(p, o, loss_n, adapted);
+    if (o.dx.exists()) adapter_.project_backward(p, o.x, adapted.dt, o.dx);
+  }
+  /// Vocabulary-parallel cross-entropy: ranks exchange three or four values per token, never logits.     [Shoeybi et al. 2019, section 3]
   void cross_entropy_sharded(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n) const {
-    const matrix_view<const compute, memory> x = gather_from_sequence_parallel_region(p, o.x);
-    const auto bias = p.vector(bias_);
+    operands all = o;  // of the tokens of all ranks
+    all.x = gather_from_sequence_parallel_region(p, o.x);
+    if (o.dx.exists() && p.internal.has_sequence_parallel) all.dx = p.temporary(all.x.shape(0), all.x.shape(1));
+    cross_entropy_in_chunks(p, all, loss_n);
+    if (!o.dx.exists()) return;
+    if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, all.dx, o.dx, ops::result::replaces);
+    else p.internal.parallel.tensor().all_reduce(p.stream, o.dx.span(), reduction::sum);
+  }
+  /// Cross-entropy a chunk of tokens at a time: logits of other tokens do not exist.
+  void cross_entropy_in_chunks(pass<Recipe>& p, const operands& o, vector_view<accumulate, memory> loss_n, const projected& adapted = {}) const {
     const bool trains = o.dx.exists();
-    const std::size_t n = x.shape(0), c = x.shape(1), v = o.weight.shape(0), first = shard_.up_to(vocabulary_).begin;
+    const std::size_t n = o.x.shape(0), v = o.weight.shape(0), first = shard_.up_to(vocabulary_).begin;
     const std::size_t each = kernel::softmax_parts(o.loss.label_smoothing);
     const std::size_t at_once = tokens_at_once(n, v);
-    const auto dx = trains && p.internal.has_sequence_parallel ? p.temporary(n, c) : o.dx;
     const auto dbias = trains ? p.vector_gradient(bias_) : vector_view<gradient_type, memory>{};
     const auto sums = [&](std::size_t rows, std::size_t columns) {
       return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(rows * columns), {rows, columns}};
@@ -136,31 +215,33 @@ class vocab_parallel_head {
     for (std::size_t begin = 0; begin < n; begin += at_once) {
       const auto scope = p.scope();
       const std::size_t rows = std::min(at_once, n - begin);
-      const auto x_rows = x.rows(begin, rows);
+      const auto x_rows = o.x.rows(begin, rows);
       const auto targets = p.batch.targets_n.rows(begin, rows);
+      const auto t_rows = adapted.t.exists() ? adapted.t.rows(begin, rows) : matrix_view<const compute, memory>{};
       const auto logits = sums(rows, v), parts = sums(each * shard_.ranks, rows);
-      ops::linear(p, x_rows, o.weight, bias, logits);
+      own_logits(p, x_rows, o.weight, logits, t_rows);
       const auto own = parts.rows(each * shard_.rank, each);
       ops::softmax_part<device, accumulate>(p, logits, targets, first, own);
-      p.internal.parallel.tensor().all_gather(p.stream, device_span<const accumulate, memory>(own.span()), parts.span());
+      if constexpr (has_tensor_parallel<Recipe>)
+        if (shard_.is_sharded()) p.internal.parallel.tensor().all_gather(p.stream, device_span<const accumulate, memory>(own.span()), parts.span());
       const auto dlogits = trains ? p.temporary(rows, v) : matrix_view<compute, memory>{};
       const auto token_weight = o.token_weight_n.exists() ? o.token_weight_n.rows(begin, rows) : vector_view<const accumulate, memory>{};
       ops::softmax_of_parts<device, accumulate, compute>(p, logits, targets, first, vocabulary_, shard_.rank, parts, p.gradient_scale, o.z_loss,
                                                          loss_n.rows(begin, rows), dlogits, token_weight, o.loss.label_smoothing, o.loss.log_z_loss);
       if (!trains) continue;
-      ops::linear_backward_input(p, dlogits, o.weight, dx.rows(begin, rows));
+      softcap_backward(p, logits, dlogits);
+      ops::linear_backward_input(p, dlogits, o.weight, o.dx.rows(begin, rows));
       if (o.dweight.exists()) ops::linear_backward_weight(p, dlogits, x_rows, o.dweight);
       if (dbias.exists()) ops::bias_backward(p, dlogits, dbias);
+      if constexpr (detail::adapts_heads<Recipe>)
+        if (adapted.t.exists()) adapter_.backward(p, t_rows, dlogits, adapted.dt.rows(begin, rows));
     }
-    if (!trains) return;
-    if (p.internal.has_sequence_parallel) reduce_scatter_to_sequence_parallel_region(p, dx, o.dx, ops::result::replaces);
-    else p.internal.parallel.tensor().all_reduce(p.stream, dx.span(), reduction::sum);
   }
   void logits_sharded(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<const compute, memory> weight,
                       matrix_view<accumulate, memory> logits_nv) const {
     const std::size_t n = x.shape(0), v = weight.shape(0), first = shard_.up_to(vocabulary_).begin;
     const matrix_view<accumulate, memory> own{p.workspace.template take<accumulate>(n * v), {n, v}};
-    ops::linear(p, x, weight, p.vector(bias_), own);
+    own_logits(p, x, weight, own);
     for (std::size_t i = 0; i < n; ++i) {
       const auto row = logits_nv.rows(i, 1).span();
       copy_within(p.stream, row.subspan(first, v), device_span<const accumulate, memory>(own.rows(i, 1).span()));
@@ -171,7 +252,8 @@ class vocab_parallel_head {
   tensor_shard shard_;
   std::size_t vocabulary_;
   parameter weight_, bias_;
-  double z_loss_;
+  double z_loss_, softcap_;
+  adapter_type adapter_;
 };
 
 /// One pass through a head, as an objective sees it.
@@ -201,8 +283,15 @@ class head_pass {
   /// What logits are computed from beside hidden states: this rank's shard of weight and bias.
   [[nodiscard]] matrix_view<const compute, memory> weight() const { return weight_; }
   [[nodiscard]] vector_view<const compute, memory> bias(pass<Recipe>& p) const { return p.vector(head_->bias_); }
-  /// Whether weight() is the model's own, not computed for this pass.
-  [[nodiscard]] bool has_own_weight(pass<Recipe>& p) const { return p.matrix(head_->weight_).data().raw() == weight_.data().raw(); }
+  /// Logits of some of these hidden states, in this rank's shard of the vocabulary.
+  ///   x [n, hidden_size] read, logits_nv [n, vocabulary or this rank's shard] written
+  void logits(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<accumulate, memory> logits_nv) const {
+    head_->adapted_logits(p, x, weight_, logits_nv);
+  }
+  /// The bound of logits; 0: none.
+  [[nodiscard]] double softcap() const { return head_->softcap_; }
+  /// Whether logits are those of weight() and bias(): the weight is the model's own, not computed for this pass, and no adapter adds to them.
+  [[nodiscard]] bool has_own_weight(pass<Recipe>& p) const { return p.matrix(head_->weight_).data().raw() == weight_.data().raw() && !head_->adapts(p); }
   /// Of n tokens, how many have logits at the same time. Every chunk reads and writes the whole weight gradient, which is slow for chunks of
   /// few tokens.
   [[nodiscard]] std::size_t tokens_at_once(std::size_t n) const { return head_type::tokens_at_once(n, weight_.shape(0)); }
@@ -245,11 +334,11 @@ void head_pass<Recipe>::distil(pass<Recipe>& p, ops::distillation_settings setti
                                const stored_log_probs& stored, sums loss_n, matrix_view<compute, memory> own_dx) const {
   using gradient_type = typename head_type::gradient_type;
   using device = typename head_type::device;
+  require<config_error>(!head_->adapts(p), "distillation: the head must not have an adapter; choose other target modules");
   const auto scope = p.scope();
   const tensor_shard& shard = head_->shard_;
   const bool is_sharded = has_tensor_parallel<Recipe> && shard.is_sharded(), trains = own_dx.exists();
   const auto x = hidden_states(p);
-  const auto bias = p.vector(head_->bias_);
   const auto token_weights = head_type::token_weights(p);
   const std::size_t n = x.shape(0), c = x.shape(1), v = weight_.shape(0), first = is_sharded ? shard.up_to(head_->vocabulary_).begin : 0;
   const std::size_t ranks = is_sharded ? shard.ranks : 1, rank = is_sharded ? shard.rank : 0, at_once = tokens_at_once(n);
@@ -276,7 +365,7 @@ void head_pass<Recipe>::distil(pass<Recipe>& p, ops::distillation_settings setti
     const auto loss = loss_n.rows(begin, rows);
     const auto logits = values(rows, v);
     const auto dlogits = trains ? p.temporary(rows, v) : matrix_view<compute, memory>{};
-    ops::linear(p, x_rows, weight_, bias, logits);
+    this->logits(p, x_rows, logits);
     settings.accumulate = cross_entropy_ratio > 0;
     if (settings.accumulate) {
       const auto parts = of_all_ranks(kernel::softmax_parts(0.0), rows,
@@ -304,6 +393,7 @@ void head_pass<Recipe>::distil(pass<Recipe>& p, ops::distillation_settings setti
                                                               loss, dlogits, token_weight);
     }
     if (!trains) continue;
+    head_->softcap_backward(p, logits, dlogits);
     ops::linear_backward_input(p, dlogits, weight_, dx.rows(begin, rows));
     if (dweight_.exists()) ops::linear_backward_weight(p, dlogits, x_rows, dweight_);
     if (dbias.exists()) ops::bias_backward(p, dlogits, dbias);

@@ -21,9 +21,9 @@ class any_norm {
   using compute = typename pass<Recipe>::compute;
   using memory = typename pass<Recipe>::memory;
 
-  any_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon, norm_kind kind) {
+  any_norm(builder<Recipe>& build, const std::string& name, std::size_t channels, double epsilon, norm_kind kind, bool zero_centered) {
     if (kind == norm_kind::layer) layer_.emplace(build, name, channels, epsilon);
-    else rms_.emplace(build, name, channels, epsilon);
+    else rms_.emplace(build, name, channels, epsilon, zero_centered);
   }
 
   /// x [n, c] read, y [n, c] written
@@ -76,21 +76,23 @@ class any_positions {
   std::optional<alibi_positions<Recipe>> alibi_;
 };
 
-/// GELU (tanh or exact) or SwiGLU.
+/// GELU (tanh or exact), SwiGLU or GEGLU.
 class any_activation {
  public:
   explicit any_activation(activation_kind kind)
-      : columns(kind == activation_kind::swiglu ? swiglu_activation::columns : gelu_activation::columns), kind_(kind) {}
+      : columns(kind == activation_kind::swiglu || kind == activation_kind::geglu ? swiglu_activation::columns : gelu_activation::columns), kind_(kind) {}
 
   template <class Pass, class U, class A>
   void forward(Pass& p, const U& u, const A& a) const {
     if (kind_ == activation_kind::swiglu) swiglu_activation::forward(p, u, a);
+    else if (kind_ == activation_kind::geglu) geglu_activation::forward(p, u, a);
     else if (kind_ == activation_kind::gelu_erf) gelu_erf_activation::forward(p, u, a);
     else gelu_activation::forward(p, u, a);
   }
   template <class Pass, class U, class DA, class DU>
   void backward(Pass& p, const U& u, const DA& da, const DU& du) const {
     if (kind_ == activation_kind::swiglu) swiglu_activation::backward(p, u, da, du);
+    else if (kind_ == activation_kind::geglu) geglu_activation::backward(p, u, da, du);
     else if (kind_ == activation_kind::gelu_erf) gelu_erf_activation::backward(p, u, da, du);
     else gelu_activation::backward(p, u, da, du);
   }

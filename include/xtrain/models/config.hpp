@@ -31,6 +31,10 @@ struct decoder_config {
   bool alibi = false;                    ///< ALiBi instead of RoPE, for families that have both
   std::size_t sliding_window = 0;        ///< tokens that a query attends to, including itself; 0: all
   std::size_t first_windowed_layer = 0;  ///< layers before this one have no sliding window
+  std::vector<bool> windowed_layers = {};  ///< which layers have the sliding window; empty: those from first_windowed_layer on
+  double query_pre_attn_scalar = 0.0;      ///< attention scores are divided by its square root; 0: head_dim
+  double attn_logit_softcapping = 0.0;     ///< c: attention scores s become c · tanh(s / c); 0: they do not [Gemma team 2024, "Gemma 2", section 2]
+  double final_logit_softcapping = 0.0;    ///< the same of the head's logits
   bool attention_bias = false;           ///< queries, keys and values have a bias
   bool output_bias = false;              ///< attention's output projection has a bias
   bool feed_forward_bias = false;
@@ -53,6 +57,12 @@ struct decoder_config {
                                       ///< to zeros and not trained by inputs
   /// The family it describes; null: that of the model's type. `decoder<Recipe, Family>` sets it, and so does reading a config.json.
   const decoder_family_info* family = nullptr;
+
+  /// The sliding window of a layer; 0: none.
+  [[nodiscard]] std::size_t window_of(std::size_t layer) const {
+    const bool has_window = windowed_layers.empty() ? layer >= first_windowed_layer : windowed_layers.at(layer);
+    return has_window ? sliding_window : 0;
+  }
 
   friend bool operator==(const decoder_config&, const decoder_config&) = default;
 };

@@ -1,6 +1,7 @@
 // Definitions of config.hpp: included by it, or compiled once by xtrain_add_library.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 
 #include <xtrain/core/dtype.hpp>
@@ -47,6 +48,12 @@ XTRAIN_INLINE void complete_decoder(decoder_config& c, const char* family) {
   require<config_error>(c.rope_theta > 0.0, family, ": rope_theta must be positive; given ", c.rope_theta);
   require<config_error>(c.rotary_dim % 2 == 0 && c.rotary_dim <= c.head_dim, family, ": rotary_dim must be even and at most the head dim of ",
                         c.head_dim, "; given ", c.rotary_dim);
+  for (const double value : {c.query_pre_attn_scalar, c.attn_logit_softcapping, c.final_logit_softcapping})
+    require<config_error>(value >= 0.0 && std::isfinite(value), family,
+                          ": query_pre_attn_scalar and the softcaps of logits must be finite and not negative; given ", value);
+  require<config_error>(c.windowed_layers.empty() || (c.windowed_layers.size() == c.num_layers && c.sliding_window != 0), family,
+                        ": windowed_layers must have one value for each of the ", c.num_layers, " layers, and sliding_window must be given; it has ",
+                        c.windowed_layers.size(), ", the window is ", c.sliding_window);
   require<config_error>(!(c.tie_word_embeddings && c.normalized_head), family, ": a normalized head cannot be tied to the embedding");
   const rope_scaling_config& rope = c.rope_scaling;
   if (rope.kind != rope_scaling_config::rule::none)

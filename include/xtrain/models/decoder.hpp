@@ -2,6 +2,7 @@
 // it has, and how files name the modules; no code is copied for a new family.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include <xtrain/layers/head.hpp>
 #include <xtrain/layers/norm.hpp>
 #include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/score_head.hpp>
 #include <xtrain/models/compiled_models.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/decoder_block.hpp>
@@ -114,7 +116,8 @@ class decoder_embedding {
                         .dropout = c.embedding_dropout,
                         .site = 0,
                         .initial = initial_values::normal(c.initializer_range),
-                        .padding_idx = c.family->has_padding_index ? padding_index(c.pad_token_id, c.vocab_size, c.family->name) : -1}) {
+                        .padding_idx = c.family->has_padding_index ? padding_index(c.pad_token_id, c.vocab_size, c.family->name) : -1,
+                        .scale = c.family->scaled_embedding ? std::sqrt(static_cast<double>(c.hidden_size)) : 1.0}) {
     if (c.family->embedding_norm) norm_.emplace(detail::make_norm<Norm>(build, names.embedding_norm, c));
   }
 
@@ -134,12 +137,7 @@ class decoder_output {
   ///   table  of the embedding, if the head is tied to it; otherwise none
   decoder_output(const typename device::context& context, typename device::stream& stream, builder<Recipe>& build, const decoder_config& c,
                  xtrain::parameter table)
-      : norm_(detail::make_norm<Norm>(build, c.family->names().final_norm, c)),
-        head_(context, stream,
-              table.exists() ? table
-                             : build.matrix({build.vocabulary_part(c.family->names().head, c.vocab_size)}, c.hidden_size,
-                                            initial_values::normal(c.initializer_range)),
-              c.hidden_size, {.normalized = c.normalized_head, .z_loss = c.z_loss, .shard = build.shard(), .vocab_size = c.vocab_size}) {}
+      : norm_(detail::make_norm<Norm>(build, c.family->names().final_norm, c)), head_(make_head(context, stream, build, c, table)) {}
 
   /// x [n, hidden_size] read, loss_n written
   void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<accumulate, memory> loss_n) const {
@@ -163,8 +161,38 @@ class decoder_output {
   }
 
  private:
+  using head_type = std::conditional_t<scores_sequences<Recipe>, score_head<Recipe>, language_head<Recipe>>;
+
+  static head_type make_head(const typename device::context& context, typename device::stream& stream, builder<Recipe>& build, const decoder_config& c,
+                             xtrain::parameter table) {
+    const initial_values initial = initial_values::normal(c.initializer_range);
+    if constexpr (scores_sequences<Recipe>) {
+      require<config_error>(!sequence_classification_architecture(c.family->architecture).empty(), c.family->name,
+                            ": with a score head the family must have a model for sequence classification in transformers; beside '", c.family->architecture,
+                            "' there is none");
+      return head_type(build, c.hidden_size, initial);
+    } else {
+      xtrain::parameter weight = table;
+      typename head_type::adapter_type adapter;
+      if (!table.exists()) {
+        const module_part part = build.vocabulary_part(c.family->names().head, c.vocab_size);
+        weight = build.matrix({part}, c.hidden_size, initial);
+        adapter.declare(build, part, input_part{c.hidden_size});
+        require<config_error>(!adapter.exists() || !c.normalized_head, c.family->name, ": a head with normalized weights must not have an adapter; '",
+                              part.name, "' is a target");
+      }
+      return head_type(context, stream, weight, c.hidden_size,
+                       {.normalized = c.normalized_head,
+                        .z_loss = c.z_loss,
+                        .softcap = c.final_logit_softcapping,
+                        .shard = build.shard(),
+                        .vocab_size = c.vocab_size,
+                        .adapter = adapter});
+    }
+  }
+
   Norm norm_;
-  language_head<Recipe> head_;
+  head_type head_;
 };
 
 /// What a decoder is made of: see transformer.
@@ -179,14 +207,21 @@ struct decoder_parts {
     require<config_error>(sizes.family != nullptr, "decoder: the config must name its family (decoder_config::family); it names none");
     sizes.family->complete(sizes);
     detail::complete_decoder(sizes, sizes.family->name);
+    // what its config.json could not hold would be lost when the model is saved
+    require<config_error>(sizes.family->has_layer_types || sizes.windowed_layers.empty(), sizes.family->name,
+                          ": windowed_layers must not be given, because a config.json of this family has no layer_types");
+    require<config_error>(sizes.family->has_softcaps ||
+                              (sizes.query_pre_attn_scalar == 0.0 && sizes.attn_logit_softcapping == 0.0 && sizes.final_logit_softcapping == 0.0),
+                          sizes.family->name, ": query_pre_attn_scalar, attn_logit_softcapping and final_logit_softcapping must be 0, because this family "
+                          "has none; given ", sizes.query_pre_attn_scalar, ", ", sizes.attn_logit_softcapping, " and ", sizes.final_logit_softcapping);
     return sizes;
   }
-  static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings; }
+  static bool ties_embeddings(const config_type& c) { return c.tie_word_embeddings && !scores_sequences<Recipe>; }
   static const char* family_name(const config_type& c) { return c.family->name; }
   static decoder_names names(const config_type& c) { return c.family->names(); }
   static std::vector<std::string> adapter_targets(const config_type& c) { return c.family->adapter_targets(); }
   static attention_mask mask(const config_type& c) { return c.family->mask(c); }
-  static bool initialises(const config_type&, std::string_view) { return false; }
+  static bool initialises(const config_type&, std::string_view name) { return scores_sequences<Recipe> && name == "score.weight"; }
   ///   first    of a sequence's positions
   ///   throws   config_error when positions have embeddings and do not start at 0
   static position_options positions(const config_type& c, std::size_t first) {
@@ -216,6 +251,7 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
 
  public:
   using typename base::accumulate;
+  using typename base::compute;
   using typename base::config_type;
   using typename base::context_type;
   using typename base::device;
@@ -239,10 +275,29 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
   /// Whether a parameter has one row per token of the vocabulary: the embedding, and an untied head.
   [[nodiscard]] bool has_row_per_token(std::string_view name) const { return family_info().has_row_per_token(name); }
 
+  /// A score head in place of logits: of a reward model.
+  static constexpr bool has_score_head = scores_sequences<Recipe>;
+  /// Of config.json's `architectures`.
+  [[nodiscard]] std::string architecture() const {
+    return has_score_head ? sequence_classification_architecture(family_info().architecture) : family_info().architecture;
+  }
+  /// A parameter that files may lack: a score head, which is then newly initialized; and a tensor of files that the model does not use: the head of
+  /// the language model that a reward model begins with.
+  [[nodiscard]] static bool may_be_missing(std::string_view parameter) { return scores_sequences<Recipe> && parameter == "score.weight"; }
+  [[nodiscard]] bool may_be_ignored(std::string_view tensor) const {
+    return scores_sequences<Recipe> && tensor == family_info().head_name() + ".weight";
+  }
+
   /// Logits of selected tokens, without gradients: row i of the logits is that of token rows_r[i] of the batch.
   ///   logits_rv [selected tokens, vocabulary] written
   void logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
               matrix_view<accumulate, memory> logits_rv) const;
+  /// The same from the hidden states after all layers, for the last stage of a pipeline.
+  ///   x [n, hidden_size] read
+  void logits_of(pass<Recipe>& p, matrix_view<const compute, memory> x, vector_view<const token, memory> rows_r,
+                 matrix_view<accumulate, memory> logits_rv) const {
+    this->with_output(p, [&](const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
+  }
 
   /// Length of an adapter's prefix in front of every sequence; a cache must have room for it too.
   [[nodiscard]] std::size_t tokens_before() const {
@@ -250,23 +305,30 @@ class basic_decoder : public transformer<Recipe, decoder_parts<Recipe, Block>> {
     return 0;
   }
 
-  /// The shape of a key/value cache for `rows` sequences of up to `capacity` tokens.
-  [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t rows, std::size_t capacity) const {
-    const decoder_config& c = this->config();
-    const std::size_t kv_heads = this->blocks().empty() ? c.num_kv_heads : this->blocks().front().kv_heads();
-    return {c.num_layers * rows * kv_heads, capacity * c.head_dim};
+  /// Key/value heads on this rank.
+  [[nodiscard]] std::size_t kv_heads() const { return this->blocks().empty() ? this->config().num_kv_heads : this->blocks().front().kv_heads(); }
+  /// The shape of a key/value cache of some layers for `rows` sequences of up to `capacity` tokens.
+  [[nodiscard]] shape_of_rank<2> cache_shape(std::size_t layers, std::size_t rows, std::size_t capacity) const {
+    return {layers * rows * kv_heads(), capacity * this->config().head_dim};
+  }
+
+ private:
+  template <class Output>
+  static void logits_of(pass<Recipe>& p, matrix_view<const compute, memory> x, const Output& output, vector_view<const token, memory> rows_r,
+                        matrix_view<accumulate, memory> logits_rv) {
+    const auto scope = p.scope();
+    const auto chosen = p.temporary(rows_r.shape(0), x.shape(1));
+    ops::embedding(p, rows_r, x, chosen);
+    output.logits(p, chosen, logits_rv);
   }
 };
 
 template <class Recipe, class Block>
 void basic_decoder<Recipe, Block>::logits(pass<Recipe>& p, stash<device>& layer_inputs, vector_view<const token, memory> rows_r,
             matrix_view<accumulate, memory> logits_rv) const {
-  this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) {
-    const auto scope = p.scope();
-    const auto chosen = p.temporary(rows_r.shape(0), x.shape(1));
-    ops::embedding(p, rows_r, x, chosen);
-    output.logits(p, chosen, logits_rv);
-  });
+  static_assert(!scores_sequences<Recipe>,
+                "xtrain logits: the model must predict tokens; with the objective 'reward' it has a score head; see objective/README.md");
+  this->with_hidden_states(p, layer_inputs, "logits", [&](const auto& x, const auto& output) { logits_of(p, x, output, rows_r, logits_rv); });
 }
 
 namespace detail {

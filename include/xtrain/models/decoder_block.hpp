@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -15,6 +16,7 @@
 #include <xtrain/layers/recompute.hpp>
 #include <xtrain/models/config.hpp>
 #include <xtrain/models/decoder_family.hpp>
+#include <xtrain/ops/elementwise.hpp>
 
 namespace xtrain {
 
@@ -23,15 +25,62 @@ namespace detail {
 /// Constructs a norm of the model; a norm type that can be of either kind is given the family's kind.
 template <class Norm, class Recipe>
 [[nodiscard]] Norm make_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
-  if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind>)
-    return Norm(build, name, c.hidden_size, c.norm_epsilon, c.family->norm);
+  if constexpr (std::is_constructible_v<Norm, builder<Recipe>&, const std::string&, std::size_t, double, norm_kind, bool>)
+    return Norm(build, name, c.hidden_size, c.norm_epsilon, c.family->norm, c.family->zero_centered_norm);
+  else if constexpr (std::is_same_v<Norm, rms_norm<Recipe>>) return Norm(build, name, c.hidden_size, c.norm_epsilon, c.family->zero_centered_norm);
   else return Norm(build, name, c.hidden_size, c.norm_epsilon);
 }
 
+/// The norm at the end of a branch, before the residual connection; none unless the family names it.   [Ding et al. 2021, "CogView", section 2.4,
+///                                                                                                     sandwich LayerNorm]
+template <class Recipe, class Norm>
+class branch_norm {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+
+  branch_norm(builder<Recipe>& build, const std::string& name, const decoder_config& c) {
+    if (!name.empty()) norm_.emplace(make_norm<Norm>(build, name, c));
+  }
+
+  /// y [n, hidden_size] written or added to: norm(branch); branch(out, how) computes the branch.
+  template <class Branch>
+  void forward(pass<Recipe>& p, matrix_view<compute, memory> y, ops::result how, Branch&& branch) const {
+    if (!norm_) return branch(y, how);
+    const auto raw = p.save(y.shape(0), y.shape(1));
+    branch(raw, ops::result::replaces);
+    if (how == ops::result::replaces) {
+      norm_->forward(p, raw, y);
+    } else {
+      const auto scope = p.scope();
+      const auto normed = p.temporary(y.shape(0), y.shape(1));
+      norm_->forward(p, raw, normed);
+      ops::add(p, normed, y);
+    }
+    p.save_reference(raw);
+  }
+  /// dy [n, hidden_size] read; branch_backward(dbranch)
+  template <class BranchBackward>
+  void backward(pass<Recipe>& p, matrix_view<const compute, memory> dy, BranchBackward&& branch_backward) const {
+    if (!norm_) return branch_backward(dy);
+    const auto scope = p.scope();
+    const auto raw = p.saved_reference(dy.shape(0), dy.shape(1));
+    const auto draw = p.temporary(dy.shape(0), dy.shape(1));
+    fill_zero(p.stream, draw.span());
+    // forward: out = norm(branch)
+    norm_->backward(p, raw, dy, draw);
+    branch_backward(matrix_view<const compute, memory>(draw));
+    p.pop_saved(dy.shape(0), dy.shape(1));
+  }
+
+ private:
+  std::optional<Norm> norm_;
+};
+
 }  // namespace detail
 
-/// A pre-norm block:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x))
-///                                                                       [Radford et al. 2019; Touvron et al. 2023]
+/// A pre-norm block:  y = m + feed_forward(norm(m)),  m = x + attention(norm(x)); if the family names them, the outputs of attention and
+/// feed_forward are normalized too.                    [Radford et al. 2019; Touvron et al. 2023; Gemma team 2024, "Gemma 2", section 2]
 template <class Recipe, class Norm, class Positions, class FeedForward>
 class decoder_block {
  public:
@@ -44,9 +93,12 @@ class decoder_block {
 
   decoder_block(builder<Recipe>& build, const decoder_config& c, const decoder_names& names, std::size_t index)
       : attention_norm_(detail::make_norm<Norm>(build, full(names, index, names.attention_norm), c)),
-        attention_(build, attention_settings(c, names, index)), attention_residual_(c.residual_dropout, site(index, 1)),
+        attention_(build, attention_settings(c, names, index)), attention_output_norm_(build, optional_name(names, index, names.attention_output_norm), c),
+        attention_residual_(c.residual_dropout, site(index, 1)),
         feed_forward_norm_(detail::make_norm<Norm>(build, full(names, index, names.feed_forward_norm), c)),
-        feed_forward_(build, feed_forward_settings(c, names, index)), feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
+        feed_forward_(build, feed_forward_settings(c, names, index)),
+        feed_forward_output_norm_(build, optional_name(names, index, names.feed_forward_output_norm), c),
+        feed_forward_residual_(c.residual_dropout, site(index, 2)) {}
 
   [[nodiscard]] std::size_t kv_heads() const { return attention_.kv_heads(); }
 
@@ -61,10 +113,11 @@ class decoder_block {
     const auto feed_forward_input = saves_feed_forward_input ? p.save(n, c) : p.temporary(n, c);
 
     attention_norm_.forward(p, x, attention_input);
-    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); });
+    const auto attention = [&](auto out, ops::result how) { attention_.forward(p, at, attention_input, out, how); };
+    attention_residual_.forward(p, x, middle, [&](auto out, ops::result how) { attention_output_norm_.forward(p, out, how, attention); });
     feed_forward_norm_.forward(p, middle, feed_forward_input);
-    feed_forward_residual_.forward(p, middle, y,
-                                   [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); });
+    const auto feed_forward = [&](auto out, ops::result how) { feed_forward_.forward(p, feed_forward_input, out, how); };
+    feed_forward_residual_.forward(p, middle, y, [&](auto out, ops::result how) { feed_forward_output_norm_.forward(p, out, how, feed_forward); });
 
     p.save_reference(attention_input);
     p.save_reference(middle);
@@ -85,13 +138,13 @@ class decoder_block {
     }
 
     // forward: y = middle + feed_forward(norm(middle))
-    feed_forward_residual_.backward(
-        p, d, [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); });
+    const auto feed_forward = [&](auto dbranch) { feed_forward_.backward(p, feed_forward_input, dbranch, dinput, ops::result::replaces); };
+    feed_forward_residual_.backward(p, d, [&](auto dbranch) { feed_forward_output_norm_.backward(p, dbranch, feed_forward); });
     feed_forward_norm_.backward(p, middle, dinput, d);
     // forward: middle = x + attention(norm(x))
     if (recomputes_norms && attention_.needs_input()) attention_norm_.recompute(p, x, attention_input);
-    attention_residual_.backward(
-        p, d, [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); });
+    const auto attention = [&](auto dbranch) { attention_.backward(p, at, attention_input, dbranch, dinput, ops::result::replaces); };
+    attention_residual_.backward(p, d, [&](auto dbranch) { attention_output_norm_.backward(p, dbranch, attention); });
     attention_norm_.backward(p, x, dinput, d);
 
     if (!recomputes_norms && feed_forward_.needs_input()) p.pop_saved(n, c);
@@ -102,14 +155,19 @@ class decoder_block {
  protected:  // for blocks of the same modules in another arrangement
   Norm attention_norm_;
   causal_attention<Recipe, positions> attention_;
+  detail::branch_norm<Recipe, Norm> attention_output_norm_;
   residual<Recipe> attention_residual_;
   Norm feed_forward_norm_;
   feed_forward_type feed_forward_;
+  detail::branch_norm<Recipe, Norm> feed_forward_output_norm_;
   residual<Recipe> feed_forward_residual_;
 
  private:
   static std::string full(const decoder_names& names, std::size_t index, const std::string& name) {
     return concat(names.blocks, index, ".", name);
+  }
+  static std::string optional_name(const decoder_names& names, std::size_t index, const std::string& name) {
+    return name.empty() ? std::string{} : full(names, index, name);
   }
   static std::vector<std::string> full(const decoder_names& names, std::size_t index, const std::vector<std::string>& all) {
     std::vector<std::string> whole;
@@ -129,10 +187,15 @@ class decoder_block {
             .dropout = c.attention_dropout,
             .site = site(index, 0),
             .layer = index,
-            .sliding_window = index >= c.first_windowed_layer ? c.sliding_window : 0,
+            .sliding_window = c.window_of(index),
+            .query_pre_attn_scalar = c.query_pre_attn_scalar,
+            .softcap = c.attn_logit_softcapping,
             .qkv_names = full(names, index, names.qkv),
             .qkv_order = c.family->qkv_order(c),
             .output_name = full(names, index, names.attention_output),
+            .query_norm_name = optional_name(names, index, names.query_norm),
+            .key_norm_name = optional_name(names, index, names.key_norm),
+            .norm_epsilon = c.norm_epsilon,
             .initial = initial_values::normal(c.initializer_range),
             .output_initial = c.family->residual_initial(c),
             .transposed_in_files = c.family->transposed_in_files};

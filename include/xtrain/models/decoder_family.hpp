@@ -27,6 +27,8 @@ struct decoder_names {
   std::string attention_norm{};
   std::vector<std::string> qkv{};  // one fused module, or one each
   std::string attention_output{};
+  std::string attention_output_norm{}, feed_forward_output_norm{};  // empty: the outputs of the two branches are not normalized
+  std::string query_norm{}, key_norm{};  // empty: query and key heads are not normalized
   std::string feed_forward_norm{};
   std::string router{};           // empty: a dense feed-forward layer per block
   std::vector<std::string> up{};  // one module, or gate and up; of experts: with a '*' for the expert's index
@@ -39,7 +41,11 @@ struct decoder_names {
 struct decoder_family {
   static constexpr bool transposed_in_files = false;  ///< files hold linear weights as [in, out]
   static constexpr bool embedding_norm = false;       ///< embeddings are normalized before the first block
+  static constexpr bool zero_centered_norm = false;   ///< RMSNorm scales by 1 + weight
+  static constexpr bool scaled_embedding = false;     ///< embeddings are multiplied by the square root of the hidden size
   static constexpr bool has_padding_index = false;    ///< the padding token's embedding is not trained
+  static constexpr bool has_layer_types = false;      ///< config.json says of each layer whether it has the sliding window
+  static constexpr bool has_softcaps = false;         ///< config.json has query_pre_attn_scalar and the softcaps of logits
 
   static void complete(decoder_config&) {}
   /// The attention mask, if it is not causal.
@@ -61,7 +67,11 @@ struct decoder_family_info : family_info<decoder_config> {
   initial_values (*residual_initial)(const decoder_config&);
   file_order (*qkv_order)(const decoder_config&);
   bool embedding_norm;
+  bool zero_centered_norm;
+  bool scaled_embedding;
   bool has_padding_index;
+  bool has_layer_types;
+  bool has_softcaps;
   bool has_experts;  ///< a mixture of experts in every block
   norm_kind norm;
   position_kind positions;
@@ -91,6 +101,7 @@ class rotary_or_alibi_positions;
 struct gelu_activation;
 struct gelu_erf_activation;
 struct swiglu_activation;
+struct geglu_activation;
 template <class Recipe, class Activation>
 class mixture_of_experts;
 template <class Recipe, class Norm, class Positions, class FeedForward>
@@ -124,6 +135,7 @@ template <class Activation>
   return std::is_same_v<Activation, gelu_activation>       ? activation_kind::gelu_tanh
          : std::is_same_v<Activation, gelu_erf_activation> ? activation_kind::gelu_erf
          : std::is_same_v<Activation, swiglu_activation>   ? activation_kind::swiglu
+         : std::is_same_v<Activation, geglu_activation>    ? activation_kind::geglu
                                                            : activation_kind::other;
 }
 template <class Family>
@@ -150,7 +162,11 @@ template <class Family>
   info.residual_initial = [](const decoder_config& c) { return Family::residual_initial(c); };
   info.qkv_order = [](const decoder_config& c) { return Family::qkv_order(c); };
   info.embedding_norm = Family::embedding_norm;
+  info.zero_centered_norm = Family::zero_centered_norm;
+  info.scaled_embedding = Family::scaled_embedding;
   info.has_padding_index = Family::has_padding_index;
+  info.has_layer_types = Family::has_layer_types;
+  info.has_softcaps = Family::has_softcaps;
   info.has_experts = has_expert_layers<Family>();
   info.norm = norm_kind_of<Family>();
   info.positions = position_kind_of<Family>();

@@ -11,17 +11,22 @@
 #include <xtrain/models/chatglm1.hpp>
 #include <xtrain/models/concepts.hpp>
 #include <xtrain/models/family_list.hpp>
+#include <xtrain/models/gemma.hpp>
+#include <xtrain/models/gemma2.hpp>
 #include <xtrain/models/gpt2.hpp>
 #include <xtrain/models/internlm.hpp>
 #include <xtrain/models/llama.hpp>
 #include <xtrain/models/mistral.hpp>
 #include <xtrain/models/mixtral.hpp>
+#include <xtrain/models/phi3.hpp>
 #include <xtrain/models/qwen2.hpp>
+#include <xtrain/models/qwen3.hpp>
 
 namespace xtrain {
 
 using all_families = family_list<gpt2_family, llama_family, mistral_family, mixtral_family, qwen2_family, bloom_family, baichuan_family,
-                                 internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family>;
+                                 internlm_family, internlm2_family, aquila_family, chatglm_family, chatglm1_family, qwen3_family, gemma_family, phi3_family,
+                                 gemma2_family>;
 
 /// A decoder of any of the library's families.
 template <class Recipe>

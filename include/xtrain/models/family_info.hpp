@@ -39,6 +39,13 @@ struct family_info {
   std::string (*head_name)();
 };
 
+/// The name of transformers' class for sequence classification beside that of a language model; empty: there is none.
+[[nodiscard]] inline std::string sequence_classification_architecture(std::string_view language_model) {
+  for (const std::string_view ending : {"ForCausalLM", "LMHeadModel"})
+    if (language_model.ends_with(ending)) return std::string(language_model.substr(0, language_model.size() - ending.size())) + "ForSequenceClassification";
+  return {};
+}
+
 namespace detail {
 
 template <class Family, class Config>

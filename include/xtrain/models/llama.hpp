@@ -30,8 +30,14 @@ struct llama_family : decoder_family {
   // Files: keys of config.json, and names that vary between files.
 
   static decoder_config read(const named_settings& s);
+  /// The same, whatever the activation is.
+  static decoder_config read_sizes(const named_settings& s);
   /// "dynamic" changes nothing up to the sequence length that the model was trained on, and sequences are never longer.
   static rope_scaling_config read_rope_scaling(const named_settings& s);
+  /// Which layers have the sliding window, by `layer_types`; empty if it is not given.
+  ///   throws  config_error when a type is neither full_attention nor sliding_attention, or not one is given for each layer
+  static std::vector<bool> read_layer_types(const named_settings& s, std::size_t num_layers);
+  static void write_layer_types(const decoder_config& c, named_settings& s);
   static void write_rope_scaling(const decoder_config& c, named_settings& s);
   static void write(const decoder_config& c, named_settings& s);
   /// Old files contain the rotary frequencies.

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <xtrain/core/library.hpp>
 #include <xtrain/models/decoder.hpp>
@@ -33,6 +34,10 @@ XTRAIN_INLINE decoder_names llama_family::names() {
 XTRAIN_INLINE decoder_config llama_family::read(const named_settings& s) {
   const std::string activation = s.text_or("silu", {"hidden_act"});
   require<config_error>(activation == "silu", s.who(), ": hidden_act must be silu; given '", activation, "'");
+  return read_sizes(s);
+}
+
+XTRAIN_INLINE decoder_config llama_family::read_sizes(const named_settings& s) {
   const auto rope = s.object_at({"rope_parameters", "rope_scaling"});
   const auto bos = s.tokens({"bos_token_id"});
   const double attention_dropout = s.number_or(0.0, {"attention_dropout"});
@@ -70,6 +75,25 @@ XTRAIN_INLINE rope_scaling_config llama_family::read_rope_scaling(const named_se
           .low_frequency_factor = rope->number_or(1.0, {"low_freq_factor"}),
           .high_frequency_factor = rope->number_or(4.0, {"high_freq_factor"}),
           .original_context = kind == "linear" ? 0 : rope->size({"original_max_position_embeddings"})};
+}
+
+XTRAIN_INLINE std::vector<bool> llama_family::read_layer_types(const named_settings& s, std::size_t num_layers) {
+  const std::vector<std::string> types = s.texts({"layer_types"});
+  require<config_error>(types.empty() || types.size() == num_layers, s.who(), ": layer_types must have one type for each of the ", num_layers,
+                        " layers; given ", types.size());
+  std::vector<bool> windowed;
+  for (const std::string& type : types) {
+    require<config_error>(type == "full_attention" || type == "sliding_attention", s.who(),
+                          ": layer_types must be full_attention or sliding_attention; given '", type, "'");
+    windowed.push_back(type == "sliding_attention");
+  }
+  return windowed;
+}
+
+XTRAIN_INLINE void llama_family::write_layer_types(const decoder_config& c, named_settings& s) {
+  std::vector<std::string> types;
+  for (std::size_t layer = 0; layer < c.num_layers; ++layer) types.emplace_back(c.window_of(layer) != 0 ? "sliding_attention" : "full_attention");
+  s.set("layer_types", types);
 }
 
 XTRAIN_INLINE void llama_family::write_rope_scaling(const decoder_config& c, named_settings& s) {

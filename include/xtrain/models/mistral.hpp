@@ -12,7 +12,7 @@ struct mistral_family : llama_family {
 
   static decoder_config read(const named_settings& s) {
     decoder_config c = llama_family::read(s);
-    c.sliding_window = s.size_or(0, {"sliding_window"});
+    c.sliding_window = s.is_null("sliding_window") ? 0 : s.size_or(4096, {"sliding_window"});  // the default of transformers' configuration class
     return c;
   }
   static void write(const decoder_config& c, named_settings& s) {

@@ -29,6 +29,7 @@ XTRAIN_INLINE decoder_config mixtral_family::read(const named_settings& s) {
   require<config_error>(s.number_or(0.0, {"router_jitter_noise"}) == 0.0, s.who(),
                         ": there must be no router_jitter_noise; one is given");
   decoder_config c = mistral_family::read(s);
+  c.sliding_window = s.size_or(0, {"sliding_window"});
   c.num_experts = s.size_or(8, {"num_local_experts", "num_experts"});
   c.num_experts_per_token = s.size_or(2, {"num_experts_per_tok"});
   c.balances_experts = s.flag_or(false, {"output_router_logits"});

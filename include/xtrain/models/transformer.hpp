@@ -72,7 +72,7 @@ class transformer {
       xtrain::recompute_policy<typename Recipe::recompute>,
       "xtrain recipe: 'recompute' must be a recompute policy (recompute_none, recompute_full, recompute_selective<...>); see layers/README.md");
   static_assert(xtrain::adapter<typename Recipe::adapter>,
-                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, prefix_tuning); see adapt/README.md");
+                "xtrain recipe: 'adapter' must be an adapter policy (no_adapter, freeze, lora, qlora, qat, qat_lora, prefix_tuning); see adapt/README.md");
   static_assert(
       device_computes<device, compute>,
       "xtrain recipe: the device must multiply matrices of the precision's compute type; it has no matmul kernel for it; choose another precision, "
@@ -170,6 +170,11 @@ class transformer {
     const auto x = hidden(p, layer_inputs, all_blocks(), push_layer_input(p, layer_inputs));
     around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(x, output_); });
     forget(p, layer_inputs);
+  }
+  /// The output layer of a stage that ran the blocks before it: work(output layer).
+  template <class Work>
+  void with_output(pass<Recipe>& p, Work&& work) const {
+    around_block(p, config_.num_layers + 1, forward_visit(p), [&] { work(output_); });
   }
   [[nodiscard]] const std::vector<block_type>& blocks() const { return blocks_; }
 

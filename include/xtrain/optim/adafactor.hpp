@@ -29,6 +29,7 @@ namespace xtrain {
 /// in double.
 struct adafactor {
   static constexpr std::string_view name = "adafactor";
+  static constexpr bool has_learning_rate_factors = true;
 
   struct config {
     bool scale_parameter = false;        ///< multiplies the learning rate by the parameter's root mean square, at least epsilon2
@@ -59,6 +60,10 @@ struct adafactor {
           factors_(store.device(), place(true) * sizeof(factor), memory_role::optimizer),
           v_(store.device(), place(false) * sizeof(factor), memory_role::optimizer),
           m_(store.device(), settings.beta1 == 0 ? 0 : store.stepped() * sizeof(dtype), memory_role::optimizer) {
+      for (const decay_run& run : store.decay_runs())
+        require<config_error>(run.learning_rate_factor == 1.0 || !settings.relative_step || settings.at_most_learning_rate,
+                              "adafactor: relative_step must be off where parameters have learning rates of their own, which it does not use; a factor is ",
+                              run.learning_rate_factor);
       fill_zero(on.stream, factors_.template as<factor>());
       fill_zero(on.stream, v_.template as<factor>());
       fill_zero(on.stream, m_.template as<dtype>());
@@ -147,6 +152,7 @@ struct adafactor {
                                        .at_most_learning_rate = settings_.at_most_learning_rate,
                                        .clip_threshold = settings_.clip_threshold,
                                        .min_scale = settings_.epsilon2,
+                                       .learning_rate_factor = run.learning_rate_factor,
                                        .elements = static_cast<double>(entry.whole_size())},
                               .beta1 = settings_.beta1,
                               .weight_decay = run.decays ? settings_.weight_decay : 0.0,

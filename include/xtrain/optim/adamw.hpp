@@ -11,9 +11,10 @@
 
 namespace xtrain {
 
-/// Two moment estimates per weight. Weight decay applies to matrices only; norms and biases are not decayed.
+/// Two moment estimates per weight. Weight decay applies to matrices only, unless all decay; norms and biases are not decayed.
 struct adamw {
   static constexpr std::string_view name = "adamw";
+  static constexpr bool has_learning_rate_factors = true;
 
   struct config {
     double beta1 = 0.9;
@@ -46,6 +47,7 @@ struct adamw {
                     .beta2 = settings_.beta2,
                     .epsilon = settings_.epsilon,
                     .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                    .learning_rate_factor = run.learning_rate_factor,
                     .stochastic = Precision::update == rounding::stochastic,
                     .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
                     .scalars_1 = how.scalars,

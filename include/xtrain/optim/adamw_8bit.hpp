@@ -25,6 +25,7 @@ namespace xtrain {
 /// everything, bit for bit.
 struct adamw_8bit {
   static constexpr std::string_view name = "adamw_8bit";
+  static constexpr bool has_learning_rate_factors = true;
   static constexpr std::size_t layout_alignment = dynamic_code::block;  ///< of parameters and shards: models lay them out for it
 
   struct config {
@@ -65,6 +66,7 @@ struct adamw_8bit {
                                                                  .beta2 = settings_.beta2,
                                                                  .epsilon = settings_.epsilon,
                                                                  .weight_decay = weight_decay,
+                                                                 .learning_rate_factor = run.learning_rate_factor,
                                                                  .stochastic = Precision::update == rounding::stochastic,
                                                                  .random = random,
                                                                  .scalars_1 = how.scalars,
@@ -82,6 +84,7 @@ struct adamw_8bit {
                                                                          .beta2 = settings_.beta2,
                                                                          .epsilon = settings_.epsilon,
                                                                          .weight_decay = weight_decay,
+                                                                         .learning_rate_factor = run.learning_rate_factor,
                                                                          .stochastic = Precision::update == rounding::stochastic,
                                                                          .random = random,
                                                                          .scalars_1 = how.scalars,
@@ -157,7 +160,7 @@ struct adamw_8bit {
           const std::size_t from = std::max(begin, run.begin), to = std::min(end, run.end);
           if (from >= to) continue;
           const std::size_t skipped = from - run.begin;
-          pieces.push_back({{from, to, run.decays, run.kept + skipped, run.element + skipped}, i, has_codes(group), small_});
+          pieces.push_back({{from, to, run.decays, run.kept + skipped, run.element + skipped, run.learning_rate_factor}, i, has_codes(group), small_});
           if (!has_codes(group)) small_ += to - from;
         }
       }

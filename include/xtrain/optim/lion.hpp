@@ -16,6 +16,7 @@ namespace xtrain {
 /// published code (google/automl, lion_pytorch.py).
 struct lion {
   static constexpr std::string_view name = "lion";
+  static constexpr bool has_learning_rate_factors = true;
 
   struct config {
     double beta1 = 0.9;
@@ -42,6 +43,7 @@ struct lion {
                           .beta1 = settings_.beta1,
                           .beta2 = settings_.beta2,
                           .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                          .learning_rate_factor = run.learning_rate_factor,
                           .stochastic = Precision::update == rounding::stochastic,
                           .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
                           .scalars_1 = how.scalars,

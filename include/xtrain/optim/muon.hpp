@@ -83,6 +83,7 @@ template <class Device, class T>
 /// repeating the products on every rank.
 struct muon {
   static constexpr std::string_view name = "muon";
+  static constexpr bool has_learning_rate_factors = true;
 
   struct config {
     double momentum = 0.95;
@@ -188,6 +189,7 @@ struct muon {
                          .beta2 = settings_.adamw.beta2,
                          .epsilon = settings_.adamw.epsilon,
                          .weight_decay = run.decays ? settings_.adamw.weight_decay : 0.0,
+                         .learning_rate_factor = run.learning_rate_factor,
                          .stochastic = Precision::update == rounding::stochastic,
                          .random = random_of(how, run),
                          .scalars_1 = how.scalars,
@@ -217,8 +219,8 @@ struct muon {
       if (run.size() == 0) return;
       ops::muon(on, kernel::muon<memory, typename Precision::parameter, typename Precision::master>{
                         .n = run.size(),
-                        .rate = settings_.learning_rate_ratio * adjusted_rate(r, c),
-                        .decay = settings_.learning_rate_ratio * settings_.weight_decay,
+                        .rate = run.learning_rate_factor * settings_.learning_rate_ratio * adjusted_rate(r, c),
+                        .decay = run.learning_rate_factor * settings_.learning_rate_ratio * settings_.weight_decay,
                         .stochastic = Precision::update == rounding::stochastic,
                         .random = random_of(how, run),
                         .scalars_1 = how.scalars,

@@ -25,7 +25,7 @@ template <class Store>
     const auto& entry = store.entries()[i];
     if (!entry.spec.trainable || !entry.is_here) continue;
     const auto own = store.piece_of(entry);
-    decay_run run{.decays = entry.decays(), .kept = own.kept};
+    decay_run run{.kept = own.kept};
     if (own.count > 0) {
       run.begin = entry.offset + own.first;
       run.end = run.begin + own.count;
@@ -34,6 +34,8 @@ template <class Store>
       const auto found = std::find_if(runs.begin(), runs.end(), [&](const decay_run& r) { return r.begin <= run.begin && run.end <= r.end; });
       require<config_error>(found != runs.end(), "optimizer: parameter '", entry.spec.name, "' must be in one run of the store");
       run.element = found->element + (run.begin - found->begin);
+      run.decays = found->decays;
+      run.learning_rate_factor = found->learning_rate_factor;
     }
     pieces.push_back({.entry = i, .first = own.first, .run = run});
   }

@@ -2,56 +2,160 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include <xtrain/core/error.hpp>
 
 namespace xtrain {
 
-/// The shape of the lr schedule after the warmup.
-enum class lr_schedule_kind : std::uint8_t { constant, linear, cosine };
+/// The shape of the lr schedule after the warmup. Names are those of transformers' get_scheduler; inverse_square_root is Megatron's.
+enum class lr_schedule_kind : std::uint8_t { constant, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, inverse_square_root };
+
+namespace detail {
+
+inline constexpr std::array<std::pair<lr_schedule_kind, std::string_view>, 7> lr_schedule_names{
+    {{lr_schedule_kind::constant, "constant"},
+     {lr_schedule_kind::linear, "linear"},
+     {lr_schedule_kind::cosine, "cosine"},
+     {lr_schedule_kind::cosine_with_restarts, "cosine_with_restarts"},
+     {lr_schedule_kind::polynomial, "polynomial"},
+     {lr_schedule_kind::inverse_sqrt, "inverse_sqrt"},
+     {lr_schedule_kind::inverse_square_root, "inverse_square_root"}}};
+
+}  // namespace detail
 
 [[nodiscard]] constexpr std::string_view name_of(lr_schedule_kind shape) {
-  return shape == lr_schedule_kind::constant ? "constant" : shape == lr_schedule_kind::linear ? "linear" : "cosine";
+  return detail::lr_schedule_names[static_cast<std::size_t>(shape)].second;
 }
 
-/// throws config_error when `name` is not a schedule
+/// Two more names of transformers are kinds with other settings: constant_with_warmup is constant, and cosine_with_min_lr is cosine.
+///   throws  config_error when `name` is not a schedule
 [[nodiscard]] inline lr_schedule_kind lr_schedule_named(std::string_view name) {
-  for (const lr_schedule_kind known : {lr_schedule_kind::constant, lr_schedule_kind::linear, lr_schedule_kind::cosine})
-    if (name == name_of(known)) return known;
-  fail<config_error>("lr_schedule: must be constant, linear or cosine; given '", name, "'");
+  for (const auto& [kind, known] : detail::lr_schedule_names)
+    if (name == known) return kind;
+  if (name == "constant_with_warmup") return lr_schedule_kind::constant;
+  if (name == "cosine_with_min_lr") return lr_schedule_kind::cosine;
+  fail<config_error>("lr_schedule: must be constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, cosine_with_restarts, polynomial, ",
+                     "inverse_sqrt or inverse_square_root; given '", name, "'");
 }
+
+/// What a schedule is made of. Below, s is a step, counted from 0, W the warmup, T the decay steps.
+struct lr_schedule_settings {
+  lr_schedule_kind kind = lr_schedule_kind::cosine;
+  double peak = 1e-3;
+  double warmup = 0;            ///< in steps; need not be a whole number
+  std::size_t decay_steps = 1;  ///< where the decay ends, counted from the first step of the run; later steps have the minimum
+  double min_lr_ratio = 0;      ///< the minimum, as a fraction of the peak
+  double min_lr = 0;            ///< the minimum; takes precedence over the ratio if positive
+  double warmup_init = 0;       ///< where the warmup begins
+  /// false: the first step is the first one above warmup_init, and the last step is the end of the decay: the warmup is (s + 1) / W, and the
+  /// progress of the decay (s - W) / (T - W - 1). true: the first step is at warmup_init, and the step after the last one would be the end:
+  /// s / W and (s - W) / (T - W), as in transformers, torchtune and Megatron.
+  bool from_zero = false;
+  /// As DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR count, with from_zero: each step has the learning rate that is due at the step before
+  /// it, so that the first two steps are both at warmup_init; a cosine's decay is not late. W is at least 2.
+  bool as_deepspeed = false;
+  bool log_warmup = false;  ///< the warmup is log(s + 1) / log(W), with from_zero: DeepSpeed's warmup_type log
+  bool continues = false;   ///< a cosine goes on after the end, as in transformers, and rises again; false: later steps have the minimum
+  double num_cycles = 0;  ///< of cosine, in whole waves; 0: 0.5, from peak to minimum. Of cosine_with_restarts; 0: 1
+  double power = 1;       ///< of polynomial
+  /// Of inverse_sqrt, in steps; 0: the warmup, or 10,000 if there is none. Of inverse_square_root: the smallest number of steps that is not
+  /// replaced by this one; 0: one step. Megatron counts samples and replaces 0 by one of them: 1 / (global batch size) steps.
+  double timescale = 0;
+};
 
 /// The learning rate of every step of a run.
 class learning_rate_schedule {
  public:
-  /// Rises linearly to `peak` in `warmup` steps (the first step is peak / warmup), then follows `shape` down to
-  /// `min_lr_ratio` · peak at the last of `total` steps.      [cosine: Loshchilov & Hutter 2017, eq. 5]
-  ///   throws  config_error when an argument is out of range
-  learning_rate_schedule(lr_schedule_kind shape, double peak, std::size_t warmup, std::size_t total, double min_lr_ratio)
-      : shape_(shape), peak_(peak), min_lr_ratio_(min_lr_ratio), warmup_(warmup), total_(std::max<std::size_t>(total, 1)) {
-    require<config_error>(std::isfinite(peak) && peak >= 0.0, "learning_rate: must be a number that is not negative; given ", peak);
-    require<config_error>(min_lr_ratio >= 0.0 && min_lr_ratio <= 1.0, "min_lr_ratio: must be in [0, 1]; given ", min_lr_ratio);
+  /// Rises linearly to the peak during the warmup, then falls from the peak to the minimum, with the progress x of the decay from 0 to 1, by
+  ///   constant              1: no decay, no end
+  ///   linear                1 - x
+  ///   cosine                (1 + cos(2 pi num_cycles x)) / 2                         [Loshchilov & Hutter 2017, eq. 5]
+  ///   cosine_with_restarts  (1 + cos(pi (num_cycles x mod 1))) / 2
+  ///   polynomial            (1 - x)^power
+  /// or, not between peak and minimum, has the learning rate
+  ///   inverse_sqrt          peak · sqrt(timescale / (timescale + s - W)): no minimum, no end
+  ///   inverse_square_root   peak · sqrt(W / s), at least the minimum, which it is after the end
+  /// With from_zero these are the formulas of transformers 5 (optimization.py, get_scheduler), of torchtune (get_cosine_schedule_with_warmup) and
+  /// of Megatron-LM (OptimizerParamScheduler.get_lr), which counts samples: with a constant global batch size that is the same. Departs from
+  /// transformers in that a cosine stays at the minimum after the end, unless it `continues`. With as_deepspeed they are those of DeepSpeed 0.19
+  /// (runtime/lr_schedules.py).
+  ///   throws  config_error when a setting is out of range
+  explicit learning_rate_schedule(const lr_schedule_settings& settings) : settings_(settings) {
+    const auto not_negative = [](const char* name, double given) {
+      require<config_error>(std::isfinite(given) && given >= 0.0, name, ": must be a number that is not negative; given ", given);
+    };
+    auto& s = settings_;
+    not_negative("learning_rate", s.peak);
+    require<config_error>(s.min_lr_ratio >= 0.0 && s.min_lr_ratio <= 1.0, "min_lr_ratio: must be in [0, 1]; given ", s.min_lr_ratio);
+    require<config_error>(s.min_lr >= 0.0 && s.min_lr <= s.peak, "min_lr: must be in [0, ", s.peak, "], up to the learning_rate; given ", s.min_lr);
+    require<config_error>(s.warmup_init >= 0.0 && s.warmup_init <= s.peak, "lr_warmup_init: must be in [0, ", s.peak,
+                          "], up to the learning_rate; given ", s.warmup_init);
+    not_negative("warmup", s.warmup);
+    not_negative("lr_num_cycles", s.num_cycles);
+    require<config_error>(std::isfinite(s.power) && s.power > 0.0, "lr_power: must be positive; given ", s.power);
+    not_negative("lr_timescale", s.timescale);
+    require<config_error>((!s.as_deepspeed && !s.log_warmup) || s.from_zero, "lr_from_zero: must be true with lr_as_deepspeed or lr_log_warmup; given false");
+    if (s.as_deepspeed) s.warmup = std::max(s.warmup, 2.0);
+    require<config_error>(!s.log_warmup || s.warmup >= 2.0, "lr_log_warmup: must be with a warm-up of at least 2 steps; given ", s.warmup);
+    s.decay_steps = std::max<std::size_t>(s.decay_steps, 1);
+    if (s.num_cycles == 0.0) s.num_cycles = s.kind == lr_schedule_kind::cosine ? 0.5 : 1.0;
+    if (s.timescale == 0.0) s.timescale = s.kind == lr_schedule_kind::inverse_square_root ? 1.0 : s.warmup > 0.0 ? s.warmup : 10'000.0;
   }
+  /// The first step is at peak / warmup, the last of `total` steps at min_lr_ratio · peak.
+  learning_rate_schedule(lr_schedule_kind shape, double peak, std::size_t warmup, std::size_t total, double min_lr_ratio)
+      : learning_rate_schedule(lr_schedule_settings{
+            .kind = shape, .peak = peak, .warmup = static_cast<double>(warmup), .decay_steps = total, .min_lr_ratio = min_lr_ratio}) {}
 
   /// `step` counts from 0.
   [[nodiscard]] double at(std::size_t step) const {
-    if (step < warmup_) return peak_ * static_cast<double>(step + 1) / static_cast<double>(warmup_);
-    if (shape_ == lr_schedule_kind::constant) return peak_;
-    // decay starts at the end of the warmup and ends at the last step
-    const double way = static_cast<double>(total_ > warmup_ + 1 ? total_ - warmup_ - 1 : 1);
-    const double gone = std::min(1.0, static_cast<double>(step - warmup_) / way);
-    const double left = shape_ == lr_schedule_kind::linear ? 1.0 - gone : 0.5 * (1.0 + std::cos(3.14159265358979323846 * gone));
-    return peak_ * (min_lr_ratio_ + (1.0 - min_lr_ratio_) * left);
+    const auto& s = settings_;
+    const double end = static_cast<double>(s.decay_steps);
+    double now = static_cast<double>(s.as_deepspeed && step > 0 ? step - 1 : step);
+    if (now < s.warmup) {
+      const double risen = s.log_warmup ? std::log(now + 1.0) / std::log(s.warmup) : std::min(now + (s.from_zero ? 0.0 : 1.0), s.warmup) / s.warmup;
+      return s.warmup_init + (s.peak - s.warmup_init) * risen;
+    }
+    if (s.kind == lr_schedule_kind::cosine) now = static_cast<double>(step);
+    switch (s.kind) {
+      case lr_schedule_kind::constant: return s.peak;
+      case lr_schedule_kind::inverse_sqrt: return s.peak / std::sqrt((now + s.timescale - s.warmup) / s.timescale);
+      case lr_schedule_kind::inverse_square_root:
+        if (now > end) return at_minimum();
+        return std::max(at_minimum(), s.peak * std::sqrt(std::max(s.warmup, s.timescale)) / std::sqrt(std::max(now, s.timescale)));
+      default: break;
+    }
+    const double decay = std::max(s.from_zero ? end - s.warmup : end - s.warmup - 1.0, 1.0);
+    const double progress = (now - s.warmup) / decay;
+    return between(left_at(s.continues && s.kind == lr_schedule_kind::cosine ? progress : std::min(1.0, progress)));
   }
 
  private:
-  lr_schedule_kind shape_;
-  double peak_, min_lr_ratio_;
-  std::size_t warmup_, total_;
+  static constexpr double pi = 3.14159265358979323846;
+
+  /// What is left of the way from peak to minimum.
+  [[nodiscard]] double left_at(double progress) const {
+    const auto& s = settings_;
+    switch (s.kind) {
+      case lr_schedule_kind::linear: return 1.0 - progress;
+      case lr_schedule_kind::polynomial: return std::pow(1.0 - progress, s.power);
+      case lr_schedule_kind::cosine_with_restarts: return progress < 1.0 ? 0.5 * (1.0 + std::cos(pi * std::fmod(s.num_cycles * progress, 1.0))) : 0.0;
+      default: return 0.5 * (1.0 + std::cos(pi * s.num_cycles * 2.0 * progress));
+    }
+  }
+  [[nodiscard]] double between(double left) const {
+    const auto& s = settings_;
+    if (s.min_lr > 0.0) return s.min_lr + left * (s.peak - s.min_lr);
+    return s.peak * (s.min_lr_ratio + (1.0 - s.min_lr_ratio) * left);
+  }
+  [[nodiscard]] double at_minimum() const { return between(0.0); }
+
+  lr_schedule_settings settings_;
 };
 
 }  // namespace xtrain

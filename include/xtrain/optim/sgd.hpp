@@ -15,6 +15,7 @@ namespace xtrain {
 /// matrices only; PyTorch's SGD adds it to the gradient instead.
 struct sgd {
   static constexpr std::string_view name = "sgd";
+  static constexpr bool has_learning_rate_factors = true;
 
   struct config {
     double momentum = 0.9;
@@ -42,6 +43,7 @@ struct sgd {
                      .n = n,
                      .momentum = settings_.momentum,
                      .weight_decay = run.decays ? settings_.weight_decay : 0.0,
+                     .learning_rate_factor = run.learning_rate_factor,
                      .stochastic = Precision::update == rounding::stochastic,
                      .random = {.seed = how.seed, .step = how.number, .site = rounding_site, .first = run.element},
                      .scalars_1 = how.scalars,

@@ -1,0 +1,114 @@
+// Quantisation-aware LoRA: low-rank updates of frozen weights that the layer rounds to integers.
+//                                                   [torchtune's QATLoRALinear; Hu et al. 2021; Jacob et al. 2018, section 3]
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <xtrain/adapt/concepts.hpp>
+#include <xtrain/adapt/lora.hpp>
+#include <xtrain/adapt/lora_config.hpp>
+#include <xtrain/adapt/qat.hpp>
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/pass.hpp>
+
+namespace xtrain {
+
+/// y = Q(x) · Q(W)ᵀ + b + scale · dropout(x) · Aᵀ · Bᵀ for every module with an adapter, Q as in `qat`; other modules are not rounded. A and B are trained and
+/// saved, as with `lora`: the weights are to be quantised by the program that runs them, the update beside them or merged before. Gradients pass through Q(x)
+/// where nothing was clamped.
+/// Departures from torchtune: a bias is added (QATLoRALinear leaves it out); those of `qat`.
+struct qat_lora : lora {
+  static constexpr std::string_view name = "qat_lora";
+
+  struct config : lora_config, qat::config {
+    using lora_config::choose_targets;
+    using lora_config::trains;
+
+    /// throws config_error as lora_config does; for DoRA, whose magnitudes are those of weights that are not rounded
+    template <class Store>
+    void finish(const Store& store) const {
+      require<config_error>(!dora, "qat_lora: rows of weights that are rounded must not be decomposed (DoRA)");
+      lora_config::finish(store);
+    }
+  };
+
+  template <class Recipe>
+  class on_linear {
+   public:
+    using compute = typename pass<Recipe>::compute;
+    using memory = typename pass<Recipe>::memory;
+    using gradient_type = typename pass<Recipe>::gradient_type;
+
+    /// Outputs of the layer that are computed in the same way.
+    struct range {
+      std::size_t first = 0, count = 0;
+      bool rounds = false;
+    };
+
+    ///   throws  config_error as `qat` and `lora` do
+    template <class Builder, class Parts, class Inputs>
+    void declare(Builder& build, const Parts& parts, const Inputs& inputs) {
+      low_rank_.declare(build, parts, inputs);
+      if (!low_rank_.needs_input()) return;
+      rounding_.declare(build, parts, inputs);
+      std::size_t first = 0;
+      for (const auto& part : parts) {
+        const bool rounds = build.adapter().adapts(part.name);
+        require<config_error>(rounds || !build.adapter().trains(part.name), "qat_lora: '", part.name, "' must not be trained itself: it is in one matrix with ",
+                              "modules that have adapters");
+        if (!ranges_.empty() && ranges_.back().rounds == rounds) ranges_.back().count += part.outputs;
+        else ranges_.push_back({first, part.outputs, rounds});
+        first += part.outputs;
+      }
+    }
+    [[nodiscard]] bool needs_input() const { return low_rank_.needs_input(); }
+    [[nodiscard]] bool drops_input() const { return low_rank_.drops_input(); }
+    [[nodiscard]] bool works_on_rows() const { return !needs_input(); }
+
+    template <class Pass, class X, class Y>
+    void forward(Pass& p, const X& x, const Y& y) const {
+      low_rank_.forward(p, x, y);
+    }
+    template <class Pass, class X, class DY, class DX>
+    void backward(Pass& p, const X& x, const DY& dy, const DX& dx) const {
+      low_rank_.backward(p, x, dy, dx);
+    }
+
+    // What the layer computes with: that of qat, for some of its outputs.
+    [[nodiscard]] bool quantises(const pass<Recipe>& p) const { return needs_input() && rounding_.quantises(p); }
+    [[nodiscard]] std::span<const range> quantised_outputs() const { return ranges_; }
+    [[nodiscard]] auto quantised_input(pass<Recipe>& p, matrix_view<const compute, memory> x) const { return rounding_.quantised_input(p, x); }
+    [[nodiscard]] auto quantised_weight(pass<Recipe>& p, matrix_view<const compute, memory> w) const { return rounding_.quantised_weight(p, w); }
+    template <class ToQuantised>
+    void input_backward(pass<Recipe>& p, matrix_view<const compute, memory> x, matrix_view<compute, memory> dx, ops::result how,
+                        ToQuantised&& to_quantised) const {
+      rounding_.input_backward(p, x, dx, how, to_quantised);
+    }
+    /// Never called: a weight with an adapter is frozen.
+    void weight_backward(pass<Recipe>&, matrix_view<const compute, memory>, matrix_view<gradient_type, memory>) const {}
+
+   private:
+    typename lora::template on_linear<Recipe> low_rank_;
+    typename qat::template on_linear<Recipe> rounding_;
+    std::vector<range> ranges_;
+  };
+
+  /// A head is not rounded.
+  template <class Recipe>
+  class on_head : public lora::template on_head<Recipe> {
+   public:
+    ///   throws  config_error when the head is a target
+    template <class Builder, class Part, class Inputs>
+    void declare(Builder& build, const Part& part, const Inputs&) {
+      require<config_error>(!build.adapter().adapts_table(part.name), "qat_lora: targets must be layers whose weights are rounded; the head, '", part.name,
+                            "', is not");
+    }
+  };
+};
+
+static_assert(adapter<qat_lora>);
+
+}  // namespace xtrain

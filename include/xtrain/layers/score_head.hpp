@@ -1,0 +1,120 @@
+// The head of a reward model: one score for a whole sequence, from its last token.
+#pragma once
+
+#include <cstddef>
+
+#include <xtrain/core/error.hpp>
+#include <xtrain/layers/builder.hpp>
+#include <xtrain/layers/pass.hpp>
+#include <xtrain/layers/pass_internal.hpp>
+#include <xtrain/layers/sequence_parallel.hpp>
+#include <xtrain/ops/elementwise.hpp>
+#include <xtrain/ops/embedding.hpp>
+#include <xtrain/ops/matmul.hpp>
+#include <xtrain/ops/preference.hpp>
+#include <xtrain/tensor/view.hpp>
+
+namespace xtrain {
+
+/// The recipe's objective scores whole sequences: decoders of this recipe have a score head in place of logits.
+template <class Recipe>
+concept scores_sequences = requires { requires Recipe::objective::scores_sequences; };
+
+/// score = x · weightᵀ, x the final hidden state of one token of each sequence; 'score.weight' of Hugging Face's models for sequence classification
+/// with one label. What the scores are used for, and which token they are of, is the objective's matter. Tensor-parallel ranks all compute it.
+template <class Recipe>
+class score_head {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using sums = vector_view<accumulate_t<compute>, memory>;
+
+  static constexpr const char* name = "score";
+
+  /// throws config_error under context parallelism: the token may be on another rank
+  score_head(builder<Recipe>& build, std::size_t hidden_size, initial_values initial)
+      : weight_(build.matrix({{name, 1}}, hidden_size, initial, false, matrix_use::table, region::tensor_parallel)) {
+    build.require_whole_sequences("a score head");
+  }
+
+  /// x [n, hidden_size] read; the objective writes loss_n, and while training it saves dx and adds to the weight's gradient
+  void forward(pass<Recipe>& p, matrix_view<const compute, memory> x, sums loss_n) const {
+    require<config_error>(p.internal.objective != nullptr, "score head: a pass must have an objective; the model predicts no tokens");
+    p.internal.objective->compute(p, head_pass<Recipe>(*this, x), loss_n);
+  }
+  /// dx, as computed by the forward
+  [[nodiscard]] matrix_view<const compute, memory> backward(pass<Recipe>& p, std::size_t n, std::size_t width) const {
+    return p.pop_saved(n, width);
+  }
+  [[nodiscard]] parameter weight() const { return weight_; }
+
+ private:
+  parameter weight_;
+};
+
+/// One pass through a score head, as an objective sees it.
+template <class Recipe>
+requires scores_sequences<Recipe>
+class head_pass<Recipe> {
+ public:
+  using compute = typename pass<Recipe>::compute;
+  using memory = typename pass<Recipe>::memory;
+  using accumulate = accumulate_t<compute>;
+  using sums = vector_view<accumulate, memory>;
+
+  ///   x [n or this rank's tokens, hidden_size]
+  head_pass(const score_head<Recipe>& head, matrix_view<const compute, memory> x) : head_(&head), x_(x) {}
+
+  /// Memory for the gradient of x, which the head's backward returns: before anything else is saved in the pass.
+  [[nodiscard]] matrix_view<compute, memory> save_input_gradient(pass<Recipe>& p) const { return p.save(x_.shape(0), x_.shape(1)); }
+
+  /// The final hidden states of tokens of the batch, in the caller's scope; a negative index: zeros.
+  [[nodiscard]] matrix_view<const compute, memory> hidden_states(pass<Recipe>& p, vector_view<const token, memory> token_b) const {
+    const auto chosen = p.temporary(token_b.shape(0), x_.shape(1));
+    // under sequence parallelism one of the ranks has a token; all of them compute its score
+    ops::embedding(p, token_b, x_, chosen, ops::result::replaces, p.first_sequence_parallel_token());
+    sum_over_sequence_parallel_region(p, chosen);
+    return chosen;
+  }
+  /// score_b, count_b written: the scores of hidden states, and 1 where there is one. A negative token: 0 and 0.
+  void scores(pass<Recipe>& p, matrix_view<const compute, memory> x_bc, vector_view<const token, memory> token_b, vector_view<double, memory> score_b,
+              vector_view<double, memory> count_b) const {
+    const auto scope = p.scope();
+    const std::size_t b = token_b.shape(0);
+    const auto values = [&] { return matrix_view<accumulate, memory>{p.workspace.template take<accumulate>(b), {b, 1}}; };
+    const auto score = values(), negative = values();
+    ops::linear(p, x_bc, p.matrix(head_->weight()), vector_view<const compute, memory>{}, score);
+    // sums over one token each, which are of −log p: with the sign changed
+    fill_zero(p.stream, negative.span());
+    ops::add(p, matrix_view<const accumulate, memory>(score), negative, -1.0);
+    ops::sequence_sums(p, negative.template reshaped<1>({b}), token_b, p.batch.n(), score_b, count_b);
+  }
+  /// The gradients of a sum of losses with the derivatives dscore_b, times p.gradient_scale.
+  ///   dx   of save_input_gradient, written
+  void gradient(pass<Recipe>& p, matrix_view<const compute, memory> x_bc, vector_view<const token, memory> token_b,
+                vector_view<const double, memory> dscore_b, matrix_view<compute, memory> dx) const {
+    const auto scope = p.scope();
+    const std::size_t b = token_b.shape(0), c = x_.shape(1);
+    const auto dscore = p.temporary(b, 1), dx_bc = p.temporary(b, c);
+    ops::score_gradients(p, dscore_b, p.gradient_scale, dscore.template reshaped<1>({b}));
+    // forward: score = x · weightᵀ
+    ops::linear_backward_input(p, dscore, p.matrix(head_->weight()), dx_bc);
+    if (const auto dweight = p.matrix_gradient(head_->weight()); dweight.exists()) ops::linear_backward_weight(p, dscore, x_bc, dweight);
+    // forward: x of some tokens
+    fill_zero(p.stream, dx.span());
+    ops::embedding_backward(p, token_b, dx_bc, dx, p.first_sequence_parallel_token());
+  }
+
+  /// What a head over a vocabulary has.
+  ///   throws  config_error
+  void cross_entropy(pass<Recipe>&, sums) const {
+    fail<config_error>("a model with a score head predicts no tokens: it must not be the reference model of an objective over log-probabilities");
+  }
+  [[nodiscard]] std::size_t vocab_size() const { return 0; }
+
+ private:
+  const score_head<Recipe>* head_;
+  matrix_view<const compute, memory> x_;
+};
+
+}  // namespace xtrain

@@ -1,0 +1,30 @@
+// Gemma 2.                                       [Gemma team 2024, "Gemma 2: Improving open language models at a practical size"]
+#pragma once
+
+#include <xtrain/models/gemma.hpp>
+
+namespace xtrain {
+
+/// Gemma with softcaps of attention scores and of the head's logits, scores divided by the square root of query_pre_attn_scalar, a sliding window in
+/// some layers (by default every other one, from the first on), and RMSNorm also of the outputs of attention and of the feed-forward layer.
+struct gemma2_family : gemma_family {
+  static constexpr const char* name = "gemma2";
+  static constexpr const char* architecture = "Gemma2ForCausalLM";
+  static constexpr bool has_layer_types = true;
+  static constexpr bool has_softcaps = true;
+
+  /// With a sliding window and no windowed_layers, layers 0, 2, 4, … have it.
+  static void complete(decoder_config& c);
+  static decoder_names names();
+  static decoder_config read(const named_settings& s);
+  static void write(const decoder_config& c, named_settings& s);
+};
+
+template <class Recipe>
+using gemma2 = decoder<Recipe, gemma2_family>;
+
+}  // namespace xtrain
+
+#ifndef XTRAIN_LIBRARY
+#include <xtrain/models/gemma2_impl.hpp>
+#endif

@@ -1,0 +1,45 @@
+// Definitions of gemma.hpp: included by it, or compiled once by xtrain_add_library.
+#pragma once
+
+#include <string>
+
+#include <xtrain/core/library.hpp>
+#include <xtrain/models/gemma.hpp>
+#include <xtrain/models/llama.hpp>
+
+namespace xtrain {
+
+XTRAIN_INLINE void gemma_family::complete(decoder_config& c) {
+  llama_family::complete(c);
+  require<config_error>(c.attention_bias == c.output_bias && !c.feed_forward_bias, c.family == nullptr ? name : c.family->name,
+                        ": attention must have all biases or none (attention_bias, output_bias), the feed-forward layer none");
+}
+
+XTRAIN_INLINE decoder_config gemma_family::read(const named_settings& s) {
+  // old files say "gelu" and mean the tanh approximation; hidden_activation, where it is not null, is the newer key
+  const std::string activation = s.text_or(s.text_or("gelu_pytorch_tanh", {"hidden_act"}), {"hidden_activation"});
+  require<config_error>(activation == "gelu" || activation == "gelu_pytorch_tanh", s.who(), ": hidden_act must be gelu_pytorch_tanh; given '", activation,
+                        "'");
+  return read_gemma_sizes(s);
+}
+
+XTRAIN_INLINE decoder_config gemma_family::read_gemma_sizes(const named_settings& s) {
+  require<config_error>(!s.flag_or(false, {"use_bidirectional_attention"}), s.who(), ": use_bidirectional_attention must be false");
+  decoder_config c = llama_family::read_sizes(s);
+  c.feed_forward_bias = false;
+  // the defaults of transformers' configuration class
+  c.head_dim = s.size_or(256, {"head_dim"});
+  c.max_position_embeddings = s.size_or(8192, {"max_position_embeddings"});
+  c.tie_word_embeddings = s.flag_or(true, {"tie_word_embeddings"});
+  c.pad_token_id = s.token_or(0, "pad_token_id");
+  return c;
+}
+
+XTRAIN_INLINE void gemma_family::write(const decoder_config& c, named_settings& s) {
+  llama_family::write(c, s);
+  s.erase({"mlp_bias"});
+  s.set("hidden_act", "gelu_pytorch_tanh");
+  s.set("hidden_activation", "gelu_pytorch_tanh");
+}
+
+}  // namespace xtrain
